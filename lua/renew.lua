@@ -1,0 +1,17 @@
+--[[
+  renew: lengthen the leases of many holds in one call.
+  KEYS[i]       lock      HASH  holder -> hold count
+  ARGV[2i-1]    holder    of KEYS[i]
+  ARGV[2i]      lease_ms  lease from now; a longer one that already runs is kept
+  Reply         {1 | 0, ...}  for each key: renewed | this holder does not hold it
+]]
+local reply = {}
+for i, lock in ipairs(KEYS) do
+  if redis.call('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
+    raise_lease(lock, ARGV[2 * i], redis.call('PTTL', lock))
+    reply[i] = 1
+  else
+    reply[i] = 0
+  end
+end
+return reply

@@ -1,0 +1,217 @@
+//! The client: connects, and holds together what its handles share. Knows no primitive.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::conn::single::SingleServer;
+use crate::conn::{Fault, Lane, url};
+use crate::error::{Error, Kind, Result};
+use crate::hold::core::{Core, Timing};
+use crate::hold::local::Locals;
+use crate::options::check_lease;
+use crate::script::{self, Scripts};
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// A connection to a server and everything its locks share: script registry, watchdog, local
+/// queues.
+///
+/// Cheap to clone; all clones are one client. It ends when the last clone, handle and guard is
+/// gone, or with [`shutdown`](Self::shutdown). It lives on the tokio runtime on which it was built.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+    key_prefix: Arc<str>,
+}
+
+impl Client {
+    /// Connects with the default settings.
+    ///
+    /// `url` is `redis://[user:password@]host[:port][/db]`, or `unix:///path/to/socket`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
+    /// [`is_io`](Error::is_io) if the server cannot be reached within a second.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).build().await
+    }
+
+    /// A client with settings of its own.
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder {
+            url: url.to_owned(),
+            lease: DEFAULT_LEASE,
+            key_prefix: String::new(),
+        }
+    }
+
+    /// Sends what is still to be released and stops the watchdog.
+    ///
+    /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed):
+    /// their holders are told, and their leases run out at the server, so that nobody enters while
+    /// they finish. Waiters and later calls fail with [`is_closed`](Error::is_closed).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the client is closed all the same and the rest is done in the
+    /// background.
+    ///
+    /// # Errors
+    /// None at present: releases that the server does not confirm are given up when their lease is
+    /// over.
+    pub async fn shutdown(self) -> Result<()> {
+        self.core.close().await;
+        Ok(())
+    }
+
+    /// What this client is busy with, for monitoring and for tests.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        let locks = self.core.locals.all();
+        ClientStats {
+            locks: locks.len(),
+            holds: self.core.watchdog.enrolled(),
+            waiters: locks.iter().map(|lock| lock.waiters()).sum(),
+            subscriptions: self.core.locals.channels(),
+            background: self.core.watchdog.pending(),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No URL: it may carry a password.
+        f.debug_struct("Client")
+            .field("key_prefix", &self.key_prefix)
+            .field("lease", &self.core.timing.lease)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a client is busy with at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientStats {
+    /// Locks it has anything to do with.
+    pub locks: usize,
+    /// Holds under the watchdog.
+    pub holds: usize,
+    /// Calls that wait for a lock.
+    pub waiters: usize,
+    /// Channels it listens to.
+    pub subscriptions: usize,
+    /// Releases and cancellations handed to the background and not finished.
+    pub background: usize,
+}
+
+/// Settings of a [`Client`].
+#[must_use = "a builder does nothing until `build` is awaited"]
+pub struct ClientBuilder {
+    url: String,
+    lease: Duration,
+    key_prefix: String,
+}
+
+impl ClientBuilder {
+    /// The lease of locks whose handle does not say otherwise. Default: 30 s, as Redisson's.
+    ///
+    /// Bounds in time are derived from it: a reply is waited for a sixth of it (100 ms to 1 s), an
+    /// operation without an answer is repeated for a third of it, a waiter asks again at least
+    /// every sixth of it (50 ms to 1 s).
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Put before every name, like a name mapper of Redisson's. Default: nothing.
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.key_prefix);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    pub async fn build(self) -> Result<Client> {
+        let info = url::parse(&self.url)?;
+        check_lease(self.lease)?;
+        let clock = Clock::System;
+        let timing = Timing::of_lease(self.lease);
+        let locals = Arc::new(Locals::default());
+        let id = uuid::Uuid::new_v4().to_string();
+        let server = SingleServer::new(info, clock, &id, Arc::clone(&locals) as _);
+        match clock.within(timing.reply, server.open()).await {
+            Some(Ok(())) => {}
+            Some(Err(fault)) => return Err(unusable(fault)),
+            None => {
+                return Err(unusable(Fault::Unsent(format!(
+                    "no connection within {:?}",
+                    timing.reply
+                ))));
+            }
+        }
+        let scripts = Arc::new(Scripts {
+            transport: Arc::new(server),
+            clock,
+        });
+        can_run_scripts(&scripts, timing.reply).await?;
+        let core = Core::new(&id, timing, scripts, locals);
+        Ok(Client {
+            core,
+            key_prefix: self.key_prefix.into(),
+        })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("lease", &self.lease)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A server without scripting is told apart here, not at the first lock.
+async fn can_run_scripts(scripts: &Scripts, reply: Duration) -> Result<()> {
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return 1").arg(0);
+    let sent = scripts.transport.send(Lane::Command, "", &probe, reply);
+    sent.await.map(drop).map_err(unusable)
+}
+
+fn unusable(fault: Fault) -> Error {
+    match fault {
+        Fault::Answered(error) => {
+            let (kind, advice) = script::advice(&error);
+            Error::new(
+                kind,
+                "connect",
+                format!("the server says {error}; {advice}"),
+            )
+            .caused_by(error)
+        }
+        Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
+            Kind::Io,
+            "connect",
+            format!("{why}; check host, port and that the server is up"),
+        ),
+    }
+}

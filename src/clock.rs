@@ -1,0 +1,128 @@
+//! The one clock of the engine.
+//!
+//! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux the
+//! clock also counts the time a machine was suspended, so that a lease that ran out during a
+//! suspend is seen as lost at the first look. In tests the clock can follow tokio's paused time.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tick(u64);
+
+impl Tick {
+    pub(crate) const ZERO: Self = Self(0);
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    #[cfg(test)]
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `span` later; saturates at [`Tick::NEVER`].
+    pub(crate) fn after(self, span: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The instant `span` earlier; saturates at [`Tick::ZERO`].
+    pub(crate) fn before(self, span: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The time from `self` to `later`; zero if `later` is not later.
+    pub(crate) fn until(self, later: Self) -> Duration {
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// The machine's monotonic clock.
+    System,
+    /// tokio's clock, which tests can pause and advance; ticks count from the given instant.
+    #[cfg(test)]
+    Runtime(tokio::time::Instant),
+}
+
+impl Clock {
+    #[cfg(test)]
+    pub(crate) fn of_runtime() -> Self {
+        Self::Runtime(tokio::time::Instant::now())
+    }
+
+    pub(crate) fn now(self) -> Tick {
+        match self {
+            Self::System => system_now(),
+            #[cfg(test)]
+            Self::Runtime(origin) => Tick::ZERO.after(origin.elapsed()),
+        }
+    }
+
+    /// Sleeps until `at`. Timers of the runtime may stop while a machine is suspended, so the
+    /// clock is read again when they fire.
+    pub(crate) async fn sleep_until(self, at: Tick) {
+        loop {
+            let left = self.now().until(at);
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    /// Drives `work` for at most `limit`; `None` if it did not end in time.
+    pub(crate) async fn within<F: Future>(self, limit: Duration, work: F) -> Option<F::Output> {
+        tokio::time::timeout(limit, work).await.ok()
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn system_now() -> Tick {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Both parts are non-negative for a boot-time clock.
+    Tick(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn system_now() -> Tick {
+    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    Tick::ZERO.after(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_saturate_instead_of_wrapping() {
+        assert_eq!(Tick::ZERO.after(Duration::MAX), Tick::NEVER);
+        assert_eq!(Tick::NEVER.until(Tick::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let before = Clock::System.now();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(before.until(Clock::System.now()) >= Duration::from_millis(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_runtime_clock_follows_paused_time() {
+        let clock = Clock::of_runtime();
+        let at = clock.now().after(Duration::from_secs(3600));
+        clock.sleep_until(at).await;
+        assert!(clock.now() >= at);
+    }
+}

@@ -1,0 +1,270 @@
+//! One lane's connection to one server, replaced when it falls silent.
+//!
+//! Invariant: a new connection is used only after the server was told to kill the one before it, by
+//! its id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late
+//! and overtake what is sent from now on. The cost is paid on a reconnect alone. A server that does
+//! not let us kill our own connection leaves the past unsettled, and the engine cancels repeatedly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value};
+
+use super::{Fault, Listener};
+use crate::clock::{Clock, Tick};
+
+/// Commands that may wait for the connection's writer before a sender has to wait its turn.
+const WRITE_QUEUE: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    info: ConnectionInfo,
+    clock: Clock,
+    /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
+    label: String,
+    listener: Option<Arc<dyn Listener>>,
+    live: Mutex<Option<Arc<Live>>>,
+    /// Held while connecting: one caller connects, the others wait for it.
+    dial: tokio::sync::Mutex<Dialled>,
+    settled: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Live {
+    connection: MultiplexedConnection,
+    /// When the server was last heard on this connection.
+    heard: AtomicU64,
+}
+
+/// What is known of the connections made so far.
+#[derive(Debug, Default)]
+struct Dialled {
+    /// Those that may still have commands at the server, as the server knows them.
+    past: Vec<Identity>,
+}
+
+/// A connection as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    id: u64,
+    addr: String,
+}
+
+impl Link {
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        clock: Clock,
+        label: String,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> Self {
+        Self {
+            info,
+            clock,
+            label,
+            listener,
+            live: Mutex::new(None),
+            dial: tokio::sync::Mutex::default(),
+            settled: AtomicBool::new(true),
+        }
+    }
+
+    pub(crate) fn past_is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
+        let live = match self.live() {
+            Some(live) => live,
+            None => self
+                .clock
+                .within(limit, self.connect())
+                .await
+                .ok_or_else(|| Fault::Unsent(format!("no connection within {limit:?}")))??,
+        };
+        let sent = self.clock.now();
+        let mut connection = live.connection.clone();
+        match self
+            .clock
+            .within(limit, connection.send_packed_command(command))
+            .await
+        {
+            Some(Ok(value)) => {
+                live.heard
+                    .store(self.clock.now().nanos(), Ordering::Relaxed);
+                value.extract_error().map_err(Fault::Answered)
+            }
+            Some(Err(error)) => {
+                self.replace(&live);
+                Err(Fault::Unknown(error.to_string()))
+            }
+            None => {
+                // Others may have been answered meanwhile: then it is slow, not dead.
+                if live.heard.load(Ordering::Relaxed) < sent.nanos() {
+                    self.replace(&live);
+                }
+                Err(Fault::Unknown(format!("no reply within {limit:?}")))
+            }
+        }
+    }
+
+    /// Makes a connection unless there is one.
+    pub(crate) async fn open(&self) -> Result<(), Fault> {
+        self.connect().await.map(drop)
+    }
+
+    async fn connect(&self) -> Result<Arc<Live>, Fault> {
+        let mut dialled = self.dial.lock().await;
+        if let Some(live) = self.live() {
+            return Ok(live);
+        }
+        let failed = |error: RedisError| match error.code() {
+            Some(_) => Fault::Answered(error),
+            None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
+                Fault::Answered(error)
+            }
+            None => Fault::Unsent(error.to_string()),
+        };
+        let client = redis::Client::open(self.info.clone()).map_err(failed)?;
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&self.config())
+            .await
+            .map_err(failed)?;
+        let identity = self.introduce(&mut connection).await.map_err(failed)?;
+        self.settle(&mut connection, &mut dialled.past, identity.as_ref())
+            .await
+            .map_err(failed)?;
+        if identity.is_none() {
+            // It cannot be killed later.
+            self.settled.store(false, Ordering::Release);
+        }
+        dialled.past.extend(identity);
+        let live = Arc::new(Live {
+            connection,
+            heard: AtomicU64::new(Tick::ZERO.nanos()),
+        });
+        *self.live.lock() = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().clone()
+    }
+
+    /// Stops using a connection; the next command makes another.
+    fn replace(&self, dead: &Arc<Live>) {
+        let mut live = self.live.lock();
+        if live.as_ref().is_some_and(|live| Arc::ptr_eq(live, dead)) {
+            *live = None;
+            drop(live);
+            if let Some(listener) = &self.listener {
+                listener.gap();
+            }
+        }
+    }
+
+    fn config(&self) -> AsyncConnectionConfig {
+        // Timeouts are ours: they cover connecting, and differ from call to call.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE);
+        match &self.listener {
+            None => config,
+            Some(listener) => {
+                let listener = Arc::clone(listener);
+                config.set_push_sender(move |push: PushInfo| {
+                    heard(&*listener, &push);
+                    Ok::<(), std::convert::Infallible>(())
+                })
+            }
+        }
+    }
+
+    /// Names the connection and asks how the server knows it. A user without the right to ask gets
+    /// a connection without an identity.
+    async fn introduce(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Option<Identity>, RedisError> {
+        let mut name = redis::cmd("CLIENT");
+        name.arg("SETNAME").arg(&self.label);
+        connection.send_packed_command(&name).await?;
+        let mut ask = redis::cmd("CLIENT");
+        ask.arg("INFO");
+        let line = connection.send_packed_command(&ask).await?;
+        Ok(Identity::of(&line))
+    }
+
+    /// Makes sure that nothing sent on an earlier connection can be executed any more.
+    async fn settle(
+        &self,
+        connection: &mut MultiplexedConnection,
+        past: &mut Vec<Identity>,
+        me: Option<&Identity>,
+    ) -> Result<(), RedisError> {
+        while let Some(old) = past.last() {
+            // Ids only grow while a server runs: a smaller one means that it was restarted, and
+            // that its connections died with it.
+            if me.is_none_or(|me| me.id > old.id) {
+                let mut kill = redis::cmd("CLIENT");
+                kill.arg("KILL").arg("ID").arg(old.id);
+                kill.arg("ADDR").arg(&old.addr);
+                if let Value::ServerError(_) = connection.send_packed_command(&kill).await? {
+                    self.settled.store(false, Ordering::Release);
+                }
+            }
+            past.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Identity {
+    fn of(line: &Value) -> Option<Self> {
+        let line = match line {
+            Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+            Value::VerbatimString { text, .. } => text,
+            _ => return None,
+        };
+        let field = |name: &str| {
+            line.split_whitespace()
+                .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        Some(Self {
+            id: field("id")?.parse().ok()?,
+            addr: field("addr")?.to_owned(),
+        })
+    }
+}
+
+fn heard(listener: &dyn Listener, push: &PushInfo) {
+    match (&push.kind, push.data.first()) {
+        (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
+            listener.message(channel);
+        }
+        (PushKind::Disconnection, _) => listener.gap(),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_from_a_client_line() {
+        let line = "id=7 addr=127.0.0.1:5000 laddr=127.0.0.1:6379 fd=8 name= age=0 user=default\n";
+        let identity = Identity::of(&Value::BulkString(line.as_bytes().to_vec()));
+        assert_eq!(
+            identity,
+            Some(Identity {
+                id: 7,
+                addr: "127.0.0.1:5000".to_owned()
+            })
+        );
+        assert_eq!(Identity::of(&Value::Nil), None);
+    }
+}

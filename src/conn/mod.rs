@@ -1,0 +1,70 @@
+//! The one narrow seam between the engine and a server.
+//!
+//! The engine sends commands on lanes and hears of two things it did not ask for: a message on a
+//! channel, and a gap in which messages may have been missed. Everything else (sockets, reconnects,
+//! topologies) is on the other side of [`Transport`], so that a test can replace it whole.
+
+pub(crate) mod link;
+pub(crate) mod single;
+pub(crate) mod url;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use redis::{Cmd, RedisError, Value};
+
+/// Which of a client's connections a command takes. Each lane is first in, first out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// What callers ask for, and what undoes it.
+    Command,
+    /// Renewals, so that they never queue behind anything else.
+    Renewal,
+    /// Subscriptions, and the attempts that must be seen to happen after them.
+    Push,
+}
+
+/// Why a command was not answered with a value.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The server answered with an error.
+    Answered(RedisError),
+    /// It never left: it is not and will not be executed.
+    Unsent(String),
+    /// It left, or may have left: it was executed, will be, or never will.
+    Unknown(String),
+}
+
+pub(crate) trait Transport: Debug + Send + Sync + 'static {
+    /// Sends one command and waits at most `limit` for its reply, after at most as long for a
+    /// connection.
+    ///
+    /// Commands of one lane and server are executed in the order in which these futures are first
+    /// polled, as long as the connection stands. A dropped future does not take its command back.
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Value, Fault>>;
+
+    /// Whether everything sent on a lane before its present connection is known to be executed or
+    /// dead, so that nothing from then can still arrive late.
+    fn past_is_settled(&self, lane: Lane) -> bool;
+
+    /// Keys with equal groups live on one server, and may be named in one script.
+    fn group(&self, route: &str) -> u64;
+
+    /// `PUBLISH`, or `SPUBLISH` where the listeners of a channel are found by its slot.
+    fn publish(&self) -> &'static str;
+}
+
+/// Who is told what comes unasked. Called from connection tasks: must not block.
+pub(crate) trait Listener: Debug + Send + Sync + 'static {
+    fn message(&self, channel: &[u8]);
+
+    /// Messages may have been missed, and every subscription is gone.
+    fn gap(&self);
+}

@@ -1,0 +1,87 @@
+//! One server: three links.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
+
+use super::link::Link;
+use super::{Fault, Lane, Listener, Transport};
+use crate::clock::Clock;
+
+/// The server is probed this often on an idle connection, so that a dead peer is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct SingleServer {
+    command: Link,
+    renewal: Link,
+    push: Link,
+}
+
+impl SingleServer {
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        clock: Clock,
+        client_id: &str,
+        listener: Arc<dyn Listener>,
+    ) -> Self {
+        let tcp = redis::io::tcp::TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(KEEPALIVE));
+        let info = info.set_tcp_settings(tcp);
+        // Messages come on the connection that asked for them only in the newer protocol.
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let push_info = info.clone().set_redis_settings(settings);
+        let label = |lane: &str| format!("lockset-{lane}-{client_id}");
+        Self {
+            command: Link::new(info.clone(), clock, label("command"), None),
+            renewal: Link::new(info, clock, label("renewal"), None),
+            push: Link::new(push_info, clock, label("push"), Some(listener)),
+        }
+    }
+
+    /// Opens the connections that every client needs; the one for pushes waits for its first use.
+    pub(crate) async fn open(&self) -> Result<(), Fault> {
+        let (command, renewal) =
+            futures_util::future::join(self.command.open(), self.renewal.open()).await;
+        command.and(renewal)
+    }
+
+    fn link(&self, lane: Lane) -> &Link {
+        match lane {
+            Lane::Command => &self.command,
+            Lane::Renewal => &self.renewal,
+            Lane::Push => &self.push,
+        }
+    }
+}
+
+impl Transport for SingleServer {
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        _route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Value, Fault>> {
+        self.link(lane).send(command, limit).boxed()
+    }
+
+    fn past_is_settled(&self, lane: Lane) -> bool {
+        self.link(lane).past_is_settled()
+    }
+
+    fn group(&self, _route: &str) -> u64 {
+        0
+    }
+
+    fn publish(&self) -> &'static str {
+        "PUBLISH"
+    }
+}

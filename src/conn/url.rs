@@ -1,0 +1,67 @@
+//! What a URL may say, and errors that show the right form without repeating a password.
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+use crate::error::{Error, Result};
+
+const FORMS: &str = "use redis://[user:password@]host[:port][/db] or \
+                     unix:///path/to/socket[?db=0&user=..&pass=..]";
+
+pub(crate) fn parse(url: &str) -> Result<ConnectionInfo> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
+        "rediss" | "valkeys" => {
+            return Err(Error::invalid(
+                "connect",
+                "this version of lockset does not speak TLS; use redis:// over a private network",
+            ));
+        }
+        "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
+            return Err(Error::invalid(
+                "connect",
+                "this version of lockset speaks to a single server; use redis://",
+            ));
+        }
+        _ => {
+            return Err(Error::invalid(
+                "connect",
+                format!("the URL does not start with a scheme lockset knows; {FORMS}"),
+            ));
+        }
+    }
+    // The parser's own message may repeat parts of the URL, and with them a password.
+    url.into_connection_info()
+        .map_err(|_| Error::invalid("connect", format!("the URL cannot be read; {FORMS}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_url_is_told_how_to_be_right_and_never_repeated() {
+        for bad in [
+            "",
+            "localhost:6379",
+            "http://u:s3cret@h",
+            "redis://u:s3cret@h:port",
+            "rediss://u:s3cret@h",
+            "redis+cluster://u:s3cret@h",
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.is_invalid(), "{bad}");
+            let told = format!("{error} {error:?}");
+            assert!(told.contains("redis://"), "{told}");
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+        for good in [
+            "redis://h",
+            "redis://u:p@h:1/2",
+            "unix:///tmp/s",
+            "redis://[::1]:7",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The one error type.
+//!
+//! It is opaque: callers branch on the `is_*` predicates, people read the message. A message says
+//! which lock, which operation, what went wrong and what to do. Contention is never an error, and no
+//! message ever carries a password.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with which lock, during which operation.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// match client.lock("report").try_lock().await {
+///     Ok(Some(guard)) => guard.release().await?,
+///     Ok(None) => println!("somebody else is at it"),
+///     Err(error) if error.is_io() => println!("the server is away: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: Kind,
+    lock: Option<String>,
+    operation: &'static str,
+    message: String,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A name, an option or a URL that cannot work.
+    Invalid,
+    /// The server refuses these credentials or rights.
+    Denied,
+    /// The key holds something that is not a lock of this kind.
+    WrongType,
+    /// The hold is not (or no longer) ours.
+    NotHeld,
+    /// No answer: unreachable, silent, or cut off.
+    Io,
+    /// The server answered that it cannot do this now.
+    Refused,
+    /// The client was shut down.
+    Closed,
+    /// Too few independent servers agreed.
+    Quorum,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, operation: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            lock: None,
+            operation,
+            message: message.into(),
+            source: None,
+        }))
+    }
+
+    pub(crate) fn invalid(operation: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, operation, message)
+    }
+
+    pub(crate) fn closed(operation: &'static str) -> Self {
+        Self::new(
+            Kind::Closed,
+            operation,
+            "the client was shut down; connect a new one",
+        )
+    }
+
+    pub(crate) fn of_lock(mut self, name: &str) -> Self {
+        self.0.lock = Some(name.to_owned());
+        self
+    }
+
+    pub(crate) fn during(mut self, operation: &'static str) -> Self {
+        self.0.operation = operation;
+        self
+    }
+
+    pub(crate) fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The hold was lost before the call: its lease ran out, or another process took it away.
+    #[must_use]
+    pub fn is_not_held(&self) -> bool {
+        self.0.kind == Kind::NotHeld
+    }
+
+    /// The server could not be reached or did not answer in time; what was asked for may or may not
+    /// have happened there, and whatever did happen is being undone in the background.
+    #[must_use]
+    pub fn is_io(&self) -> bool {
+        self.0.kind == Kind::Io
+    }
+
+    /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key
+    /// that holds something else. Trying again without a change is pointless.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.0.kind, Kind::Invalid | Kind::Denied | Kind::WrongType)
+    }
+
+    /// The server refused the credentials, or the user lacks a right that the message names.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.0.kind == Kind::Denied
+    }
+
+    /// The key of the lock holds a value that is not a lock of this kind. It was not touched.
+    #[must_use]
+    pub fn is_wrong_type(&self) -> bool {
+        self.0.kind == Kind::WrongType
+    }
+
+    /// The server answered that it cannot do this now: out of memory, busy, loading, read-only.
+    /// Nothing was changed.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.0.kind == Kind::Refused
+    }
+
+    /// The client was shut down.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.kind == Kind::Closed
+    }
+
+    /// Too few of the independent servers of a quorum agreed.
+    #[must_use]
+    pub fn is_quorum(&self) -> bool {
+        self.0.kind == Kind::Quorum
+    }
+
+    /// The name of the lock, as it was given to the client.
+    #[must_use]
+    pub fn lock_name(&self) -> Option<&str> {
+        self.0.lock.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lock) = &self.0.lock {
+            // Quoted, so that a name with line breaks cannot forge a line of a log.
+            write!(f, "lock {lock:?}: ")?;
+        }
+        write!(f, "{}: {}", self.0.operation, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("lock", &self.0.lock)
+            .field("operation", &self.0.operation)
+            .field("message", &self.0.message)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_lock_and_operation_and_cannot_forge_a_line() {
+        let error = Error::new(Kind::NotHeld, "release", "the lease ran out").of_lock("a\nb");
+        assert_eq!(
+            error.to_string(),
+            "lock \"a\\nb\": release: the lease ran out"
+        );
+        assert_eq!(error.lock_name(), Some("a\nb"));
+        assert!(error.is_not_held() && !error.is_io() && !error.is_invalid());
+    }
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + Clone + 'static>() {}
+        check::<Error>();
+    }
+}

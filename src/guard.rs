@@ -1,0 +1,213 @@
+//! The inside of every guard, and the methods all guards share.
+//!
+//! A guard is one share of a hold. Invariant: each share is given back exactly once, by `release`,
+//! by `forget`, or by `Drop`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::fencing::FencingToken;
+use crate::hold::Hold;
+use crate::lost::{Lost, LostReason};
+use crate::owner::Owner;
+
+/// One share of a hold. `None` once it was given back: then only `Drop` is left to run.
+#[derive(Debug)]
+pub(crate) struct Share(Option<Arc<Hold>>);
+
+impl Share {
+    /// Takes over a share that the hold has counted already.
+    pub(crate) fn of(hold: Arc<Hold>) -> Self {
+        Self(Some(hold))
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        // Methods that give the share back take the guard by value.
+        self.0
+            .as_ref()
+            .expect("a guard holds its share until it is consumed")
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let hold = self.hold();
+        tokio::select! {
+            biased;
+            reason = hold.lost() => Err(Lost::new(hold.name(), reason)),
+            done = work => Ok(done),
+        }
+    }
+
+    pub(crate) async fn reenter(&self) -> Result<Self> {
+        let hold = self.hold();
+        let fenced = hold.token().is_some();
+        if hold.reenter(None, fenced, "reenter").await? {
+            return Ok(Self::of(Arc::clone(hold)));
+        }
+        let reason = hold.loss().unwrap_or(LostReason::Revoked);
+        Err(hold.not_held("reenter", reason))
+    }
+
+    pub(crate) async fn release(mut self) -> Result<()> {
+        match self.0.take() {
+            Some(hold) => hold.release().await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn forget(mut self) {
+        if let Some(hold) = self.0.take() {
+            hold.forget();
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.hold().name()
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        self.hold().owner()
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        self.hold().count()
+    }
+
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold().token()
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.hold().remaining()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.hold().loss().is_some()
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.hold().lost().await
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(hold) = self.0.take() {
+            hold.release_later();
+        }
+    }
+}
+
+/// Stamps the shared methods onto a public guard, a newtype over [`Share`].
+macro_rules! guard_methods {
+    ($guard:ident) => {
+        impl $guard {
+            /// The name of the lock, as it was given to the client.
+            #[must_use]
+            pub fn name(&self) -> &str {
+                self.0.name()
+            }
+
+            /// The owner that holds the lock: the one given to the handle, or one made for this
+            /// hold.
+            #[must_use]
+            pub fn owner(&self) -> &$crate::Owner {
+                self.0.owner()
+            }
+
+            /// How many guards of this owner hold the lock now.
+            #[must_use]
+            pub fn hold_count(&self) -> u32 {
+                self.0.hold_count()
+            }
+
+            /// The fencing token of this hold; `None` unless the handle asked for one with
+            /// `fenced()`.
+            #[must_use]
+            pub fn fencing_token(&self) -> Option<$crate::FencingToken> {
+                self.0.fencing_token()
+            }
+
+            /// How long the lock is still held for certain, by the local monotonic clock.
+            ///
+            /// Counted from before the last confirmed request was sent, so it ends before the
+            /// server's lease does. Zero once the lock is lost.
+            #[must_use]
+            pub fn remaining(&self) -> ::std::time::Duration {
+                self.0.remaining()
+            }
+
+            /// Whether the lock is lost. Once true it stays true.
+            ///
+            /// Read from the clock, so it is right even after the process or the machine was
+            /// stopped for longer than the lease.
+            #[must_use]
+            pub fn is_lost(&self) -> bool {
+                self.0.is_lost()
+            }
+
+            /// Resolves when the lock is lost, with the reason; at the latest when the local
+            /// deadline passes, whatever the network does.
+            ///
+            /// # Cancel safety
+            /// Cancel safe; may be called any number of times, also after the loss.
+            pub async fn lost(&self) -> $crate::LostReason {
+                self.0.lost().await
+            }
+
+            /// Drives `work` to its end, or drops it the moment the lock is lost.
+            ///
+            /// # Cancel safety
+            /// Dropping this future drops `work`; the guard is not touched.
+            ///
+            /// # Errors
+            /// [`Lost`]($crate::Lost) if the lock was lost first.
+            pub async fn run<F: ::std::future::Future>(
+                &self,
+                work: F,
+            ) -> ::std::result::Result<F::Output, $crate::Lost> {
+                self.0.run(work).await
+            }
+
+            /// One more hold for the same owner; never waits for anybody. One round trip.
+            ///
+            /// # Cancel safety
+            /// If the future is dropped, a count that the server may have raised is put right in
+            /// the background.
+            ///
+            /// # Errors
+            /// [`is_not_held`]($crate::Error::is_not_held) if the lock is lost;
+            /// [`is_io`]($crate::Error::is_io) if the server does not answer.
+            pub async fn reenter(&self) -> $crate::Result<Self> {
+                self.0.reenter().await.map(Self)
+            }
+
+            /// Gives this hold back and waits until the server has done so: the exact way out. One
+            /// round trip.
+            ///
+            /// # Cancel safety
+            /// If the future is dropped, the release goes on in the background.
+            ///
+            /// # Errors
+            /// [`is_not_held`]($crate::Error::is_not_held) if the lock was lost before: what was
+            /// done under it may have overlapped with another holder.
+            /// [`is_io`]($crate::Error::is_io) if the server does not answer: the release goes on
+            /// in the background until the lease is over.
+            pub async fn release(self) -> $crate::Result<()> {
+                self.0.release().await
+            }
+
+            /// Gives up the guard without releasing: renewals stop, and the lock stays taken until
+            /// its lease runs out.
+            ///
+            /// Other guards of the same owner stay valid and renewed; when the last of them is
+            /// gone, renewals stop and the forgotten hold runs out.
+            pub fn forget(self) {
+                self.0.forget();
+            }
+        }
+    };
+}
+
+pub(crate) use guard_methods;

@@ -1,0 +1,66 @@
+//! A wake-up that can be given before, while or after somebody waits for it.
+//!
+//! A hint carries no fact: whoever wakes looks again. It is a counter with waiters, so a hint given
+//! between the look and the wait is not missed, and one nobody waited for costs one more look.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+pub(crate) struct Hint {
+    given: AtomicU64,
+    waiting: Notify,
+}
+
+/// How many hints had been given when the holder of the mark last looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+impl Hint {
+    /// To be taken before looking, so that what changes after the look ends the wait.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.given.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn give(&self) {
+        self.given.fetch_add(1, Ordering::Release);
+        self.waiting.notify_waiters();
+    }
+
+    /// Resolves once a hint was given after `mark`. Cancel safe.
+    pub(crate) async fn past(&self, mark: Mark) {
+        loop {
+            let woken = self.waiting.notified();
+            tokio::pin!(woken);
+            woken.as_mut().enable();
+            if self.mark() != mark {
+                return;
+            }
+            woken.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_hint_given_before_the_wait_is_not_missed() {
+        let hint = Hint::default();
+        let mark = hint.mark();
+        hint.give();
+        assert!(hint.past(mark).now_or_never().is_some());
+        assert!(hint.past(hint.mark()).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn one_hint_wakes_everybody_who_waits() {
+        let hint = Hint::default();
+        let mark = hint.mark();
+        let both = async { tokio::join!(hint.past(mark), hint.past(mark)) };
+        tokio::join!(both, async { hint.give() });
+    }
+}

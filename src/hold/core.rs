@@ -1,0 +1,109 @@
+//! What all handles, guards and tasks of one client share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::local::Locals;
+use crate::clock::{Clock, Tick};
+use crate::error::{Error, Result};
+use crate::script::{Patience, Scripts};
+use crate::watchdog::Watchdog;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) clock: Clock,
+    pub(crate) timing: Timing,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) locals: Arc<Locals>,
+    id: Box<str>,
+    next_holder: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// The spans of time the engine works with, all derived from the client's lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// The lease of a hold unless its handle says otherwise.
+    pub(crate) lease: Duration,
+    /// No reply within this is taken as a broken connection.
+    pub(crate) reply: Duration,
+    /// An operation that gets no answer is repeated for this long.
+    pub(crate) give_up: Duration,
+    /// A waiter asks at least this often, message or no message.
+    pub(crate) poll_cap: Duration,
+}
+
+impl Timing {
+    pub(crate) fn of_lease(lease: Duration) -> Self {
+        let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        Self {
+            lease,
+            reply,
+            give_up: (lease / 3).max(reply * 2),
+            poll_cap: (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1)),
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        id: &str,
+        timing: Timing,
+        scripts: Arc<Scripts>,
+        locals: Arc<Locals>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock: scripts.clock,
+            timing,
+            watchdog: Watchdog::start(Arc::clone(&scripts), timing.reply),
+            scripts,
+            locals,
+            id: id.into(),
+            next_holder: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// A holder id that nobody has used: Redisson's `uuid:number`, with a new number each time a
+    /// lock is taken. So nothing late can ever concern a later hold, whoever owns it.
+    pub(crate) fn new_holder(&self) -> (u64, Arc<str>) {
+        let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
+        (number, format!("{}:{number}", self.id).into())
+    }
+
+    /// How long an operation that starts now may go on; if it has a deadline of its own, not much
+    /// past that, but long enough for one reply.
+    pub(crate) fn patience(&self, deadline: Option<Tick>) -> Patience {
+        let now = self.clock.now();
+        let give_up = now.after(self.timing.give_up);
+        let until = match deadline {
+            Some(deadline) => give_up.min(deadline.max(now.after(self.timing.reply))),
+            None => give_up,
+        };
+        Patience {
+            reply: self.timing.reply,
+            until,
+        }
+    }
+
+    pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::closed(operation));
+        }
+        Ok(())
+    }
+
+    /// Ends everything: guards are told, waiters leave with an error, pending releases are sent.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for local in self.locals.all() {
+            for hold in local.live_holds() {
+                hold.close();
+            }
+            local.hint.give();
+        }
+        self.watchdog.close().await;
+    }
+}

@@ -1,0 +1,259 @@
+//! What this client knows of one lock: its own holds, its own waiters, its subscription.
+//!
+//! Tasks of one client that want the same lock queue here, first come, first served; only the head
+//! of that queue talks to the server. Nothing here is the truth about the lock: scripts decide.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::Hold;
+use crate::clock::Tick;
+use crate::conn::Listener;
+use crate::hint::{Hint, Mark};
+use crate::owner::Owner;
+
+/// A lock goes from task to task of one client at most this often in a row while another process
+/// is known to wait for it.
+const PASSES_MAX: u32 = 16;
+
+/// And at most for this long in a row.
+const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
+
+/// All locks this client has to do with just now, and the channels it listens to.
+#[derive(Debug, Default)]
+pub(crate) struct Locals {
+    locks: DashMap<LocalId, Weak<LocalLock>>,
+    channels: DashMap<Box<str>, Arc<Hint>>,
+    /// How often every subscription was lost.
+    gaps: AtomicU64,
+}
+
+type LocalId = (&'static str, Arc<str>);
+
+#[derive(Debug)]
+pub(crate) struct LocalLock {
+    id: LocalId,
+    locals: Arc<Locals>,
+    /// One permit: the head of the local queue.
+    pub(crate) turn: Semaphore,
+    /// Given when it is worth asking the server again.
+    pub(crate) hint: Arc<Hint>,
+    /// Locked while it is being changed.
+    pub(crate) subscription: tokio::sync::Mutex<Subscription>,
+    waiters: AtomicUsize,
+    /// Whether a subscription was made and nobody is to take it back yet.
+    listens: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Whether the server sends us the messages of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Subscription {
+    #[default]
+    None,
+    /// Asked for and not confirmed.
+    InDoubt,
+    /// Confirmed after this many gaps; the next gap ended it.
+    Since(u64),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    holds: Vec<Weak<Hold>>,
+    /// Releases and cancellations decided on but not sent yet.
+    leaving: usize,
+    passes: u32,
+    passing_since: Option<Tick>,
+    /// Whether the last release was heard by other processes.
+    heard_elsewhere: bool,
+}
+
+impl Locals {
+    pub(crate) fn enter(self: &Arc<Self>, kind: &'static str, key: &Arc<str>) -> Arc<LocalLock> {
+        let id = (kind, Arc::clone(key));
+        let mut entry = self.locks.entry(id.clone()).or_default();
+        if let Some(local) = entry.upgrade() {
+            return local;
+        }
+        let local = Arc::new(LocalLock {
+            id,
+            locals: Arc::clone(self),
+            turn: Semaphore::new(1),
+            hint: Arc::default(),
+            subscription: tokio::sync::Mutex::default(),
+            waiters: AtomicUsize::new(0),
+            listens: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
+        *entry = Arc::downgrade(&local);
+        local
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
+        self.locks
+            .iter()
+            .filter_map(|entry| entry.value().upgrade())
+            .collect()
+    }
+
+    pub(crate) fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn listen(&self, channel: &str, hint: &Arc<Hint>) {
+        self.channels.insert(channel.into(), Arc::clone(hint));
+    }
+
+    /// Stops giving `hint` for messages; says for which channels it was given.
+    pub(crate) fn ignore(&self, hint: &Arc<Hint>) -> Vec<Box<str>> {
+        let mut ignored = Vec::new();
+        self.channels.retain(|channel, listener| {
+            let this = Arc::ptr_eq(listener, hint);
+            if this {
+                ignored.push(channel.clone());
+            }
+            !this
+        });
+        ignored
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.channels.len()
+    }
+}
+
+impl Listener for Locals {
+    fn message(&self, channel: &[u8]) {
+        // Whatever a message says, it means: look again.
+        if let Ok(channel) = std::str::from_utf8(channel)
+            && let Some(hint) = self.channels.get(channel)
+        {
+            hint.give();
+        }
+    }
+
+    fn gap(&self) {
+        self.gaps.fetch_add(1, Ordering::AcqRel);
+        for hint in &self.channels {
+            hint.give();
+        }
+    }
+}
+
+impl LocalLock {
+    /// The live hold of `owner`, if it has one.
+    pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
+        self.live_holds()
+            .into_iter()
+            .find(|hold| hold.owner() == owner)
+    }
+
+    /// The latest local deadline of the holds of this client; `None` if it holds nothing.
+    pub(crate) fn held_until(&self) -> Option<Tick> {
+        self.live_holds().iter().map(|hold| hold.deadline()).max()
+    }
+
+    pub(crate) fn live_holds(&self) -> Vec<Arc<Hold>> {
+        let holds: Vec<_> = {
+            let state = self.state.lock();
+            state.holds.iter().filter_map(Weak::upgrade).collect()
+        };
+        holds.into_iter().filter(|hold| hold.is_held()).collect()
+    }
+
+    pub(crate) fn add(&self, hold: &Arc<Hold>) {
+        self.state.lock().holds.push(Arc::downgrade(hold));
+        // Somebody may wait here for the same owner: it can enter at once.
+        self.hint.give();
+    }
+
+    /// Forgets holds that ended.
+    pub(crate) fn sweep(&self, ended: &Hold) {
+        let ended: *const Hold = ended;
+        self.state
+            .lock()
+            .holds
+            .retain(|hold| !std::ptr::eq(hold.as_ptr(), ended));
+    }
+
+    /// A release or cancellation was decided on.
+    pub(crate) fn begin_leaving(&self) {
+        self.state.lock().leaving += 1;
+    }
+
+    /// It was sent: whoever asks now asks after it.
+    pub(crate) fn end_leaving(&self) {
+        self.state.lock().leaving -= 1;
+        self.hint.give();
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.lock().leaving > 0
+    }
+
+    /// How many connections heard of a release; our own subscription is one of them.
+    pub(crate) fn note_heard(&self, told: u64) {
+        let own = u64::from(self.listens.load(Ordering::Relaxed));
+        self.state.lock().heard_elsewhere = told > own;
+    }
+
+    /// Whether the next waiter of this client may ask at once. If not, another process is given
+    /// the time to ask first, and the count starts again.
+    pub(crate) fn may_pass(&self, now: Tick) -> bool {
+        let mut state = self.state.lock();
+        let since = *state.passing_since.get_or_insert(now);
+        state.passes += 1;
+        let spent = state.passes > PASSES_MAX || since.until(now) > PASSES_TIME_MAX;
+        if spent {
+            state.passes = 0;
+            state.passing_since = None;
+        }
+        !(spent && state.heard_elsewhere)
+    }
+
+    /// The lock was seen elsewhere: others had their turn.
+    pub(crate) fn end_passing(&self) {
+        let mut state = self.state.lock();
+        state.passes = 0;
+        state.passing_since = None;
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn enter_queue(&self) {
+        self.waiters.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// True if nobody waits any more.
+    pub(crate) fn leave_queue(&self) -> bool {
+        self.waiters.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn note_listening(&self) {
+        self.listens.store(true, Ordering::Release);
+    }
+
+    /// True if there is a subscription that somebody has to take back, and the caller is to do it.
+    pub(crate) fn begin_lingering(&self) -> bool {
+        self.listens.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) async fn changed(&self, mark: Mark) {
+        self.hint.past(mark).await;
+    }
+}
+
+impl Drop for LocalLock {
+    fn drop(&mut self) {
+        self.locals
+            .locks
+            .remove_if(&self.id, |_, lock| lock.strong_count() == 0);
+    }
+}

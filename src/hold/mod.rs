@@ -1,0 +1,319 @@
+//! One hold at the server and everything local that belongs to it.
+//!
+//! A hold is shared by the guards of one owner on one lock. Invariants: its state goes from held to
+//! left or lost and never back; its local deadline is counted from before the request was sent and
+//! ends before the server's; the count at the server is only ever set to a number, one operation at
+//! a time, so that a repeat changes nothing; leaving to 0 guards always ends in a release.
+
+pub(crate) mod core;
+pub(crate) mod local;
+pub(crate) mod protocol;
+mod settle;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::core::Core;
+use self::local::LocalLock;
+use self::protocol::{Claim, Fence, Protocol};
+use crate::clock::Tick;
+use crate::fencing::FencingToken;
+use crate::hint::Hint;
+use crate::keys::LockName;
+use crate::lost::LostReason;
+use crate::options::Term;
+use crate::owner::Owner;
+use crate::watchdog::{Due, Item, Leased};
+
+pub(crate) use settle::Abandoned;
+
+#[derive(Debug)]
+pub(crate) struct Hold {
+    core: Arc<Core>,
+    local: Arc<LocalLock>,
+    protocol: &'static dyn Protocol,
+    name: LockName,
+    owner: Owner,
+    /// The number in the holder id; also the id of this hold at the watchdog.
+    number: u64,
+    holder: Arc<str>,
+    state: Mutex<State>,
+    /// One operation on the count at a time.
+    operation: tokio::sync::Mutex<()>,
+    /// Given when the hold is lost, or its deadline moves.
+    changed: Hint,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// Guards alive.
+    count: u32,
+    /// Guards that were forgotten: their share is never given back.
+    forgotten: u32,
+    /// The count the server was last known to have.
+    confirmed: u32,
+    /// The end of the lease by the local clock.
+    deadline: Tick,
+    lease: Duration,
+    renewed: bool,
+    token: Option<FencingToken>,
+    /// A release is decided on and was not sent yet.
+    unsent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// No guard is left: it was released, or is being released.
+    Left,
+    /// No guard is left and nobody will release it.
+    Forgotten,
+    Lost(LostReason),
+}
+
+/// What a new hold is made of.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) owner: Owner,
+    pub(crate) number: u64,
+    pub(crate) holder: Arc<str>,
+    /// When the request that was granted was sent.
+    pub(crate) sent: Tick,
+    pub(crate) term: Term,
+    pub(crate) token: Option<FencingToken>,
+}
+
+/// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
+/// and the time a server takes to notice an expiry.
+fn margin(lease: Duration) -> Duration {
+    (lease / 100 + Duration::from_millis(2)).min(lease / 4)
+}
+
+impl Hold {
+    /// A hold that was just granted, with one guard. Starts its renewals.
+    pub(crate) fn granted(
+        core: &Arc<Core>,
+        local: &Arc<LocalLock>,
+        protocol: &'static dyn Protocol,
+        name: &LockName,
+        granted: Granted,
+    ) -> Arc<Self> {
+        let lease = granted.term.lease();
+        let hold = Arc::new(Self {
+            core: Arc::clone(core),
+            local: Arc::clone(local),
+            protocol,
+            name: name.clone(),
+            owner: granted.owner,
+            number: granted.number,
+            holder: granted.holder,
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                count: 1,
+                forgotten: 0,
+                confirmed: 1,
+                deadline: granted.sent.after(lease - margin(lease)),
+                lease,
+                renewed: granted.term.is_renewed(),
+                token: granted.token,
+                unsent: false,
+            }),
+            operation: tokio::sync::Mutex::new(()),
+            changed: Hint::default(),
+        });
+        // The server has spoken: what this client believed to hold of an exclusive lock is gone.
+        for old in local.live_holds() {
+            old.revoked();
+        }
+        local.add(&hold);
+        let first_look = hold.state.lock().next_look();
+        let weak: Weak<Self> = Arc::downgrade(&hold);
+        core.watchdog.enrol(hold.number, first_look, weak);
+        hold
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.state.lock().count
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.state.lock().token
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        self.state.lock().deadline
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.core.clock.now();
+        match self.loss() {
+            Some(_) => Duration::ZERO,
+            None => now.until(self.deadline()),
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.loss().is_none() && self.state.lock().phase == Phase::Held
+    }
+
+    /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        let (phase, deadline) = {
+            let state = self.state.lock();
+            (state.phase, state.deadline)
+        };
+        match phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held if self.core.clock.now() >= deadline => {
+                self.lose(LostReason::Expired);
+                Some(LostReason::Expired)
+            }
+            _ => None,
+        }
+    }
+
+    /// Resolves when it is lost. Carries its own timer, so that it needs neither the watchdog nor
+    /// the network. Cancel safe.
+    pub(crate) async fn lost(&self) -> LostReason {
+        loop {
+            let mark = self.changed.mark();
+            if let Some(reason) = self.loss() {
+                return reason;
+            }
+            tokio::select! {
+                () = self.changed.past(mark) => {}
+                () = self.core.clock.sleep_until(self.deadline()) => {}
+            }
+        }
+    }
+
+    /// The client is being shut down: nobody will renew this any more.
+    pub(crate) fn close(&self) {
+        self.lose(LostReason::Closed);
+    }
+
+    /// Ends a guard without giving its share back: when it was the last, renewals stop and the
+    /// lease runs out by itself.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state.lock();
+        state.count -= 1;
+        state.forgotten += 1;
+        if state.count == 0 && state.phase == Phase::Held {
+            state.phase = Phase::Forgotten;
+            drop(state);
+            self.end();
+        }
+    }
+
+    fn lose(&self, reason: LostReason) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return;
+        }
+        state.phase = Phase::Lost(reason);
+        drop(state);
+        self.end();
+        self.changed.give();
+    }
+
+    /// No longer held, for whatever reason: no renewals, and local waiters may ask.
+    fn end(&self) {
+        self.core.watchdog.withdraw(self.number);
+        self.local.sweep(self);
+        self.local.hint.give();
+    }
+
+    fn claim(&self, hold_count: u32) -> Claim<'_> {
+        Claim {
+            name: &self.name,
+            holder: &self.holder,
+            hold_count,
+        }
+    }
+
+    /// Takes over what the server has confirmed, unless it is too late for that.
+    fn extend(&self, sent: Tick, lease: Duration) -> bool {
+        let now = self.core.clock.now();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held || now >= state.deadline {
+            return false;
+        }
+        state.deadline = state.deadline.max(sent.after(lease - margin(lease)));
+        true
+    }
+}
+
+impl State {
+    /// The count the server should have.
+    fn wanted(&self) -> u32 {
+        self.count + self.forgotten
+    }
+
+    /// When the watchdog has to look at it: when a third of the lease has passed, or at its end.
+    fn next_look(&self) -> Tick {
+        if self.renewed {
+            self.deadline.before(self.lease * 2 / 3)
+        } else {
+            self.deadline
+        }
+    }
+}
+
+impl Leased for Hold {
+    fn due(&self, now: Tick) -> Due {
+        let state = self.state.lock();
+        if state.phase != Phase::Held {
+            return Due::Gone;
+        }
+        if now >= state.deadline {
+            return Due::Expired;
+        }
+        let look = state.next_look();
+        if look > now {
+            return Due::Later(look);
+        }
+        Due::Renew {
+            item: Item {
+                key: Arc::clone(self.name.key()),
+                holder: Arc::clone(&self.holder),
+                lease: state.lease,
+            },
+            deadline: state.deadline,
+        }
+    }
+
+    fn renewed(&self, sent: Tick, lease: Duration) -> Tick {
+        if self.extend(sent, lease) {
+            self.changed.give();
+        }
+        self.state.lock().next_look()
+    }
+
+    fn revoked(&self) {
+        self.lose(LostReason::Revoked);
+    }
+
+    fn expired(&self) {
+        self.lose(LostReason::Expired);
+    }
+}
+
+/// What a re-entry has to ask for so that a hold without a token gets one.
+fn fence_for(fenced: bool, token: Option<FencingToken>) -> Fence {
+    match (fenced, token) {
+        (false, _) => Fence::None,
+        (true, Some(_)) => Fence::OnGrant,
+        (true, None) => Fence::Now,
+    }
+}

@@ -1,0 +1,321 @@
+//! Making the server agree: re-entry, release, and undoing what was abandoned.
+//!
+//! The count at the server follows the number of guards. An operation that is interrupted, by a
+//! dropped future or by a server that does not answer, is handed to the watchdog task, which
+//! repeats it until the server agrees or the lease is over.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::core::Core;
+use super::local::LocalLock;
+use super::protocol::{Claim, Protocol};
+use super::{Hold, Phase, fence_for, margin};
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::error::{Error, Kind, Result};
+use crate::keys::LockName;
+use crate::lost::LostReason;
+use crate::options::Term;
+use crate::script::Patience;
+use crate::script::reply::{Acquired, Released};
+
+/// Where nothing can make a late command impossible, an abandoned acquire is cancelled this often
+/// within its lease, so that an orphan lives for a fraction of it.
+const CANCELS_WHILE_UNSETTLED: u32 = 8;
+
+impl Hold {
+    /// One more guard. `Ok(false)`: the hold is lost or gone, and the caller is a newcomer.
+    pub(crate) async fn reenter(
+        self: &Arc<Self>,
+        term: Option<Term>,
+        fenced: bool,
+        operation: &'static str,
+    ) -> Result<bool> {
+        let _one_at_a_time = self.operation.lock().await;
+        if self.loss().is_some() {
+            return Ok(false);
+        }
+        let (target, lease, fence) = {
+            let state = self.state.lock();
+            if state.phase != Phase::Held {
+                return Ok(false);
+            }
+            let lease = match term {
+                Some(term) => term.lease(),
+                None if state.renewed => state.lease,
+                // A fixed lease is not lengthened by entering again.
+                None => Duration::from_millis(1),
+            };
+            (state.wanted() + 1, lease, fence_for(fenced, state.token))
+        };
+        // If this is given up, the server may have counted one too many.
+        let mut repair = Repair::armed(self);
+        let call = self.protocol.acquire(&self.claim(target), lease, fence);
+        let answer = self
+            .core
+            .scripts
+            .run(Lane::Command, &call, self.core.patience(None))
+            .await
+            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
+            repair.disarm();
+            self.lose(LostReason::Revoked);
+            return Ok(false);
+        };
+        if !self.extend(answer.sent, lease) {
+            return Ok(false);
+        }
+        let look = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Held {
+                return Ok(false);
+            }
+            state.count += 1;
+            state.confirmed = target;
+            state.token = token.or(state.token);
+            if let Some(Term::Renewed(lease)) = term {
+                state.lease = if state.renewed {
+                    state.lease.max(lease)
+                } else {
+                    lease
+                };
+                state.renewed = true;
+            }
+            if state.wanted() == state.confirmed {
+                repair.disarm();
+            }
+            state.next_look()
+        };
+        self.core.watchdog.shift(self.number, look);
+        Ok(true)
+    }
+
+    /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
+    /// the watchdog task goes on with it.
+    pub(crate) async fn release(self: Arc<Self>) -> Result<()> {
+        const OPERATION: &str = "release";
+        if let Some(reason) = self.leave() {
+            let error = self.not_held(OPERATION, reason);
+            self.clean_up(reason);
+            return Err(error);
+        }
+        let mut repair = Repair::armed(&self);
+        let mut patience = self.core.patience(None);
+        patience.until = patience.until.min(self.server_deadline());
+        let settled = self.settle(patience).await;
+        if settled.is_ok() {
+            repair.disarm();
+        }
+        match settled {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.not_held(OPERATION, LostReason::Revoked)),
+            Err(error) => Err(error.during(OPERATION)),
+        }
+    }
+
+    /// Gives one guard's share back without waiting; what `Drop` does. Never blocks or panics.
+    pub(crate) fn release_later(self: Arc<Self>) {
+        match self.leave() {
+            Some(reason) => self.clean_up(reason),
+            None => self.settle_later(),
+        }
+    }
+
+    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+        let message =
+            format!("{reason}; what was done under this lock may have overlapped with others");
+        Error::new(Kind::NotHeld, operation, message).of_lock(self.name())
+    }
+
+    /// Takes one guard's share out; says why if the hold was lost before.
+    fn leave(&self) -> Option<LostReason> {
+        // Lets the clock speak first.
+        self.loss();
+        let mut state = self.state.lock();
+        state.count -= 1;
+        if let Phase::Lost(reason) = state.phase {
+            return Some(reason);
+        }
+        if state.count == 0 && state.forgotten > 0 {
+            state.phase = Phase::Forgotten;
+            drop(state);
+            self.end();
+        } else if state.count == 0 {
+            state.phase = Phase::Left;
+            state.unsent = true;
+            drop(state);
+            // From here on no renewal is made for it, and who asks in this client asks after it.
+            self.local.begin_leaving();
+            self.end();
+        }
+        None
+    }
+
+    /// The guard of a hold that ran out by the local clock is gone, so the work under it is over:
+    /// frees what the server may still have, instead of letting others wait for it.
+    fn clean_up(self: Arc<Self>, reason: LostReason) {
+        if reason == LostReason::Expired && self.count() == 0 {
+            self.settle_later();
+        }
+    }
+
+    fn settle_later(self: Arc<Self>) {
+        let core = Arc::clone(&self.core);
+        let work = async move {
+            let mut patience = self.core.patience(None);
+            patience.until = patience.until.max(self.server_deadline());
+            // There is nobody to tell; once the lease is over, nothing is left to settle.
+            let _ = self.settle(patience).await;
+            self.sent();
+        };
+        core.watchdog.later(work.boxed());
+    }
+
+    /// Sets the count at the server to the number of guards. False if the server had no such hold.
+    async fn settle(&self, patience: Patience) -> Result<bool> {
+        let _one_at_a_time = self.operation.lock().await;
+        let (count, confirmed) = {
+            let state = self.state.lock();
+            (state.wanted(), state.confirmed)
+        };
+        if count == confirmed {
+            return Ok(true);
+        }
+        let lease = self.remaining().max(Duration::from_millis(1));
+        let publish = self.core.scripts.transport.publish();
+        let call = self.protocol.release(&self.claim(count), lease, publish);
+        let run = self.core.scripts.run(Lane::Command, &call, patience);
+        let answer = on_first_poll(run, || self.sent())
+            .await
+            .map_err(|failure| failure.into_error("release").of_lock(self.name()))?;
+        let in_time = self.core.clock.now() < self.deadline();
+        let held = match self.protocol.released(&answer.value)? {
+            Released::Done { told } => {
+                self.local.note_heard(told);
+                true
+            }
+            // An earlier attempt got no reply: it was that one which released, in time.
+            Released::NotHeld => answer.repeated && in_time,
+        };
+        if held {
+            self.state.lock().confirmed = count;
+        } else if count > 0 {
+            self.lose(LostReason::Revoked);
+        }
+        Ok(held)
+    }
+
+    /// A release is on its way: waiters of this client that ask now ask behind it.
+    fn sent(&self) {
+        let unsent = std::mem::take(&mut self.state.lock().unsent);
+        if unsent {
+            self.local.end_leaving();
+        }
+    }
+
+    /// No lease of this hold lasts longer at the server.
+    fn server_deadline(&self) -> Tick {
+        let state = self.state.lock();
+        state.deadline.after(margin(state.lease) * 2)
+    }
+}
+
+/// Hands a hold whose count at the server is in doubt to the watchdog task when dropped.
+struct Repair<'a>(Option<&'a Arc<Hold>>);
+
+impl<'a> Repair<'a> {
+    fn armed(hold: &'a Arc<Hold>) -> Self {
+        // A count nobody has confirmed is never equal to the number of guards.
+        Self(Some(hold))
+    }
+
+    fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Repair<'_> {
+    fn drop(&mut self) {
+        if let Some(hold) = self.0 {
+            hold.state.lock().confirmed = UNCONFIRMED;
+            Arc::clone(hold).settle_later();
+        }
+    }
+}
+
+/// A count the server never has.
+const UNCONFIRMED: u32 = u32::MAX;
+
+/// An acquire nobody waits for any more, with an attempt whose outcome is not known.
+pub(crate) struct Abandoned {
+    pub(crate) core: Arc<Core>,
+    pub(crate) local: Arc<LocalLock>,
+    pub(crate) protocol: &'static dyn Protocol,
+    pub(crate) name: LockName,
+    pub(crate) holder: Arc<str>,
+    pub(crate) lease: Duration,
+    /// The lane of the attempt: the cancellation takes the same, so that it cannot overtake it.
+    pub(crate) lane: Lane,
+}
+
+impl Abandoned {
+    /// Has the watchdog task undo it.
+    pub(crate) fn undo_later(self) {
+        self.local.begin_leaving();
+        let leaving = Leaving(Arc::clone(&self.local));
+        let core = Arc::clone(&self.core);
+        core.watchdog.later(self.undo(leaving).boxed());
+    }
+
+    async fn undo(self, leaving: Leaving) {
+        let core = &self.core;
+        let claim = Claim {
+            name: &self.name,
+            holder: &self.holder,
+            hold_count: 0,
+        };
+        let transport = &core.scripts.transport;
+        let call = self
+            .protocol
+            .release(&claim, Duration::ZERO, transport.publish());
+        let patience = Patience {
+            reply: core.timing.reply,
+            until: core.clock.now().after(self.lease),
+        };
+        let cancel = core.scripts.run(self.lane, &call, patience);
+        // There is nobody to tell: what cannot be cancelled runs out with its lease.
+        let _ = on_first_poll(cancel, || drop(leaving)).await;
+        for _ in 0..CANCELS_WHILE_UNSETTLED {
+            if transport.past_is_settled(self.lane) {
+                break;
+            }
+            tokio::time::sleep(self.lease / CANCELS_WHILE_UNSETTLED).await;
+            let _ = core.scripts.run(self.lane, &call, patience).await;
+        }
+    }
+}
+
+/// Counts as leaving until dropped.
+struct Leaving(Arc<LocalLock>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.end_leaving();
+    }
+}
+
+/// Drives `work` and calls `then` once it has been polled for the first time.
+async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
+    let mut work = pin!(work);
+    if let Some(done) = work.as_mut().now_or_never() {
+        then();
+        return done;
+    }
+    then();
+    work.await
+}

@@ -1,0 +1,153 @@
+//! Names of locks and every key and channel made from them.
+//!
+//! The layout is Redisson's: the lock's own key is the name itself, helpers are `prefix:{name}`, or
+//! `prefix:name` if the name holds a `{` of its own. Invariant: all keys of one lock hash to one
+//! cluster slot; a name for which Redisson's rule breaks that is refused.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Longest name, prefix included, in bytes of UTF-8.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// A checked name: what the user calls the lock and what the server calls it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LockName {
+    name: Arc<str>,
+    key: Arc<str>,
+}
+
+impl LockName {
+    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self> {
+        let invalid = |message: String| Err(Error::invalid("name", message).of_lock(name));
+        if name.is_empty() {
+            return invalid("a lock needs a name of at least one character".to_owned());
+        }
+        let bytes = prefix.len() + name.len();
+        if bytes > NAME_BYTES_MAX {
+            return invalid(format!(
+                "the name has {bytes} bytes, prefix included; the most is {NAME_BYTES_MAX}"
+            ));
+        }
+        let name: Arc<str> = name.into();
+        let key = if prefix.is_empty() {
+            Arc::clone(&name)
+        } else {
+            format!("{prefix}{name}").into()
+        };
+        if !one_slot(&key) {
+            return Err(Error::invalid(
+                "name",
+                format!(
+                    "the braces in {key:?} would put the keys of this lock in different cluster \
+                     slots; use no braces, or one non-empty pair such as \"{{order}}:7\" first"
+                ),
+            )
+            .of_lock(&name));
+        }
+        Ok(Self { name, key })
+    }
+
+    /// As the user wrote it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// The lock's own key, prefix included.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The channel on which a release of a reentrant lock is told.
+    pub(crate) fn lock_channel(&self) -> String {
+        self.helper("redisson_lock__channel")
+    }
+
+    /// The counter of fencing tokens.
+    pub(crate) fn token_key(&self) -> String {
+        self.helper("redisson_lock_token")
+    }
+
+    fn helper(&self, prefix: &str) -> String {
+        let key = &self.key;
+        if key.contains('{') {
+            format!("{prefix}:{key}")
+        } else {
+            format!("{prefix}:{{{key}}}")
+        }
+    }
+}
+
+/// Whether `key` and its helper keys hash to one slot: a cluster hashes what stands between the
+/// first `{` and the next `}`, if that is not empty, and else the whole key.
+fn one_slot(key: &str) -> bool {
+    match key.find('{') {
+        // The helper is `prefix:{key}`: its tag must be the whole key.
+        None => !key.contains('}'),
+        // The helper is `prefix:key`: both must have the same, non-empty tag.
+        Some(open) => key[open + 1..].find('}').is_some_and(|tag| tag > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The part of a key that a cluster hashes, from the cluster specification.
+    fn tag(key: &str) -> &str {
+        if let Some(open) = key.find('{')
+            && let Some(len) = key[open + 1..].find('}')
+            && len > 0
+        {
+            return &key[open + 1..open + 1 + len];
+        }
+        key
+    }
+
+    #[test]
+    fn helpers_follow_redissons_rule() {
+        let plain = LockName::new("", "abc").unwrap();
+        assert_eq!(&**plain.key(), "abc");
+        assert_eq!(plain.lock_channel(), "redisson_lock__channel:{abc}");
+        let tagged = LockName::new("app:", "{order}:7").unwrap();
+        assert_eq!(&**tagged.key(), "app:{order}:7");
+        assert_eq!(tagged.as_str(), "{order}:7");
+        assert_eq!(tagged.token_key(), "redisson_lock_token:app:{order}:7");
+    }
+
+    #[test]
+    fn names_that_cannot_work_are_refused_by_name() {
+        for bad in ["", "a{b", "{a", "a}b", "{}a", "x{}{y}", "}"] {
+            let error = LockName::new("", bad).unwrap_err();
+            assert!(error.is_invalid(), "{bad:?}");
+            assert_eq!(error.lock_name(), Some(bad));
+        }
+        let long = "x".repeat(NAME_BYTES_MAX);
+        assert!(LockName::new("", &long).is_ok());
+        assert!(LockName::new("p", &long).unwrap_err().is_invalid());
+        for good in ["abc", "a{b}c", "x{y}{z}", "a}b{c}", "\r\n\0", "ключ"] {
+            assert!(LockName::new("", good).is_ok(), "{good:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_keys_of_an_accepted_name_share_a_tag(prefix in "[a-z{}:]{0,4}", name in "[ab{}]{1,8}") {
+            if let Ok(lock) = LockName::new(&prefix, &name) {
+                for helper in [lock.lock_channel(), lock.token_key()] {
+                    prop_assert_eq!(tag(lock.key()), tag(&helper));
+                }
+            }
+        }
+
+        #[test]
+        fn a_refused_name_would_have_split_slots(name in "[ab{}]{1,8}") {
+            if LockName::new("", &name).is_err() {
+                let helper = if name.contains('{') { format!("p:{name}") } else { format!("p:{{{name}}}") };
+                prop_assert_ne!(tag(&name), tag(&helper));
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Distributed locks for tokio on Redis and Valkey.
+//!
+//! Wire-compatible with Redisson: a Rust and a Java process share one lock.
+//!
+//! ```no_run
+//! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+//! let guard = client.lock("order:7").fenced().lock().await?;
+//!
+//! // The resource refuses a token smaller than the largest it has seen.
+//! let token = guard.fencing_token();
+//! guard.run(async move { /* write, with the token */ }).await?;
+//!
+//! guard.release().await?;
+//! # drop(token); Ok(()) }
+//! ```
+//!
+//! # What a lock here promises, and what it cannot
+//!
+//! * While [`ReentrantGuard::is_lost`] is false, no other guard of that lock is valid.
+//! * Losing a lease is never silent: [`ReentrantGuard::lost`] resolves at the latest when the lease
+//!   ends by the local clock, whatever the network does.
+//! * A dropped future, a dropped guard, a panic or a lost reply leaves nothing behind.
+//! * A call that is repeated, by whomever, counts once.
+//! * Every wait ends without needing a message.
+//!
+//! A lease cannot stop a process that was paused between looking at its lock and writing, and a
+//! server that fails over to a replica may forget a grant. Where two writers would do harm, have
+//! the resource check the [fencing token](FencingToken).
+
+mod acquire;
+mod client;
+mod clock;
+mod conn;
+mod error;
+mod fencing;
+mod guard;
+mod hint;
+mod hold;
+mod keys;
+mod lost;
+mod options;
+mod owner;
+mod reentrant;
+mod script;
+mod watchdog;
+
+pub use client::{Client, ClientBuilder, ClientStats};
+pub use error::{Error, Result};
+pub use fencing::FencingToken;
+pub use keys::NAME_BYTES_MAX;
+pub use lost::{Lost, LostReason};
+pub use options::{LEASE_MAX, LEASE_MIN};
+pub use owner::Owner;
+pub use reentrant::{Holder, ReentrantGuard, ReentrantLock};

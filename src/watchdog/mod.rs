@@ -1,0 +1,141 @@
+//! One task a client: renews what is held and carries out what `Drop` must not do itself.
+//!
+//! It knows leases and background work, no primitive. Invariants: it never keeps a hold or its
+//! client alive; a hold that was withdrawn is in no later batch; work handed over is driven to its
+//! end even when the client is gone.
+
+mod schedule;
+mod task;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Tick;
+use crate::hint::Hint;
+use crate::script::Scripts;
+use schedule::Schedule;
+
+/// Holds renewed by one script: bounds the time for which one batch blocks the server.
+pub(crate) const BATCH_HOLDS_MAX: usize = 100;
+
+/// Something with a lease that has to be renewed until it is given up.
+pub(crate) trait Leased: Send + Sync {
+    /// What to do with it now.
+    fn due(&self, now: Tick) -> Due;
+    /// The server confirmed a lease of `lease`, counted from `sent`. Says when to look again.
+    fn renewed(&self, sent: Tick, lease: Duration) -> Tick;
+    /// The server says that this holder does not hold it.
+    fn revoked(&self);
+    /// The local deadline has passed.
+    fn expired(&self);
+}
+
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// Nothing before then.
+    Later(Tick),
+    /// Renew it; at `deadline` at the latest it is lost.
+    Renew { item: Item, deadline: Tick },
+    /// Its deadline has passed.
+    Expired,
+    /// It was given up.
+    Gone,
+}
+
+/// One line of a renewal.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) key: Arc<str>,
+    pub(crate) holder: Arc<str>,
+    pub(crate) lease: Duration,
+}
+
+pub(crate) use task::millis;
+
+type Work = BoxFuture<'static, ()>;
+
+enum Job {
+    Drive(Work),
+    Close(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    schedule: Mutex<Schedule<Weak<dyn Leased>>>,
+    /// Given when something is due earlier than the task means to look.
+    sooner: Hint,
+    /// Work handed over and not done.
+    pending: AtomicUsize,
+}
+
+impl std::fmt::Debug for dyn Leased {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Leased")
+    }
+}
+
+impl Watchdog {
+    /// Starts the task on the current runtime. `reply` is the longest wait for one renewal.
+    pub(crate) fn start(scripts: Arc<Scripts>, reply: Duration) -> Self {
+        let shared = Arc::new(Shared::default());
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(task::run(Arc::clone(&shared), scripts, inbox, reply));
+        Self { shared, jobs }
+    }
+
+    pub(crate) fn enrol(&self, id: u64, at: Tick, lease: Weak<dyn Leased>) {
+        if self.shared.schedule.lock().insert(id, at, lease) {
+            self.shared.sooner.give();
+        }
+    }
+
+    /// Looks at `id` again at `at`, if it is still enrolled.
+    pub(crate) fn shift(&self, id: u64, at: Tick) {
+        if self.shared.schedule.lock().shift(id, at) {
+            self.shared.sooner.give();
+        }
+    }
+
+    pub(crate) fn withdraw(&self, id: u64) {
+        self.shared.schedule.lock().remove(id);
+    }
+
+    /// Has `work` driven by the task. Neither blocks nor panics, wherever it is called from; once
+    /// the task is gone the work is dropped, and leases run out by themselves.
+    pub(crate) fn later(&self, work: Work) {
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
+        if self.jobs.send(Job::Drive(work)).is_err() {
+            self.shared.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Finishes the work handed over so far, then ends the task.
+    pub(crate) async fn close(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.jobs.send(Job::Close(done)).is_ok() {
+            // An error means that the task has ended, which is what is asked for.
+            let _ = wait.await;
+        }
+    }
+
+    /// Holds under watch.
+    pub(crate) fn enrolled(&self) -> usize {
+        self.shared.schedule.lock().len()
+    }
+
+    /// Work handed over and not done.
+    pub(crate) fn pending(&self) -> usize {
+        self.shared.pending.load(Ordering::Relaxed)
+    }
+}

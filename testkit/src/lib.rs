@@ -1,0 +1,15 @@
+//! Test support for `lockset`: real servers, a fault-injecting proxy and bounded waiting.
+//!
+//! Nothing here pretends to be a server. A [`Server`] is a real Redis or Valkey process of the test's
+//! own, a [`Proxy`] stands in front of it and misbehaves on demand, and [`within`] and [`eventually`]
+//! put a bound on every wait, so that a broken test fails instead of hanging.
+
+mod find;
+mod ports;
+mod proxy;
+mod server;
+mod wait;
+
+pub use proxy::Proxy;
+pub use server::{ClientKind, ClientLine, Server, ServerBuilder};
+pub use wait::{eventually, unique_name, within};

@@ -1,0 +1,154 @@
+//! Moves bytes between sockets as the rules say: four small loops per connection, two readers that hand
+//! in what comes and two writers that ask what may leave.
+//!
+//! No loop decides anything, so no byte escapes the rules. A reader never waits for a writer.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::time::{sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::SharedRules;
+use super::rules::{Direction, Handles, Item, Next};
+
+const CHUNK: usize = 64 * 1024;
+
+/// Accepts connections for ever.
+pub(super) async fn serve(listener: StdListener, target: SocketAddr, rules: SharedRules) {
+    let listener = TcpListener::from_std(listener).expect("the listener is non-blocking");
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let link = rules.lock().open_link();
+                // Else the connection is refused: dropping it closes it.
+                if let Some(link) = link {
+                    tokio::spawn(run(client, target, rules.clone(), link));
+                }
+            }
+            // The system is short of something; it may have it again later.
+            Err(_) => sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn run(client: TcpStream, target: SocketAddr, rules: SharedRules, link: Handles) {
+    let id = link.id;
+    let connected = link
+        .server
+        .run_until_cancelled(TcpStream::connect(target))
+        .await;
+    if let Some(Ok(server)) = connected {
+        // A failure to set this costs some time, and never correctness.
+        let _ = client.set_nodelay(true);
+        let _ = server.set_nodelay(true);
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        tokio::join!(
+            read(&rules, id, Direction::Requests, from_client, &link.client),
+            read(&rules, id, Direction::Replies, from_server, &link.server),
+            write_requests(&rules, &link, to_server),
+            write_replies(&rules, &link, to_client),
+        );
+    }
+    rules.lock().close_link(id);
+}
+
+/// Hands in all that comes from one side, until it ends or is to be closed.
+async fn read(
+    rules: &SharedRules,
+    id: u64,
+    direction: Direction,
+    mut from: OwnedReadHalf,
+    closed: &CancellationToken,
+) {
+    let mut buffer = vec![0; CHUNK];
+    while let Some(outcome) = closed.run_until_cancelled(from.read(&mut buffer)).await {
+        match outcome {
+            Ok(length @ 1..) => rules
+                .lock()
+                .arrive(id, direction, buffer[..length].to_vec()),
+            // A reset is an end like any other.
+            Ok(0) | Err(_) => {
+                rules.lock().end(id, direction);
+                return;
+            }
+        }
+    }
+}
+
+async fn write_requests(rules: &SharedRules, link: &Handles, mut to: OwnedWriteHalf) {
+    let (id, closed) = (link.id, &link.server);
+    while let Some(item) = next(rules, id, Direction::Requests, &link.requests).await {
+        match item {
+            Item::Bytes(bytes) => {
+                // When the server is gone, its end arrives as a reply and closes everything.
+                if !matches!(
+                    closed.run_until_cancelled(to.write_all(&bytes)).await,
+                    Some(Ok(()))
+                ) {
+                    return;
+                }
+            }
+            Item::End => {
+                let _ = to.shutdown().await;
+                return;
+            }
+        }
+    }
+}
+
+async fn write_replies(rules: &SharedRules, link: &Handles, to: OwnedWriteHalf) {
+    let (id, closed) = (link.id, &link.client);
+    let mut to = Some(to);
+    loop {
+        let item = tokio::select! {
+            item = next(rules, id, Direction::Replies, &link.replies) => item,
+            // The client's socket closes now, while the server may still have something to say.
+            () = closed.cancelled(), if to.is_some() => {
+                to = None;
+                continue;
+            }
+        };
+        match item {
+            Some(Item::Bytes(bytes)) => {
+                if let Some(open) = &mut to
+                    && !matches!(
+                        closed.run_until_cancelled(open.write_all(&bytes)).await,
+                        Some(Ok(()))
+                    )
+                {
+                    to = None;
+                }
+            }
+            // A server that closes is done with the connection, so the client shall see it closed.
+            Some(Item::End) => {
+                rules.lock().close_link(id);
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+/// Waits for what may leave a lane next; `None` when the connection is no more.
+async fn next(rules: &SharedRules, id: u64, direction: Direction, wake: &Notify) -> Option<Item> {
+    loop {
+        // Taken apart from the match, so that the lock is not held while waiting.
+        let step = rules.lock().next(id, direction);
+        match step {
+            Next::Item(item) => return Some(item),
+            Next::Never => return None,
+            Next::Later => wake.notified().await,
+            Next::At(due) => tokio::select! {
+                () = sleep_until(due.into()) => {}
+                () = wake.notified() => {}
+            },
+        }
+    }
+}

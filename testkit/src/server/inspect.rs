@@ -1,0 +1,173 @@
+//! What a test can see of its server: keys, counters and clients.
+//!
+//! All of it comes from the server itself over a fresh connection, never from the code under test.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, FromRedisValue};
+
+use super::Server;
+
+/// How long the kit's own connections wait for a connection or an answer.
+const ADMIN_BOUND: Duration = Duration::from_secs(5);
+
+/// The name under which the kit's own looks connect, to leave them out of what they see.
+const OBSERVER: &str = "lockset-testkit-observer";
+
+/// Which clients [`Server::clients`] lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientKind {
+    /// Every client.
+    All,
+    /// Clients that are in no subscription.
+    Normal,
+    /// Clients that are in at least one subscription.
+    PubSub,
+}
+
+/// One line of `CLIENT LIST`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLine {
+    /// The server's number for this connection, never used twice.
+    pub id: u64,
+    /// The client's side of the connection, `HOST:PORT`.
+    pub addr: String,
+    /// The name the client set, or nothing.
+    pub name: String,
+    /// How many channels it subscribes to.
+    pub sub: u64,
+    /// How many patterns it subscribes to.
+    pub psub: u64,
+    /// How many shard channels it subscribes to; 0 where the server has none.
+    pub ssub: u64,
+    /// The command it ran last.
+    pub cmd: String,
+    fields: BTreeMap<String, String>,
+}
+
+impl ClientLine {
+    /// Any field of the line by the server's name for it, such as `flags` or `age`.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    fn parse(line: &str) -> Self {
+        let fields: BTreeMap<String, String> = line
+            .split(' ')
+            .filter_map(|word| word.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
+        let number = |name: &str| text(name).parse().unwrap_or(0);
+        Self {
+            id: number("id"),
+            addr: text("addr"),
+            name: text("name"),
+            sub: number("sub"),
+            psub: number("psub"),
+            ssub: number("ssub"),
+            cmd: text("cmd"),
+            fields,
+        }
+    }
+}
+
+/// Every method panics, with the command and the error, when the server does not answer within 5 s.
+impl Server {
+    /// A connection for the test's own commands, on which no answer takes longer than 5 s.
+    pub async fn admin(&self) -> MultiplexedConnection {
+        let url = match &self.password {
+            Some(password) => format!("redis://:{password}@{}/", self.addr()),
+            None => self.url(),
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ADMIN_BOUND))
+            .set_response_timeout(Some(ADMIN_BOUND));
+        let client = Client::open(url).expect("the kit's own URL is a valid one");
+        match client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+        {
+            Ok(connection) => connection,
+            Err(error) => panic!("no connection to {}: {error}", self.addr()),
+        }
+    }
+
+    /// All keys of database 0, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        let keys: Vec<Vec<u8>> = self.ask(&["KEYS", "*"]).await;
+        let mut keys: Vec<String> = keys
+            .iter()
+            .map(|key| String::from_utf8_lossy(key).into_owned())
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// How often each command has run since the start or [`reset_stats`](Self::reset_stats).
+    ///
+    /// The names are the server's: lower case, and `client|list` for a subcommand. Commands that never
+    /// ran are absent. Commands inside scripts count. The kit's own commands count too: each call of a
+    /// method of the kit connects anew, so it adds itself and what a connection says at its start.
+    pub async fn commandstats(&self) -> BTreeMap<String, u64> {
+        let info: String = self.ask(&["INFO", "commandstats"]).await;
+        info.lines()
+            .filter_map(|line| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                let calls = rest.split(',').next()?.parse().ok()?;
+                Some((name.to_owned(), calls))
+            })
+            .collect()
+    }
+
+    /// Sets the counters of [`commandstats`](Self::commandstats) to nothing.
+    pub async fn reset_stats(&self) {
+        let () = self.ask(&["CONFIG", "RESETSTAT"]).await;
+    }
+
+    /// The clients connected now, in the order they came, without the connection that asks.
+    pub async fn clients(&self, kind: ClientKind) -> Vec<ClientLine> {
+        let command: &[&str] = match kind {
+            ClientKind::All => &["CLIENT", "LIST"],
+            ClientKind::Normal => &["CLIENT", "LIST", "TYPE", "normal"],
+            ClientKind::PubSub => &["CLIENT", "LIST", "TYPE", "pubsub"],
+        };
+        let list: String = self.ask(command).await;
+        let mut clients: Vec<ClientLine> = list
+            .lines()
+            .map(ClientLine::parse)
+            // An earlier look may not have been closed yet either.
+            .filter(|client| client.name != OBSERVER)
+            .collect();
+        clients.sort_by_key(|client| client.id);
+        clients
+    }
+
+    /// The channels with at least one subscriber, sorted; patterns and shard channels do not count.
+    pub async fn pubsub_channels(&self) -> Vec<String> {
+        let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
+        channels.sort();
+        channels
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        let mut connection = self.admin().await;
+        let answer = redis::pipe()
+            .cmd("CLIENT")
+            .arg("SETNAME")
+            .arg(OBSERVER)
+            .ignore()
+            .cmd(command[0])
+            .arg(&command[1..])
+            .query_async(&mut connection)
+            .await;
+        match answer {
+            Ok((answer,)) => answer,
+            Err(error) => panic!("{}: {error}", command.join(" ")),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Asks a server who it is, with a few bytes over a blocking socket.
+//!
+//! Blocking and by hand, so that a server can be started from any context, inside a runtime or not.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// No single step of a look takes longer; the caller looks again.
+const STEP_BOUND: Duration = Duration::from_secs(1);
+
+/// What a server says about itself.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// Its process id.
+    pub(super) pid: u32,
+    /// Its own version, not one it is compatible with.
+    pub(super) version: String,
+    /// Whether it is Valkey.
+    pub(super) valkey: bool,
+}
+
+/// The server behind `address`, once it is ready for commands.
+pub(super) fn identify(address: SocketAddr, password: Option<&str>) -> io::Result<Identity> {
+    let stream = TcpStream::connect_timeout(&address, STEP_BOUND)?;
+    stream.set_read_timeout(Some(STEP_BOUND))?;
+    stream.set_write_timeout(Some(STEP_BOUND))?;
+    let mut stream = BufReader::new(stream);
+
+    if let Some(password) = password {
+        expect("OK", &ask(&mut stream, &["AUTH", password])?)?;
+    }
+    // A server that still loads its data answers INFO, but not this.
+    expect("PONG", &ask(&mut stream, &["PING"])?)?;
+
+    let info = ask(&mut stream, &["INFO", "server"])?;
+    let field = |name: &str| {
+        info.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find_map(|(key, value)| (key == name).then(|| value.trim().to_owned()))
+    };
+    // The server has forgotten this connection when it closes it, so a test never sees it.
+    ask(&mut stream, &["QUIT"])?;
+    io::copy(&mut stream, &mut io::sink())?;
+
+    let pid = field("process_id").and_then(|id| id.parse().ok());
+    let valkey = field("valkey_version");
+    let is_valkey = valkey.is_some();
+    match (pid, valkey.or_else(|| field("redis_version"))) {
+        (Some(pid), Some(version)) => Ok(Identity {
+            pid,
+            version,
+            valkey: is_valkey,
+        }),
+        _ => Err(io::Error::other(format!("no process id in {info:?}"))),
+    }
+}
+
+fn expect(wanted: &str, answer: &str) -> io::Result<()> {
+    if answer == wanted {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("it answered {answer:?}")))
+    }
+}
+
+/// Sends one command and reads its answer: a simple string, an error or a bulk string.
+fn ask(stream: &mut BufReader<TcpStream>, command: &[&str]) -> io::Result<String> {
+    let mut request = format!("*{}\r\n", command.len());
+    for word in command {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.get_mut().write_all(request.as_bytes())?;
+
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    let line = line.trim_end();
+    match line.split_at_checked(1) {
+        Some(("+" | "-", text)) => Ok(text.to_owned()),
+        Some(("$", length)) => {
+            let length: usize = length.parse().map_err(io::Error::other)?;
+            // The text is followed by a line end.
+            let mut text = vec![0; length + 2];
+            stream.read_exact(&mut text)?;
+            Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+        }
+        _ => Err(io::Error::other(format!("it answered {line:?}"))),
+    }
+}
