@@ -156,7 +156,8 @@ impl ClientBuilder {
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
-        let server = SingleServer::new(info, clock, &id, Arc::clone(&locals) as _);
+        let greeting = script::catalog::loading();
+        let server = SingleServer::new(info, clock, &id, greeting, Arc::clone(&locals) as _);
         match clock.within(timing.reply, server.open()).await {
             Some(Ok(())) => {}
             Some(Err(fault)) => return Err(unusable(fault)),

@@ -25,6 +25,8 @@ pub(crate) struct Link {
     clock: Clock,
     /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     label: String,
+    /// Sent first on every new connection; a server may refuse it.
+    greeting: Arc<[Cmd]>,
     listener: Option<Arc<dyn Listener>>,
     live: Mutex<Option<Arc<Live>>>,
     /// Held while connecting: one caller connects, the others wait for it.
@@ -58,12 +60,14 @@ impl Link {
         info: ConnectionInfo,
         clock: Clock,
         label: String,
+        greeting: Arc<[Cmd]>,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         Self {
             info,
             clock,
             label,
+            greeting,
             listener,
             live: Mutex::new(None),
             dial: tokio::sync::Mutex::default(),
@@ -183,19 +187,27 @@ impl Link {
         }
     }
 
-    /// Names the connection and asks how the server knows it. A user without the right to ask gets
-    /// a connection without an identity.
+    /// Names the connection, greets the server and asks how it knows us. A user without the right
+    /// to ask gets a connection without an identity.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<Option<Identity>, RedisError> {
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(&self.label);
-        connection.send_packed_command(&name).await?;
         let mut ask = redis::cmd("CLIENT");
         ask.arg("INFO");
-        let line = connection.send_packed_command(&ask).await?;
-        Ok(Identity::of(&line))
+        // A pipeline: one round trip, and error replies come as values.
+        let mut pipe = redis::pipe();
+        pipe.add_command(name);
+        for command in &*self.greeting {
+            pipe.add_command(command.clone());
+        }
+        pipe.add_command(ask);
+        let replies = connection
+            .send_packed_commands(&pipe, 0, pipe.len())
+            .await?;
+        Ok(replies.last().and_then(Identity::of))
     }
 
     /// Makes sure that nothing sent on an earlier connection can be executed any more.

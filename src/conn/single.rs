@@ -26,6 +26,7 @@ impl SingleServer {
         info: ConnectionInfo,
         clock: Clock,
         client_id: &str,
+        greeting: Arc<[Cmd]>,
         listener: Arc<dyn Listener>,
     ) -> Self {
         let tcp = redis::io::tcp::TcpSettings::default()
@@ -38,11 +39,14 @@ impl SingleServer {
             .clone()
             .set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
-        let label = |lane: &str| format!("lockset-{lane}-{client_id}");
+        let link = |lane: &str, info, listener| {
+            let label = format!("lockset-{lane}-{client_id}");
+            Link::new(info, clock, label, Arc::clone(&greeting), listener)
+        };
         Self {
-            command: Link::new(info.clone(), clock, label("command"), None),
-            renewal: Link::new(info, clock, label("renewal"), None),
-            push: Link::new(push_info, clock, label("push"), Some(listener)),
+            command: link("command", info.clone(), None),
+            renewal: link("renewal", info, None),
+            push: link("push", push_info, Some(listener)),
         }
     }
 

@@ -1,0 +1,431 @@
+//! What every primitive promises, written once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockset::{Client, LostReason, Owner};
+use lockset_testkit::{Server, eventually, unique_name, within};
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
+
+/// A server, two clients that are strangers to each other, and a name.
+async fn two_clients() -> (Server, Client, Client, String) {
+    let server = Server::start();
+    let ours = patient_client(&server.url()).await;
+    let theirs = patient_client(&server.url()).await;
+    (server, ours, theirs, unique_name("lock"))
+}
+
+async fn excludes_others_until_released<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let (lock, other) = (P::of(&ours, &name), P::of(&theirs, &name));
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.name(), name);
+    assert!(other.try_lock().await.unwrap().is_none(), "another client");
+    assert!(lock.try_lock().await.unwrap().is_none(), "another call");
+    assert!(other.is_locked().await.unwrap());
+    guard.release().await.unwrap();
+    assert!(!other.is_locked().await.unwrap());
+    let guard = other.try_lock().await.unwrap().expect("it is free");
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+async fn an_owner_enters_again<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let owner = Owner::new();
+    let lock = P::of(&ours, &name).owner(&owner);
+    let first = lock.lock().await.unwrap();
+    let second = within(SOON, lock.lock()).await.unwrap();
+    let third = first.reenter().await.unwrap();
+    let fourth = lock.try_lock().await.unwrap().expect("its own lock");
+    assert_eq!(first.hold_count(), 4);
+    assert_eq!(*fourth.owner(), owner);
+    let stranger = P::of(&ours, &name).owner(&Owner::new());
+    for guard in [first, second, third] {
+        guard.release().await.unwrap();
+        assert!(stranger.try_lock().await.unwrap().is_none());
+        assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(fourth.hold_count(), 1);
+    fourth.release().await.unwrap();
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+/// The branches of one `join!` share a task, and must not share a lock.
+async fn branches_of_one_task_exclude_each_other<P: Primitive>() {
+    let (_server, ours, _, name) = two_clients().await;
+    let inside = std::cell::Cell::new(0);
+    let branch = async || {
+        for _ in 0..20 {
+            let guard = P::of(&ours, &name).lock().await.unwrap();
+            inside.set(inside.get() + 1);
+            assert_eq!(inside.get(), 1, "two branches are inside");
+            tokio::task::yield_now().await;
+            inside.set(inside.get() - 1);
+            guard.release().await.unwrap();
+        }
+    };
+    within(SOON, async { tokio::join!(branch(), branch(), branch()) }).await;
+}
+
+async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive>() {
+    let (_server, ours, theirs, name) = two_clients().await;
+    let owner = Owner::new();
+    let held = P::of(&theirs, &name).lock().await.unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = P::of(&ours, &name).owner(&owner);
+            tokio::spawn(async move { lock.lock().await.unwrap() })
+        })
+        .collect();
+    waiting(&ours, 4).await;
+    held.release().await.unwrap();
+    let mut guards = Vec::new();
+    for task in tasks {
+        // None of them gives it back: each has to enter what another has.
+        guards.push(within(SOON, task).await.unwrap());
+    }
+    assert_eq!(guards[0].hold_count(), 4);
+}
+
+async fn a_waiter_gets_it_on_release<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let other = P::of(&theirs, &name);
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    listening(&server).await;
+    waiting(&theirs, 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    // By message: the timers of this client would take a second.
+    assert!(released.elapsed() < Duration::from_millis(700));
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+async fn waiters_of_a_client_are_served_in_order<P: Primitive>() {
+    let (_server, ours, _, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let (lock, order) = (P::of(&ours, &name), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        waiting(&ours, number + 1).await;
+    }
+    guard.release().await.unwrap();
+    for task in tasks {
+        within(SOON, task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
+
+async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let wait = Duration::from_millis(150);
+    for waiting_client in [&theirs, &ours] {
+        let started = Instant::now();
+        let got = within(SOON, P::of(waiting_client, &name).try_lock_for(wait)).await;
+        assert!(got.unwrap().is_none());
+        assert!(started.elapsed() >= wait);
+    }
+    let none = P::of(&theirs, &name).try_lock_for(Duration::ZERO).await;
+    assert!(none.unwrap().is_none());
+    idle(&theirs).await;
+    guard.release().await.unwrap();
+    let guard = P::of(&theirs, &name).try_lock_for(wait).await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+async fn a_timed_wait_gets_it_in_time<P: Primitive>() {
+    let (_server, ours, theirs, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let other = P::of(&theirs, &name);
+    let waiter = tokio::spawn(async move { other.try_lock_for(SOON).await.unwrap() });
+    waiting(&theirs, 1).await;
+    drop(guard);
+    assert!(within(SOON, waiter).await.unwrap().is_some());
+}
+
+async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let inner = guard.reenter().await.unwrap();
+    let loss = tokio::time::timeout(LEASE * 3, async {
+        tokio::join!(guard.lost(), inner.release())
+    });
+    assert!(loss.await.is_err(), "neither renewal nor release is a loss");
+    assert!(!guard.is_lost() && guard.remaining() > Duration::ZERO);
+    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+async fn a_fixed_lease_ends_and_says_so<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let lease = Duration::from_millis(300);
+    let started = Instant::now();
+    let guard = P::of(&ours, &name).fixed_lease(lease).lock().await.unwrap();
+    let other = P::of(&theirs, &name);
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    let (reason, work) = within(SOON, async {
+        tokio::join!(guard.lost(), guard.run(std::future::pending::<()>()))
+    })
+    .await;
+    assert!(
+        started.elapsed() < lease,
+        "the local deadline is the earlier one"
+    );
+    assert_eq!(reason, LostReason::Expired);
+    assert_eq!(work.unwrap_err().reason(), LostReason::Expired);
+    assert!(guard.is_lost());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let theirs_now = within(SOON, waiter).await.unwrap();
+    assert!(started.elapsed() >= lease, "but not before the server's");
+    assert!(guard.reenter().await.err().expect("lost").is_not_held());
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_not_held());
+    assert_eq!(error.lock_name(), Some(&*name));
+    assert!(!theirs_now.is_lost(), "a late release concerns nobody else");
+    theirs_now.release().await.unwrap();
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive>() {
+    let (_server, ours, theirs, name) = two_clients().await;
+    let owner = Owner::new();
+    let outer = P::of(&ours, &name).owner(&owner).lock().await.unwrap();
+    let short = P::of(&ours, &name).owner(&owner);
+    let inner = short.fixed_lease(LEASE / 4).lock().await.unwrap();
+    assert!(outer.remaining() > Duration::from_secs(20));
+    inner.release().await.unwrap();
+    assert!(outer.remaining() > Duration::from_secs(20));
+    let other = P::of(&theirs, &name);
+    assert!(other.try_lock_for(LEASE / 2).await.unwrap().is_none());
+    outer.release().await.unwrap();
+}
+
+async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+    assert!(P::of(&theirs, &name).force_unlock().await.unwrap());
+    assert!(!P::of(&theirs, &name).force_unlock().await.unwrap());
+    // The next renewal finds out.
+    let lost = within(SOON, guard.run(std::future::pending::<()>())).await;
+    let lost = lost.unwrap_err();
+    assert_eq!(lost.reason(), LostReason::Revoked);
+    assert_eq!(lost.lock_name(), name);
+    assert_eq!(guard.lost().await, LostReason::Revoked, "and again");
+    let next = P::of(&theirs, &name).try_lock().await.unwrap().unwrap();
+    drop(guard);
+    idle(&ours).await;
+    assert!(P::of(&ours, &name).is_locked().await.unwrap());
+    next.release().await.unwrap();
+}
+
+async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive>() {
+    let (_server, ours, _, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let lock = P::of(&ours, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    waiting(&ours, 1).await;
+    assert!(P::of(&ours, &name).force_unlock().await.unwrap());
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    assert!(!within(SOON, waiter).await.unwrap().is_lost());
+}
+
+async fn a_dropped_guard_is_released<P: Primitive>() {
+    let (server, ours, _, name) = two_clients().await;
+    let lock = P::of(&ours, &name);
+    for _ in 0..50 {
+        drop(lock.lock().await.unwrap());
+        let again = lock.try_lock().await.unwrap();
+        drop(again.expect("an attempt goes behind the release of a dropped guard"));
+    }
+    let panicked = tokio::spawn(async move {
+        let _guard = lock.lock().await.unwrap();
+        panic!("a task that dies with its guard");
+    });
+    assert!(panicked.await.unwrap_err().is_panic());
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+async fn a_guard_may_be_dropped_outside_the_runtime<P: Primitive>() {
+    let (server, ours, _, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let dropped = std::thread::spawn(move || drop(guard)).join();
+    assert!(dropped.is_ok(), "it panicked");
+    nothing_left(&server).await;
+}
+
+async fn a_forgotten_guard_leaves_the_lock_to_its_lease<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let started = Instant::now();
+    P::of(&ours, &name).lock().await.unwrap().forget();
+    idle(&ours).await;
+    assert!(P::of(&ours, &name).try_lock().await.unwrap().is_none());
+    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    assert!(started.elapsed() >= LEASE - Duration::from_millis(50));
+    next.release().await.unwrap();
+}
+
+async fn a_forgotten_share_outlives_the_other_guard<P: Primitive>() {
+    let (_server, ours, theirs, name) = two_clients().await;
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    guard.reenter().await.unwrap().forget();
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+}
+
+async fn fencing_tokens_grow_with_each_grant<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let owner = Owner::new();
+    let mut last = None;
+    for round in 0..20 {
+        let client = if round % 2 == 0 { &ours } else { &theirs };
+        let lock = P::of(client, &name).owner(&owner).fenced();
+        let guard = lock.lock().await.unwrap();
+        let token = guard.fencing_token();
+        assert!(token.is_some() && token > last, "{token:?} after {last:?}");
+        let inner = guard.reenter().await.unwrap();
+        assert_eq!(inner.fencing_token(), token, "one hold, one token");
+        last = token;
+        inner.release().await.unwrap();
+        guard.release().await.unwrap();
+        if round == 10 {
+            // A server that has lost everything still gives larger ones.
+            let mut admin = server.admin().await;
+            let _: () = redis::cmd("FLUSHALL")
+                .query_async(&mut admin)
+                .await
+                .unwrap();
+        }
+    }
+    let plain = P::of(&ours, &name).owner(&owner).lock().await.unwrap();
+    assert_eq!(plain.fencing_token(), None);
+    let fenced = P::of(&ours, &name).owner(&owner).fenced();
+    let inner = fenced.lock().await.unwrap();
+    assert!(
+        inner.fencing_token() > last,
+        "a hold without a token gets one"
+    );
+}
+
+async fn shutdown_tells_guards_and_waiters<P: Primitive>() {
+    let (server, ours, theirs, name) = two_clients().await;
+    let dropped = P::of(&ours, &unique_name("dropped")).lock().await.unwrap();
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = P::of(&ours, &name);
+            tokio::spawn(async move { lock.lock().await.err() })
+        })
+        .collect();
+    waiting(&ours, 3).await;
+    let lock = P::of(&ours, &name);
+    drop(dropped);
+    within(SOON, ours.shutdown()).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Closed);
+    for waiter in waiters {
+        let error = within(SOON, waiter).await.unwrap().expect("an error");
+        assert!(
+            error.is_closed() && error.lock_name() == Some(&name),
+            "{error}"
+        );
+    }
+    assert!(lock.try_lock().await.err().expect("closed").is_closed());
+    assert!(lock.is_locked().await.unwrap_err().is_closed());
+    assert_eq!(server.keys().await, [&*name], "the other was released");
+    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    drop(guard);
+}
+
+async fn a_client_ends_with_its_last_handle<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let guard = P::of(&ours, &unique_name("lock")).lock().await.unwrap();
+    drop(ours);
+    drop(guard);
+    nothing_left(&server).await;
+    eventually(SOON, "its connections are closed", async || {
+        let clients = server.clients(lockset_testkit::ClientKind::All).await;
+        !clients.iter().any(|line| line.name.starts_with("lockset-"))
+    })
+    .await;
+}
+
+async fn a_key_prefix_keeps_names_apart<P: Primitive>() {
+    let server = Server::start();
+    let plain = patient_client(&server.url()).await;
+    let builder = Client::builder(&server.url()).key_prefix("shop:");
+    let prefixed = builder.build().await.unwrap();
+    let guard = P::of(&plain, "x").lock().await.unwrap();
+    let other = P::of(&prefixed, "x").try_lock().await.unwrap();
+    let other = other.expect("another key");
+    assert_eq!(other.name(), "x");
+    assert!(P::of(&plain, "shop:x").is_locked().await.unwrap());
+    other.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+macro_rules! conformance {
+    ($primitive:ident: $lock:ty) => {
+        mod $primitive {
+            conformance!(@tests $lock:
+                excludes_others_until_released
+                an_owner_enters_again
+                branches_of_one_task_exclude_each_other
+                a_task_of_the_same_owner_enters_from_the_queue
+                a_waiter_gets_it_on_release
+                waiters_of_a_client_are_served_in_order
+                a_timed_wait_ends_and_leaves_nothing
+                a_timed_wait_gets_it_in_time
+                a_renewed_lease_lasts_and_a_release_is_silent
+                a_fixed_lease_ends_and_says_so
+                a_short_inner_lease_does_not_shorten_the_outer
+                work_is_dropped_when_the_lock_is_forced
+                force_unlock_tells_our_own_guards_and_waiters
+                a_dropped_guard_is_released
+                a_guard_may_be_dropped_outside_the_runtime
+                a_forgotten_guard_leaves_the_lock_to_its_lease
+                a_forgotten_share_outlives_the_other_guard
+                fencing_tokens_grow_with_each_grant
+                shutdown_tells_guards_and_waiters
+                a_client_ends_with_its_last_handle
+                a_key_prefix_keeps_names_apart
+            );
+        }
+    };
+    (@tests $lock:ty: $($test:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test::<$lock>().await;
+            }
+        )*
+    };
+}
+
+conformance!(reentrant: lockset::ReentrantLock);

@@ -1,0 +1,9 @@
+//! The tests against real servers, one module a concern.
+//!
+//! What holds for every primitive is written once, over [`primitive::Primitive`], and instantiated
+//! by a macro at the end of its module.
+
+mod primitive;
+mod support;
+
+mod conformance;

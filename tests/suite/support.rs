@@ -1,0 +1,62 @@
+//! What the suites share: clients with short leases, and looks at what is left behind.
+
+use std::time::Duration;
+
+use lockset::{Client, ClientStats};
+use lockset_testkit::{Server, eventually};
+
+/// Long enough for a noisy machine, short enough for a test that waits for its end.
+pub(crate) const LEASE: Duration = Duration::from_millis(900);
+
+/// A bound on what should take a few round trips.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+pub(crate) async fn client(url: &str) -> Client {
+    Client::builder(url)
+        .lease(LEASE)
+        .build()
+        .await
+        .expect("a client for the test's own server")
+}
+
+/// A client that never renews or polls within the time of a test.
+pub(crate) async fn patient_client(url: &str) -> Client {
+    Client::connect(url)
+        .await
+        .expect("a client for the test's own server")
+}
+
+/// Waits until a client has nothing in hand.
+pub(crate) async fn idle(client: &Client) {
+    eventually(SOON, "the client has nothing in hand", async || {
+        client.stats() == ClientStats::default()
+    })
+    .await;
+}
+
+/// Waits until the server has no key but fencing counters, and no subscription.
+pub(crate) async fn nothing_left(server: &Server) {
+    eventually(SOON, "no key and no subscription is left", async || {
+        let keys = server.keys().await;
+        keys.iter()
+            .all(|key| key.starts_with("redisson_lock_token"))
+            && server.pubsub_channels().await.is_empty()
+    })
+    .await;
+}
+
+/// Waits until `count` callers of this client wait for a lock.
+pub(crate) async fn waiting(client: &Client, count: usize) {
+    eventually(SOON, "the callers wait", async || {
+        client.stats().waiters == count
+    })
+    .await;
+}
+
+/// Waits until a client listens for the release of a lock.
+pub(crate) async fn listening(server: &Server) {
+    eventually(SOON, "a waiter has subscribed", async || {
+        !server.pubsub_channels().await.is_empty()
+    })
+    .await;
+}
