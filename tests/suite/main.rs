@@ -6,4 +6,6 @@
 mod primitive;
 mod support;
 
+mod cancellation;
 mod conformance;
+mod faults;

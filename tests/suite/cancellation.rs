@@ -1,0 +1,320 @@
+//! Futures dropped at every await point: nothing may stay behind.
+//!
+//! Each case polls a future `k` times, for every `k` until it ends by itself, then drops it; under
+//! replies that come, come late, or never come. Afterwards the client is idle, the server has no key
+//! and no subscription, and another client gets the lock at once.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Proxy, Server, unique_name, within};
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
+
+/// No future here needs more polls than this.
+const POLLS_MAX: usize = 40;
+
+/// Polls a future each time it is woken, at most `polls` times in all, then drops it. True if it
+/// ended by itself.
+async fn poll_times<F: Future>(work: F, polls: usize) -> Option<F::Output> {
+    let mut work = pin!(work);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            // The next poll would be the one too many: drop it now, not when it is woken.
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Replies {
+    Normal,
+    Late,
+    Lost,
+}
+
+const REPLIES: [Replies; 3] = [Replies::Normal, Replies::Late, Replies::Lost];
+
+struct World {
+    server: Server,
+    proxy: Proxy,
+    /// Reaches the server through the proxy.
+    ours: Client,
+    theirs: Client,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.addr()).await;
+        let ours = client(&proxy.url()).await;
+        let theirs = patient_client(&server.url()).await;
+        Self {
+            server,
+            proxy,
+            ours,
+            theirs,
+        }
+    }
+
+    fn set(&self, replies: Replies) {
+        match replies {
+            Replies::Normal => self.proxy.pass(),
+            Replies::Late => self.proxy.delay_replies(Duration::from_millis(3)),
+            Replies::Lost => self.proxy.drop_replies(),
+        }
+    }
+
+    async fn check_nothing_is_left<P: Primitive>(&self, name: &str) {
+        self.proxy.pass();
+        idle(&self.ours).await;
+        nothing_left(&self.server).await;
+        let next = P::of(&self.theirs, name).try_lock().await.unwrap();
+        let next = next.expect("another client gets it at once");
+        next.release().await.unwrap();
+        // The client itself is as good as before.
+        let guard = within(SOON, P::of(&self.ours, name).lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// Drops a call at each of its polls. `prepare` makes what the call needs; it is kept until the
+/// call is dropped and then dropped itself.
+async fn at_every_poll<P: Primitive, S>(
+    prepare: impl AsyncFn(&World, &str) -> S,
+    call: impl AsyncFn(&World, &str, &S, usize) -> bool,
+) {
+    for replies in REPLIES {
+        let world = World::new().await;
+        for polls in 1.. {
+            let name = unique_name("lock");
+            let prepared = prepare(&world, &name).await;
+            world.set(replies);
+            let ended = within(SOON, call(&world, &name, &prepared, polls)).await;
+            world.proxy.pass();
+            drop(prepared);
+            world.check_nothing_is_left::<P>(&name).await;
+            if ended {
+                break;
+            }
+            assert!(polls < POLLS_MAX, "{replies:?}: it never ends");
+        }
+    }
+}
+
+async fn an_acquire_of_a_free_lock<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |_, _| (),
+        async |world, name, (), polls| {
+            let lock = P::of(&world.ours, name);
+            let done = poll_times(lock.lock(), polls).await;
+            done.is_some()
+        },
+    )
+    .await;
+}
+
+async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |_, _| (),
+        async |world, name, (), polls| {
+            let lock = P::of(&world.ours, name).fenced().lease(LEASE);
+            let lock = lock.owner(&lockset::Owner::new());
+            poll_times(lock.try_lock(), polls).await.is_some()
+        },
+    )
+    .await;
+}
+
+/// Held elsewhere until the end of the call: subscription, second attempt and waits are crossed.
+async fn a_wait_for_another_client<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |world, name| P::of(&world.theirs, name).lock().await.unwrap(),
+        async |world, name, _, polls| {
+            let lock = P::of(&world.ours, name);
+            let wait = lock.try_lock_for(Duration::from_millis(30));
+            poll_times(wait, polls).await.is_some()
+        },
+    )
+    .await;
+}
+
+/// Held elsewhere and released while it waits: the grant after a message is crossed.
+async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |world, name| {
+            let held = P::of(&world.theirs, name).lock().await.unwrap();
+            std::sync::Mutex::new(Some(held))
+        },
+        async |world, name, held, polls| {
+            let lock = P::of(&world.ours, name);
+            let release = async {
+                tokio::time::sleep(Duration::from_millis(8)).await;
+                let held = held.lock().unwrap().take().expect("taken once");
+                held.release().await.unwrap();
+            };
+            let (done, ()) = tokio::join!(poll_times(lock.lock(), polls), release);
+            done.is_some()
+        },
+    )
+    .await;
+}
+
+/// Held by another task of this client.
+async fn a_wait_in_the_local_queue<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |world, name| P::of(&world.ours, name).lock().await.unwrap(),
+        async |world, name, _, polls| {
+            let lock = P::of(&world.ours, name);
+            let wait = lock.try_lock_for(Duration::from_millis(10));
+            poll_times(wait, polls).await.is_some()
+        },
+    )
+    .await;
+}
+
+async fn a_re_entry<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |world, name| P::of(&world.ours, name).lock().await.unwrap(),
+        async |_, _, guard, polls| {
+            let done = poll_times(guard.reenter(), polls).await;
+            let ended = done.is_some();
+            drop(done);
+            assert_eq!(guard.hold_count(), 1);
+            ended
+        },
+    )
+    .await;
+}
+
+async fn a_release<P: Primitive>() {
+    at_every_poll::<P, _>(
+        async |world, name| {
+            let guard = P::of(&world.ours, name).lock().await.unwrap();
+            std::sync::Mutex::new(Some(guard))
+        },
+        async |_, _, guard, polls| {
+            let guard = guard.lock().unwrap().take().expect("taken once");
+            poll_times(guard.release(), polls).await.is_some()
+        },
+    )
+    .await;
+}
+
+/// A count that was in doubt is put right while the other guard lives.
+async fn an_inner_release_keeps_the_outer<P: Primitive>() {
+    let world = World::new().await;
+    let name = unique_name("lock");
+    let outer = P::of(&world.ours, &name).lock().await.unwrap();
+    for polls in 1..=3 {
+        let inner = outer.reenter().await.unwrap();
+        poll_times(inner.release(), polls).await;
+        let inner = outer.reenter().await.unwrap();
+        poll_times(inner.reenter(), polls).await;
+        drop(inner);
+    }
+    lockset_testkit::eventually(SOON, "the server counts one hold", async || {
+        let mut admin = world.server.admin().await;
+        let counts: Vec<u32> = redis::cmd("HVALS")
+            .arg(&name)
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+        counts == [1]
+    })
+    .await;
+    assert!(!outer.is_lost());
+    outer.release().await.unwrap();
+    world.check_nothing_is_left::<P>(&name).await;
+}
+
+/// Many callers, dropped at arbitrary times, while one of another client goes in and out.
+async fn a_storm_of_dropped_waits<P: Primitive>() {
+    let world = World::new().await;
+    let name = unique_name("lock");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let traffic = async {
+        let lock = P::of(&world.theirs, &name);
+        let mut grants = 0_u32;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            within(SOON, lock.lock()).await.unwrap().release().await.unwrap();
+            grants += 1;
+        }
+        grants
+    };
+    let storm = async {
+        for round in 0..40_u64 {
+            let waits = (0..10_u64).map(|n| {
+                let lock = P::of(&world.ours, &name);
+                let patience = Duration::from_micros(round * 37 + n * 211);
+                async move { tokio::time::timeout(patience, lock.lock()).await.is_ok() }
+            });
+            futures_util::future::join_all(waits).await;
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    let (grants, ()) = tokio::join!(traffic, storm);
+    assert!(grants > 0);
+    world.check_nothing_is_left::<P>(&name).await;
+}
+
+async fn aborted_tasks_leave_nothing<P: Primitive>() {
+    let world = World::new().await;
+    let name = unique_name("lock");
+    let held = P::of(&world.theirs, &name).lock().await.unwrap();
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let lock = P::of(&world.ours, &name);
+            tokio::spawn(async move { lock.lock().await.map(drop) })
+        })
+        .collect();
+    waiting(&world.ours, 5).await;
+    for task in tasks {
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    idle(&world.ours).await;
+    held.release().await.unwrap();
+    world.check_nothing_is_left::<P>(&name).await;
+}
+
+macro_rules! cancellation {
+    ($primitive:ident: $lock:ty) => {
+        mod $primitive {
+            cancellation!(@tests $lock:
+                an_acquire_of_a_free_lock
+                a_fenced_acquire_with_an_owner
+                a_wait_for_another_client
+                a_wait_that_ends_with_a_grant
+                a_wait_in_the_local_queue
+                a_re_entry
+                a_release
+                an_inner_release_keeps_the_outer
+                a_storm_of_dropped_waits
+                aborted_tasks_leave_nothing
+            );
+        }
+    };
+    (@tests $lock:ty: $($test:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test::<$lock>().await;
+            }
+        )*
+    };
+}
+
+cancellation!(reentrant: lockset::ReentrantLock);

@@ -1,0 +1,358 @@
+//! Faults caused on purpose, on servers, connections and data.
+
+use std::time::{Duration, Instant};
+
+use lockset::{LostReason, Owner};
+use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
+use redis::aio::MultiplexedConnection;
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
+
+async fn command(admin: &mut MultiplexedConnection, words: &str) {
+    let mut words = words.split(' ');
+    let mut command = redis::cmd(words.next().unwrap_or_default());
+    for word in words {
+        command.arg(word);
+    }
+    let _: redis::Value = command.query_async(admin).await.unwrap();
+}
+
+/// Kills the connections of lockset clients whose name contains `part`; says how many.
+async fn kill_connections(server: &Server, part: &str) -> usize {
+    let mut admin = server.admin().await;
+    let clients = server.clients(lockset_testkit::ClientKind::All).await;
+    let ours: Vec<_> = clients
+        .iter()
+        .filter(|line| line.name.starts_with("lockset-") && line.name.contains(part))
+        .collect();
+    for line in &ours {
+        command(&mut admin, &format!("CLIENT KILL ID {}", line.id)).await;
+    }
+    ours.len()
+}
+
+async fn scripts_flushed_all_the_time<P: Primitive>() {
+    let server = Server::start();
+    let ours = patient_client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let lock = P::of(&ours, &unique_name("lock"));
+    for _ in 0..50 {
+        command(&mut admin, "SCRIPT FLUSH").await;
+        let guard = lock.lock().await.unwrap();
+        command(&mut admin, "SCRIPT FLUSH").await;
+        guard.reenter().await.unwrap().release().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    nothing_left(&server).await;
+}
+
+async fn killed_connections_are_replaced<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let theirs = client(&server.url()).await;
+    let (name, contended) = (unique_name("lock"), unique_name("contended"));
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let held = P::of(&theirs, &contended).lock().await.unwrap();
+    let lock = P::of(&ours, &contended);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    listening(&server).await;
+    for kind in ["command", "renewal", "push"] {
+        assert!(kill_connections(&server, kind).await > 0, "{kind}");
+        let inner = within(SOON, guard.reenter()).await.unwrap();
+        within(SOON, inner.release()).await.unwrap();
+    }
+    // Two leases later everything that had to be renewed was renewed.
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    assert!(!held.is_lost());
+    listening(&server).await;
+    held.release().await.unwrap();
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// The message of a release falls into the gap of a killed subscription, again and again.
+async fn a_lost_message_costs_a_look_not_the_lock<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    for _ in 0..10 {
+        let held = P::of(&theirs, &name).lock().await.unwrap();
+        let lock = P::of(&ours, &name);
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        waiting(&ours, 1).await;
+        listening(&server).await;
+        kill_connections(&server, "push").await;
+        held.release().await.unwrap();
+        within(SOON, waiter).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Freed without any message, as by expiry or by an operator.
+async fn a_lock_freed_silently_is_found_by_the_timer<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let theirs = patient_client(&server.url()).await;
+    let name = unique_name("lock");
+    let held = P::of(&theirs, &name).lock().await.unwrap();
+    let lock = P::of(&ours, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    listening(&server).await;
+    command(&mut server.admin().await, &format!("DEL {name}")).await;
+    let guard = within(SOON, waiter).await.unwrap();
+    assert!(held.release().await.unwrap_err().is_not_held());
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+}
+
+/// A subscription on a connection that is open, and dead.
+async fn a_black_hole_is_left_behind<P: Primitive>() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = client(&proxy.url()).await;
+    let theirs = patient_client(&server.url()).await;
+    let (name, contended) = (unique_name("lock"), unique_name("contended"));
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let held = P::of(&theirs, &contended).lock().await.unwrap();
+    let lock = P::of(&ours, &contended);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    listening(&server).await;
+    proxy.blackhole_existing();
+    held.release().await.unwrap();
+    let got = within(SOON, waiter).await.unwrap();
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    got.release().await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// Requests arrive, replies do not, for longer than a lease.
+async fn an_asymmetric_partition_is_a_loss<P: Primitive>() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = client(&proxy.url()).await;
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let cut = Instant::now();
+    proxy.drop_replies();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    assert!(cut.elapsed() <= LEASE);
+    drop(guard);
+    proxy.pass();
+    // Renewals may have been executed all the time: the release of the guard ends that.
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+async fn a_stopped_server_does_not_stop_the_deadline<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let stopped = Instant::now();
+    server.stop();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    assert!(stopped.elapsed() <= LEASE);
+    server.cont();
+    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    assert!(stopped.elapsed() >= LEASE * 9 / 10, "the lease is over");
+    assert!(guard.is_lost() && !next.is_lost());
+    next.release().await.unwrap();
+    drop(guard);
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+async fn a_paused_server_costs_time_only<P: Primitive>() {
+    let server = Server::start();
+    let ours = patient_client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let lock = P::of(&ours, &unique_name("lock"));
+    for mode in ["ALL", "WRITE"] {
+        let guard = lock.lock().await.unwrap();
+        command(&mut admin, &format!("CLIENT PAUSE 1500 {mode}")).await;
+        // Longer than one reply is waited for: the call is repeated on a new connection.
+        let inner = within(SOON, guard.reenter()).await.unwrap();
+        assert_eq!(guard.hold_count(), 2);
+        inner.release().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    nothing_left(&server).await;
+}
+
+async fn a_server_that_restarts_empty_revokes<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).fenced().lock().await.unwrap();
+    server.restart();
+    let next = within(SOON, P::of(&theirs, &name).fenced().lock()).await.unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    let reason = within(SOON, guard.lost()).await;
+    assert_eq!(reason, LostReason::Revoked, "the first renewal says so");
+    assert!(guard.release().await.unwrap_err().is_not_held());
+    assert!(!next.is_lost());
+    next.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+async fn a_deleted_key_is_a_loss<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let outer = P::of(&ours, &unique_name("other")).lock().await.unwrap();
+    command(&mut server.admin().await, &format!("DEL {name}")).await;
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    assert!(guard.reenter().await.err().expect("lost").is_not_held());
+    assert!(!outer.is_lost(), "the others of its batch are not");
+    drop(guard);
+    outer.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// The server executes, the reply is swallowed, the connection cut: each verb in turn.
+async fn a_lost_reply_counts_once<P: Primitive>() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = patient_client(&proxy.url()).await;
+    let name = unique_name("lock");
+    let owner = Owner::new();
+    let lock = P::of(&ours, &name).owner(&owner).fenced();
+    let count = async || -> Vec<u32> {
+        let mut admin = server.admin().await;
+        let mut hvals = redis::cmd("HVALS");
+        hvals.arg(&name).query_async(&mut admin).await.unwrap()
+    };
+    for round in 1..=5 {
+        let fired = proxy.fired();
+        proxy.swallow_reply_to(name.as_bytes());
+        let guard = within(SOON, lock.lock()).await.unwrap();
+        assert_eq!((guard.hold_count(), count().await), (1, vec![1]));
+        let token = guard.fencing_token();
+
+        proxy.swallow_reply_to(name.as_bytes());
+        let inner = within(SOON, lock.lock()).await.unwrap();
+        assert_eq!((inner.hold_count(), count().await), (2, vec![2]));
+        assert_eq!(inner.fencing_token(), token);
+
+        proxy.swallow_reply_to(name.as_bytes());
+        within(SOON, inner.release()).await.unwrap();
+        assert_eq!((guard.hold_count(), count().await), (1, vec![1]));
+
+        proxy.swallow_reply_to(name.as_bytes());
+        within(SOON, guard.release()).await.unwrap();
+        assert_eq!(proxy.fired(), fired + 4, "round {round}: every reply was lost");
+        nothing_left(&server).await;
+    }
+    idle(&ours).await;
+}
+
+/// An acquire is caught on its way, its caller gives up, the connection breaks, everything is
+/// cleaned up over a new one, and then the acquire arrives.
+async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    for round in 0..60 {
+        let ours = client(&proxy.url()).await;
+        let name = unique_name("lock");
+        let lock = P::of(&ours, &name).lease(Duration::from_secs(30));
+        proxy.hold_request_containing(name.as_bytes());
+        let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
+        assert!(call.await.is_err(), "its request was caught");
+        assert_eq!(proxy.held(), 1);
+        if round % 2 == 0 {
+            proxy.cut();
+        }
+        // Without the cut, the client finds out by itself that nothing comes back.
+        idle(&ours).await;
+        proxy.release_held();
+        // Behind everything that was released: a round trip on a connection of the same proxy.
+        let other = client(&proxy.url()).await;
+        assert!(!P::of(&other, &name).is_locked().await.unwrap(), "an orphan");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(server.keys().await, [""; 0], "an orphan in round {round}");
+    }
+}
+
+/// As measured to go wrong in one of six: the server stands still, the connection of the acquire
+/// is closed, and the cancellation comes on another one.
+async fn a_cancel_cannot_overtake_its_acquire<P: Primitive>() {
+    let server = Server::start();
+    for round in 0..60 {
+        let ours = client(&server.url()).await;
+        let name = unique_name("lock");
+        let lock = P::of(&ours, &name).lease(Duration::from_secs(30));
+        // So that the scripts and the connection are not what is waited for.
+        lock.lock().await.unwrap().release().await.unwrap();
+        server.stop();
+        let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
+        assert!(call.await.is_err());
+        // The cancellation gets no reply either: its connection is replaced.
+        tokio::time::sleep(LEASE / 6 + Duration::from_millis(30)).await;
+        server.cont();
+        idle(&ours).await;
+        assert_eq!(server.keys().await, [""; 0], "an orphan in round {round}");
+    }
+}
+
+async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let name = unique_name("lock");
+    let lock = P::of(&ours, &name);
+    let guard = lock.lock().await.unwrap();
+    server.kill();
+    let started = Instant::now();
+    let errors = [
+        within(SOON, lock.try_lock()).await.err().expect("no server"),
+        within(SOON, lock.is_locked()).await.unwrap_err(),
+        within(SOON, P::of(&ours, "other").lock()).await.err().expect("no server"),
+    ];
+    for error in errors {
+        assert!(error.is_io(), "{error}");
+        assert!(error.lock_name().is_some() && error.to_string().contains("server"));
+    }
+    assert!(started.elapsed() < LEASE * 3);
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    drop(guard);
+    server.restart();
+    eventually(SOON, "the client is as good as new", async || {
+        lock.try_lock().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+}
+
+macro_rules! faults {
+    ($primitive:ident: $lock:ty) => {
+        mod $primitive {
+            faults!(@tests $lock:
+                scripts_flushed_all_the_time
+                killed_connections_are_replaced
+                a_lost_message_costs_a_look_not_the_lock
+                a_lock_freed_silently_is_found_by_the_timer
+                a_black_hole_is_left_behind
+                an_asymmetric_partition_is_a_loss
+                a_stopped_server_does_not_stop_the_deadline
+                a_paused_server_costs_time_only
+                a_server_that_restarts_empty_revokes
+                a_deleted_key_is_a_loss
+                a_lost_reply_counts_once
+                a_late_acquire_leaves_no_orphan
+                a_cancel_cannot_overtake_its_acquire
+                an_unreachable_server_is_an_error_in_time
+            );
+        }
+    };
+    (@tests $lock:ty: $($test:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test::<$lock>().await;
+            }
+        )*
+    };
+}
+
+faults!(reentrant: lockset::ReentrantLock);
