@@ -13,30 +13,35 @@ use lockset::Client;
 use lockset_testkit::{Proxy, Server, unique_name, within};
 
 use crate::primitive::{Guard, Primitive};
-use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
+use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
 
 /// No future here needs more polls than this.
 const POLLS_MAX: usize = 40;
 
-/// Polls a future each time it is woken, at most `polls` times in all, then drops it. True if it
-/// ended by itself.
-async fn poll_times<F: Future>(work: F, polls: usize) -> Option<F::Output> {
+/// Polls a future each time it is woken, at most `polls` times in all, then leaves it alone for a
+/// moment and drops it. `None` if it did not end by itself.
+async fn poll_times<F: Future>(work: F, (polls, moment): (usize, Duration)) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut left = polls;
-    std::future::poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
+    let ended = std::future::poll_fn(|context| {
         left -= 1;
         match work.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
-            // The next poll would be the one too many: drop it now, not when it is woken.
             Poll::Pending if left == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
     })
-    .await
+    .await;
+    if ended.is_none() && !moment.is_zero() {
+        // What it had sent by its last poll is executed meanwhile.
+        tokio::time::sleep(moment).await;
+    }
+    ended
 }
+
+/// How long a future lies unpolled before it is dropped: not at all, so that its last command may
+/// not have left yet; or until the server has surely executed that.
+const MOMENTS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(5)];
 
 #[derive(Clone, Copy, Debug)]
 enum Replies {
@@ -69,10 +74,15 @@ impl World {
         }
     }
 
+    /// A lock of ours that would be held for long if it were left behind.
+    fn lock<P: Primitive>(&self, name: &str) -> P {
+        P::of(&self.ours, name).lease(Duration::from_secs(60))
+    }
+
     fn set(&self, replies: Replies) {
         match replies {
             Replies::Normal => self.proxy.pass(),
-            Replies::Late => self.proxy.delay_replies(Duration::from_millis(3)),
+            Replies::Late => self.proxy.delay_replies(Duration::from_millis(20)),
             Replies::Lost => self.proxy.drop_replies(),
         }
     }
@@ -94,15 +104,18 @@ impl World {
 /// call is dropped and then dropped itself.
 async fn at_every_poll<P: Primitive, S>(
     prepare: impl AsyncFn(&World, &str) -> S,
-    call: impl AsyncFn(&World, &str, &S, usize) -> bool,
+    call: impl AsyncFn(&World, &str, &S, (usize, Duration)) -> bool,
 ) {
-    for replies in REPLIES {
+    let cases = REPLIES
+        .into_iter()
+        .flat_map(|replies| MOMENTS.map(|moment| (replies, moment)));
+    for (replies, moment) in cases {
         let world = World::new().await;
         for polls in 1.. {
             let name = unique_name("lock");
             let prepared = prepare(&world, &name).await;
             world.set(replies);
-            let ended = within(SOON, call(&world, &name, &prepared, polls)).await;
+            let ended = within(SOON, call(&world, &name, &prepared, (polls, moment))).await;
             world.proxy.pass();
             drop(prepared);
             world.check_nothing_is_left::<P>(&name).await;
@@ -118,7 +131,7 @@ async fn an_acquire_of_a_free_lock<P: Primitive>() {
     at_every_poll::<P, _>(
         async |_, _| (),
         async |world, name, (), polls| {
-            let lock = P::of(&world.ours, name);
+            let lock = world.lock::<P>(name);
             let done = poll_times(lock.lock(), polls).await;
             done.is_some()
         },
@@ -130,7 +143,7 @@ async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
     at_every_poll::<P, _>(
         async |_, _| (),
         async |world, name, (), polls| {
-            let lock = P::of(&world.ours, name).fenced().lease(LEASE);
+            let lock = world.lock::<P>(name).fenced();
             let lock = lock.owner(&lockset::Owner::new());
             poll_times(lock.try_lock(), polls).await.is_some()
         },
@@ -143,7 +156,7 @@ async fn a_wait_for_another_client<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| P::of(&world.theirs, name).lock().await.unwrap(),
         async |world, name, _, polls| {
-            let lock = P::of(&world.ours, name);
+            let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(30));
             poll_times(wait, polls).await.is_some()
         },
@@ -159,7 +172,7 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
             std::sync::Mutex::new(Some(held))
         },
         async |world, name, held, polls| {
-            let lock = P::of(&world.ours, name);
+            let lock = world.lock::<P>(name);
             let release = async {
                 tokio::time::sleep(Duration::from_millis(8)).await;
                 let held = held.lock().unwrap().take().expect("taken once");
@@ -175,9 +188,9 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
 /// Held by another task of this client.
 async fn a_wait_in_the_local_queue<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| P::of(&world.ours, name).lock().await.unwrap(),
+        async |world, name| world.lock::<P>(name).lock().await.unwrap(),
         async |world, name, _, polls| {
-            let lock = P::of(&world.ours, name);
+            let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(10));
             poll_times(wait, polls).await.is_some()
         },
@@ -187,7 +200,7 @@ async fn a_wait_in_the_local_queue<P: Primitive>() {
 
 async fn a_re_entry<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| P::of(&world.ours, name).lock().await.unwrap(),
+        async |world, name| world.lock::<P>(name).lock().await.unwrap(),
         async |_, _, guard, polls| {
             let done = poll_times(guard.reenter(), polls).await;
             let ended = done.is_some();
@@ -202,7 +215,7 @@ async fn a_re_entry<P: Primitive>() {
 async fn a_release<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| {
-            let guard = P::of(&world.ours, name).lock().await.unwrap();
+            let guard = world.lock::<P>(name).lock().await.unwrap();
             std::sync::Mutex::new(Some(guard))
         },
         async |_, _, guard, polls| {
@@ -217,12 +230,14 @@ async fn a_release<P: Primitive>() {
 async fn an_inner_release_keeps_the_outer<P: Primitive>() {
     let world = World::new().await;
     let name = unique_name("lock");
-    let outer = P::of(&world.ours, &name).lock().await.unwrap();
-    for polls in 1..=3 {
+    let outer = world.lock::<P>(&name).lock().await.unwrap();
+    for moment in MOMENTS {
         let inner = outer.reenter().await.unwrap();
-        poll_times(inner.release(), polls).await;
+        poll_times(inner.release(), (1, moment)).await;
         let inner = outer.reenter().await.unwrap();
-        poll_times(inner.reenter(), polls).await;
+        world.set(Replies::Late);
+        assert!(poll_times(inner.reenter(), (1, moment)).await.is_none());
+        world.proxy.pass();
         drop(inner);
     }
     lockset_testkit::eventually(SOON, "the server counts one hold", async || {
@@ -257,7 +272,7 @@ async fn a_storm_of_dropped_waits<P: Primitive>() {
     let storm = async {
         for round in 0..40_u64 {
             let waits = (0..10_u64).map(|n| {
-                let lock = P::of(&world.ours, &name);
+                let lock = world.lock::<P>(&name);
                 let patience = Duration::from_micros(round * 37 + n * 211);
                 async move { tokio::time::timeout(patience, lock.lock()).await.is_ok() }
             });
@@ -276,7 +291,7 @@ async fn aborted_tasks_leave_nothing<P: Primitive>() {
     let held = P::of(&world.theirs, &name).lock().await.unwrap();
     let tasks: Vec<_> = (0..5)
         .map(|_| {
-            let lock = P::of(&world.ours, &name);
+            let lock = world.lock::<P>(&name);
             tokio::spawn(async move { lock.lock().await.map(drop) })
         })
         .collect();
@@ -309,7 +324,8 @@ macro_rules! cancellation {
     };
     (@tests $lock:ty: $($test:ident)*) => {
         $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            // One thread: what is dropped at once has certainly not left.
+            #[tokio::test]
             async fn $test() {
                 super::$test::<$lock>().await;
             }
