@@ -6,6 +6,8 @@
 //! whether that happened.
 
 pub(crate) mod catalog;
+#[cfg(test)]
+mod contract;
 pub(crate) mod reply;
 
 use std::sync::Arc;

@@ -264,7 +264,12 @@ async fn a_storm_of_dropped_waits<P: Primitive>() {
         let lock = P::of(&world.theirs, &name);
         let mut grants = 0_u32;
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-            within(SOON, lock.lock()).await.unwrap().release().await.unwrap();
+            within(SOON, lock.lock())
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
             grants += 1;
         }
         grants

@@ -187,7 +187,9 @@ async fn a_server_that_restarts_empty_revokes<P: Primitive>() {
     let name = unique_name("lock");
     let guard = P::of(&ours, &name).fenced().lock().await.unwrap();
     server.restart();
-    let next = within(SOON, P::of(&theirs, &name).fenced().lock()).await.unwrap();
+    let next = within(SOON, P::of(&theirs, &name).fenced().lock())
+        .await
+        .unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     let reason = within(SOON, guard.lost()).await;
     assert_eq!(reason, LostReason::Revoked, "the first renewal says so");
@@ -243,7 +245,11 @@ async fn a_lost_reply_counts_once<P: Primitive>() {
 
         proxy.swallow_reply_to(name.as_bytes());
         within(SOON, guard.release()).await.unwrap();
-        assert_eq!(proxy.fired(), fired + 4, "round {round}: every reply was lost");
+        assert_eq!(
+            proxy.fired(),
+            fired + 4,
+            "round {round}: every reply was lost"
+        );
         nothing_left(&server).await;
     }
     idle(&ours).await;
@@ -270,7 +276,10 @@ async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
         proxy.release_held();
         // Behind everything that was released: a round trip on a connection of the same proxy.
         let other = client(&proxy.url()).await;
-        assert!(!P::of(&other, &name).is_locked().await.unwrap(), "an orphan");
+        assert!(
+            !P::of(&other, &name).is_locked().await.unwrap(),
+            "an orphan"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert_eq!(server.keys().await, [""; 0], "an orphan in round {round}");
     }
@@ -306,9 +315,15 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
     server.kill();
     let started = Instant::now();
     let errors = [
-        within(SOON, lock.try_lock()).await.err().expect("no server"),
+        within(SOON, lock.try_lock())
+            .await
+            .err()
+            .expect("no server"),
         within(SOON, lock.is_locked()).await.unwrap_err(),
-        within(SOON, P::of(&ours, "other").lock()).await.err().expect("no server"),
+        within(SOON, P::of(&ours, "other").lock())
+            .await
+            .err()
+            .expect("no server"),
     ];
     for error in errors {
         assert!(error.is_io(), "{error}");

@@ -8,4 +8,10 @@ mod support;
 
 mod cancellation;
 mod conformance;
+mod cost;
 mod faults;
+mod hammer;
+mod input;
+mod limits;
+mod process;
+mod wire;

@@ -1,0 +1,135 @@
+//! Many tasks and clients on one lock, and many locks in one client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockset::Client;
+use lockset_testkit::{Server, unique_name, within};
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{client, idle, nothing_left};
+
+/// Adds one in two steps, with room for another task in between.
+async fn add_one(counter: &AtomicU64) {
+    let seen = counter.load(Ordering::Relaxed);
+    tokio::task::yield_now().await;
+    counter.store(seen + 1, Ordering::Relaxed);
+}
+
+async fn an_unprotected_counter_is_exact<P: Primitive>() {
+    const CLIENTS: u64 = 4;
+    const TASKS: u64 = 64;
+    const ROUNDS: u64 = 20;
+    let server = Server::start();
+    let name = unique_name("lock");
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut clients = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = client(&server.url()).await;
+        for task in 0..TASKS {
+            let (lock, counter) = (P::of(&client, &name).fenced(), Arc::clone(&counter));
+            tasks.push(tokio::spawn(async move {
+                let mut last = None;
+                for round in 0..ROUNDS {
+                    let guard = lock.lock().await.unwrap();
+                    assert!(guard.fencing_token() > last);
+                    last = guard.fencing_token();
+                    add_one(&counter).await;
+                    assert!(!guard.is_lost());
+                    // Both ways out.
+                    if (task + round) % 2 == 0 {
+                        guard.release().await.unwrap();
+                    }
+                }
+            }));
+        }
+        clients.push(client);
+    }
+    for task in tasks {
+        within(Duration::from_secs(60), task).await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), CLIENTS * TASKS * ROUNDS);
+    for client in &clients {
+        idle(client).await;
+    }
+    nothing_left(&server).await;
+}
+
+/// A client with a queue of its own tasks does not keep others out.
+async fn no_client_starves<P: Primitive>() {
+    let server = Server::start();
+    let name = unique_name("lock");
+    let (busy, lone) = (client(&server.url()).await, client(&server.url()).await);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let crowd: Vec<_> = (0..32)
+        .map(|_| {
+            let (lock, stop) = (P::of(&busy, &name), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    lock.lock().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let lock = P::of(&lone, &name);
+    for _ in 0..20 {
+        let guard = within(Duration::from_secs(2), lock.lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in crowd {
+        within(Duration::from_secs(5), task).await.unwrap();
+    }
+}
+
+macro_rules! hammer {
+    ($primitive:ident: $lock:ty) => {
+        mod $primitive {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn an_unprotected_counter_is_exact() {
+                super::an_unprotected_counter_is_exact::<$lock>().await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn no_client_starves() {
+                super::no_client_starves::<$lock>().await;
+            }
+        }
+    };
+}
+
+hammer!(reentrant: lockset::ReentrantLock);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_holds_are_renewed_for_a_minute() {
+    const HOLDS: usize = 10_000;
+    let server = Server::start();
+    let builder = Client::builder(&server.url()).lease(Duration::from_secs(6));
+    let client = builder.build().await.unwrap();
+    let prefix = unique_name("lock");
+    let mut guards = Vec::with_capacity(HOLDS);
+    for start in (0..HOLDS).step_by(100) {
+        let locks = (start..start + 100).map(|n| client.lock(format!("{prefix}:{n}")));
+        let taken = locks.map(|lock| async move { lock.lock().await.unwrap() });
+        guards.extend(futures_util::future::join_all(taken).await);
+    }
+    server.reset_stats().await;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(60) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+        assert_eq!(lost, 0, "after {:?}", started.elapsed());
+    }
+    // Every hold was due about thirty times, and went with a hundred others.
+    let scripts = server.commandstats().await["evalsha"];
+    assert!(
+        (2_000..10_000).contains(&scripts),
+        "{scripts} renewal scripts"
+    );
+    assert_eq!(client.stats().holds, HOLDS);
+    drop(guards);
+    idle(&client).await;
+    nothing_left(&server).await;
+}

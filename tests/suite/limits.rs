@@ -1,0 +1,191 @@
+//! Servers and users that allow less: full memory, few connections, few rights.
+
+use std::time::Duration;
+
+use lockset::{Client, LostReason};
+use lockset_testkit::{Server, eventually, unique_name, within};
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
+
+async fn config(server: &Server, name: &str, value: &str) {
+    let mut admin = server.admin().await;
+    let mut set = redis::cmd("CONFIG");
+    set.arg("SET").arg(name).arg(value);
+    let _: () = set.query_async(&mut admin).await.unwrap();
+}
+
+async fn a_full_server_renews_and_releases<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let name = unique_name("lock");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let inner = guard.reenter().await.unwrap();
+    config(&server, "maxmemory", "1").await;
+    let refused = P::of(&ours, "another").try_lock().await.err();
+    let refused = refused.expect("there is no room");
+    assert!(
+        refused.is_refused() && refused.to_string().contains("maxmemory"),
+        "{refused}"
+    );
+    assert_eq!(refused.lock_name(), Some("another"));
+    // Renewals go on.
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    inner.release().await.unwrap();
+    guard.reenter().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+async fn no_connection_left_for_messages<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let name = unique_name("lock");
+    let held = P::of(&theirs, &name).lock().await.unwrap();
+    // Ours has two, theirs too, and the change of the limit came on a fifth.
+    config(&server, "maxclients", "1").await;
+    let lock = P::of(&ours, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    waiting(&ours, 1).await;
+    tokio::time::sleep(LEASE).await;
+    held.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The rights the documentation names are enough, each lane included.
+async fn a_user_with_the_documented_rights<P: Primitive>() {
+    let server = Server::start();
+    let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels \
+                  &redisson_lock__channel:* -@all +eval +evalsha +script|load \
+                  +client|setname +client|info +client|kill +hello +ping \
+                  +subscribe +unsubscribe +publish +pttl +pexpire +hset +hdel +hexists +hgetall \
+                  +hlen +del +get +set +time";
+    let (ours, theirs) = users(&server, rights).await;
+    work_together::<P>(&server, &ours, &theirs).await;
+}
+
+/// Without the rights that only save time or close gaps, it still works, by polling.
+async fn a_user_with_the_bare_minimum<P: Primitive>() {
+    let server = Server::start();
+    let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels -@all +eval +evalsha \
+                  +pttl +pexpire +hset +hdel +hexists +hgetall +hlen +del +get +set +time";
+    let (ours, theirs) = users(&server, rights).await;
+    work_together::<P>(&server, &ours, &theirs).await;
+}
+
+async fn a_missing_right_is_named<P: Primitive>() {
+    let server = Server::start();
+    let (ours, _) = users(&server, "~app:* -@all +eval").await;
+    let error = P::of(&ours, "x").lock().await.err().expect("no right");
+    assert!(error.is_denied(), "{error}");
+    assert!(
+        error.to_string().to_lowercase().contains("evalsha"),
+        "{error}"
+    );
+    let (ours, _) = users(&server, "~other:* -@all +eval +evalsha").await;
+    let error = P::of(&ours, "x").lock().await.err().expect("no right");
+    assert!(error.is_denied(), "{error}");
+}
+
+/// A right taken away while a lock is held: renewals fail until the deadline, then it is lost.
+async fn a_right_taken_away_is_a_loss<P: Primitive>() {
+    let server = Server::start();
+    let (ours, _) = users(&server, "~* &* +@all").await;
+    let guard = P::of(&ours, "x").lock().await.unwrap();
+    let mut admin = server.admin().await;
+    let mut revoke = redis::cmd("ACL");
+    revoke.arg(&["SETUSER", "locker", "-evalsha", "-eval"]);
+    let _: () = revoke.query_async(&mut admin).await.unwrap();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+}
+
+async fn users(server: &Server, rights: &str) -> (Client, Client) {
+    let mut admin = server.admin().await;
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "locker", "reset", "on", ">pass"]);
+    user.arg(rights.split_whitespace().collect::<Vec<_>>());
+    let _: () = user.query_async(&mut admin).await.unwrap();
+    let url = format!("redis://locker:pass@{}", server.addr());
+    let client = async || {
+        let builder = Client::builder(&url).key_prefix("app:").lease(LEASE);
+        builder.build().await.unwrap()
+    };
+    (client().await, client().await)
+}
+
+async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Client) {
+    let lock = P::of(ours, "x").fenced();
+    let guard = lock.lock().await.unwrap();
+    guard.reenter().await.unwrap().release().await.unwrap();
+    let other = P::of(theirs, "x").fenced();
+    assert!(other.try_lock().await.unwrap().is_none());
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    waiting(theirs, 1).await;
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    let next = within(SOON, waiter).await.unwrap();
+    assert!(next.fencing_token() > token);
+    assert!(lock.is_locked().await.unwrap());
+    assert!(lock.force_unlock().await.unwrap());
+    drop(next);
+    // A cut in the middle of a call, with or without the right to kill what is left of it.
+    let call = tokio::time::timeout(Duration::from_micros(200), lock.lock());
+    drop(call.await);
+    eventually(SOON, "it can be taken again", async || {
+        lock.try_lock().await.unwrap().is_some()
+    })
+    .await;
+    idle(ours).await;
+    nothing_left(server).await;
+}
+
+/// Connections are replaced and calls abandoned by a user who may not kill his own connections:
+/// nothing stays for longer than a part of the lease.
+async fn orphans_are_short_lived_without_the_right_to_kill<P: Primitive>() {
+    let server = Server::start();
+    let rights = "~* &* +@all -client|kill -client|info";
+    drop(users(&server, rights).await);
+    let proxy = lockset_testkit::Proxy::start(server.addr()).await;
+    let url = format!("redis://locker:pass@{}", proxy.addr());
+    let ours = Client::builder(&url).lease(LEASE).build().await.unwrap();
+    let theirs = patient_client(&server.url()).await;
+    let name = unique_name("lock");
+    let lock = P::of(&ours, &name).lease(Duration::from_secs(8));
+    proxy.hold_request_containing(name.as_bytes());
+    let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
+    assert!(call.await.is_err());
+    proxy.cut();
+    // Cancelled once over a new connection; then the acquire arrives late.
+    tokio::time::sleep(LEASE).await;
+    proxy.release_held();
+    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    next.release().await.unwrap();
+}
+
+macro_rules! limits {
+    ($primitive:ident: $lock:ty) => {
+        mod $primitive {
+            limits!(@tests $lock:
+                a_full_server_renews_and_releases
+                no_connection_left_for_messages
+                a_user_with_the_documented_rights
+                a_user_with_the_bare_minimum
+                a_missing_right_is_named
+                a_right_taken_away_is_a_loss
+                orphans_are_short_lived_without_the_right_to_kill
+            );
+        }
+    };
+    (@tests $lock:ty: $($test:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test::<$lock>().await;
+            }
+        )*
+    };
+}
+
+limits!(reentrant: lockset::ReentrantLock);

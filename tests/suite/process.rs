@@ -1,0 +1,144 @@
+//! Holders that die or stand still: processes of their own, ended or stopped by signals.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use lockset::{Client, LostReason};
+use lockset_testkit::{Server, unique_name, within};
+
+use crate::support::{LEASE, SOON, client, listening, nothing_left};
+
+const URL: &str = "LOCKSET_TEST_URL";
+const NAME: &str = "LOCKSET_TEST_NAME";
+
+/// Another process that holds a lock and answers questions.
+struct Holder {
+    process: Child,
+    questions: ChildStdin,
+    answers: mpsc::Receiver<String>,
+}
+
+impl Holder {
+    fn start(server: &Server, name: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "process::holder", "--nocapture"])
+            .env(URL, server.url())
+            .env(NAME, name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let questions = process.stdin.take().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (send, answers) = mpsc::channel();
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                // The test harness writes on the same line before the first answer.
+                if let Some((_, answer)) = line.split_once("answer:") {
+                    let _ = send.send(answer.to_owned());
+                }
+            }
+        });
+        let holder = Self {
+            process,
+            questions,
+            answers,
+        };
+        assert_eq!(holder.answer(), "held");
+        holder
+    }
+
+    fn ask(&mut self) {
+        self.questions.write_all(b"?\n").unwrap();
+    }
+
+    fn answer(&self) -> String {
+        self.answers
+            .recv_timeout(SOON)
+            .expect("the process answers")
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have been killed by the test.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "not a test: the other process of the tests in this module"]
+fn holder() {
+    let (Ok(url), Ok(name)) = (std::env::var(URL), std::env::var(NAME)) else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let guard = runtime.block_on(async {
+        let builder = Client::builder(&url).lease(LEASE);
+        let client = builder.build().await.unwrap();
+        client.lock(name).fenced().lock().await.unwrap()
+    });
+    println!("answer:held");
+    for question in std::io::stdin().lines() {
+        question.unwrap();
+        // The very first thing this process does after it was stopped.
+        let lost = guard.is_lost();
+        let reason = lost.then(|| runtime.block_on(guard.lost()));
+        println!("answer:{reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_holder_frees_the_lock_with_its_lease() {
+    let server = Server::start();
+    let name = unique_name("lock");
+    let holder = Holder::start(&server, &name);
+    let ours = client(&server.url()).await;
+    let lock = ours.lock(&name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    listening(&server).await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!waiter.is_finished(), "it is alive and renews");
+    holder.signal(rustix::process::Signal::KILL);
+    let killed = Instant::now();
+    let guard = within(SOON, waiter).await.unwrap();
+    assert!(killed.elapsed() < LEASE * 2);
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_stopped_holder_learns_of_its_loss_at_the_first_look() {
+    let server = Server::start();
+    let name = unique_name("lock");
+    let mut holder = Holder::start(&server, &name);
+    holder.ask();
+    assert_eq!(holder.answer(), "None");
+    let ours = client(&server.url()).await;
+    holder.signal(rustix::process::Signal::STOP);
+    let guard = within(SOON, ours.lock(&name).fenced().lock())
+        .await
+        .unwrap();
+    // Waits for it when it wakes up.
+    holder.ask();
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.answer(), format!("{:?}", Some(LostReason::Expired)));
+    // What it sends when it wakes up, renewals and releases, concerns nobody.
+    drop(holder);
+    assert!(
+        tokio::time::timeout(LEASE + Duration::from_millis(100), guard.lost())
+            .await
+            .is_err()
+    );
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
