@@ -84,6 +84,19 @@ impl Client {
         }
     }
 
+    /// A client over another transport, on the clock of that.
+    #[cfg(test)]
+    pub(crate) fn over(transport: &Arc<crate::testing::Scripted>, lease: Duration) -> Self {
+        let scripts = Arc::new(Scripts {
+            clock: transport.clock(),
+            transport: Arc::clone(transport) as _,
+        });
+        Self {
+            core: Core::new("test", Timing::of_lease(lease), scripts, Arc::default()),
+            key_prefix: "".into(),
+        }
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

@@ -43,6 +43,8 @@ mod options;
 mod owner;
 mod reentrant;
 mod script;
+#[cfg(test)]
+mod testing;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, ClientStats};

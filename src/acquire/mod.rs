@@ -8,6 +8,8 @@
 mod attempt;
 mod listen;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

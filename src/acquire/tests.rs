@@ -1,0 +1,273 @@
+//! The wait engine under paused time, with a server that says what the test wants.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::conn::{Lane, Listener};
+use crate::testing::{Answer, Scripted, Sent, done, each, elsewhere, granted};
+
+const LEASE: Duration = Duration::from_secs(30);
+const MS: Duration = Duration::from_millis(1);
+
+fn attempts(sent: &[Sent]) -> Vec<(Duration, Lane)> {
+    let scripts = sent.iter().filter(|sent| sent.is("EVALSHA"));
+    scripts.map(|sent| (sent.at, sent.lane)).collect()
+}
+
+/// Refuses with `remaining`, confirms subscriptions.
+fn refusing(remaining_ms: i64) -> Arc<Scripted> {
+    Scripted::new(move |sent| {
+        Answer::Value(match sent.is("EVALSHA") {
+            true => elsewhere(remaining_ms),
+            false => redis::Value::Nil,
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_messages_it_asks_at_the_poll_cap_and_at_the_deadline() {
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    let wait = Duration::from_millis(2_500);
+    assert!(client.lock("x").try_lock_for(wait).await.unwrap().is_none());
+    let at = |millis: u32| MS * millis;
+    assert_eq!(
+        attempts(&server.sent()),
+        [
+            (at(0), Lane::Command),
+            // Behind the subscription.
+            (at(0), Lane::Push),
+            (at(1_000), Lane::Push),
+            (at(2_000), Lane::Push),
+            (at(2_500), Lane::Push),
+        ]
+    );
+    let subscribed: Vec<_> = server
+        .sent()
+        .into_iter()
+        .filter(|sent| sent.is("SUBSCRIBE"))
+        .collect();
+    assert_eq!(subscribed.len(), 1);
+    assert_eq!(subscribed[0].words[1], "redisson_lock__channel:{x}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_asks_when_the_holders_lease_is_over() {
+    let server = refusing(300);
+    let client = Client::over(&server, LEASE);
+    assert!(
+        client
+            .lock("x")
+            .try_lock_for(MS * 400)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let times: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [MS * 0, MS * 0, MS * 301, MS * 400]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_or_a_gap_leads_to_a_look_at_once() {
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let poke = async {
+        tokio::time::sleep(MS * 100).await;
+        locals.message(b"redisson_lock__channel:{x}");
+        locals.message(b"redisson_lock__channel:{another}");
+        tokio::time::sleep(MS * 100).await;
+        locals.gap();
+    };
+    let lock = client.lock("x");
+    let (got, ()) = tokio::join!(lock.try_lock_for(MS * 500), poke);
+    assert!(got.unwrap().is_none());
+    assert_eq!(
+        attempts(&server.sent()),
+        [
+            (MS * 0, Lane::Command),
+            (MS * 0, Lane::Push),
+            (MS * 100, Lane::Command),
+            (MS * 200, Lane::Command),
+            // The gap took the subscription: it is made anew, and asked behind it.
+            (MS * 200, Lane::Push),
+            (MS * 500, Lane::Push),
+        ]
+    );
+}
+
+/// The deadline of a grant counts from the attempt that was answered, before it was sent.
+#[tokio::test(start_paused = true)]
+async fn a_slow_grant_is_counted_from_before_it_was_sent() {
+    let server = Scripted::new(|_| Answer::Late(MS * 900, granted()));
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let margin = MS * 302;
+    assert_eq!(guard.remaining(), LEASE - MS * 900 - margin);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
+    let server = Scripted::new(|_| Answer::Silence);
+    let client = Client::over(&server, LEASE);
+    let error = client.lock("x").try_lock().await.err().expect("no answer");
+    assert!(error.is_io() && error.lock_name() == Some("x"));
+    let sent = server.sent();
+    let (first, rest) = sent.split_first().expect("an attempt");
+    assert!(rest.len() >= 5, "for a third of the lease: {}", rest.len());
+    assert!(rest.iter().all(|again| again.words == first.words));
+    assert!(sent.last().unwrap().at < LEASE / 3 + MS * 1_000);
+    tokio::time::sleep(MS * 10).await;
+    // The same holder, to zero holds.
+    let undo = server.sent().pop().unwrap();
+    assert_eq!(undo.lane, Lane::Command);
+    assert_eq!(undo.script_args()[1], first.script_args()[1]);
+    assert_eq!(undo.script_args()[2], "0");
+    assert_eq!(client.stats().background, 1);
+}
+
+/// Where a late attempt cannot be ruled out, a grant under its holder id is not used.
+#[tokio::test(start_paused = true)]
+async fn a_holder_id_that_may_still_arrive_is_not_used() {
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::with_past(false, move |sent| {
+        if sent.script_args().len() < 5 || sent.script_args()[2] == "0" {
+            return Answer::Value(done());
+        }
+        match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Answer::Silence,
+            _ => Answer::Value(granted()),
+        }
+    });
+    let client = Client::over(&server, LEASE);
+    let _guard = client.lock("x").try_lock().await.unwrap().expect("granted");
+    tokio::time::sleep(LEASE * 2).await;
+    let sent = server.sent();
+    let holder = |sent: &Sent| sent.script_args()[1].clone();
+    let undone: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.lane == Lane::Command && sent.script_args()[2] == "0")
+        .collect();
+    assert_eq!(undone.len(), 9, "at once, and eight times within the lease");
+    assert!(undone.iter().all(|undo| holder(undo) == holder(&sent[0])));
+    let last_asked = sent
+        .iter()
+        .rfind(|sent| sent.lane == Lane::Command && sent.script_args()[2] == "1");
+    assert_ne!(holder(last_asked.expect("granted")), holder(&sent[0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_come_every_third_of_a_lease_in_batches() {
+    let server = Scripted::new(|sent| {
+        Answer::Value(match sent.lane {
+            Lane::Renewal => each(1, sent.words[2].parse().unwrap()),
+            _ => granted(),
+        })
+    });
+    let client = Client::over(&server, LEASE);
+    let mut guards = Vec::new();
+    for n in 0..250 {
+        guards.push(client.lock(format!("x{n}")).lock().await.unwrap());
+    }
+    tokio::time::sleep(LEASE * 2).await;
+    let times = server.times(Lane::Renewal);
+    let third = LEASE / 3;
+    assert_eq!(times.len(), 3 * 6, "three batches each time: {times:?}");
+    for (round, batch) in times.chunks(3).enumerate() {
+        let due = third * (u32::try_from(round).unwrap() + 1);
+        // Up to the margin early, each time.
+        assert!(
+            batch
+                .iter()
+                .all(|at| *at <= due && *at + MS * 400 * 7 > due),
+            "{times:?}"
+        );
+    }
+    let sizes: Vec<_> = server
+        .sent()
+        .iter()
+        .filter(|sent| sent.lane == Lane::Renewal)
+        .map(|sent| sent.words[2].clone())
+        .take(3)
+        .collect();
+    assert_eq!(sizes, ["100", "100", "50"]);
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Silence,
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let clock = server.clock();
+    let taken = clock.now();
+    let guard = client.lock("x").lock().await.unwrap();
+    assert_eq!(guard.lost().await, crate::LostReason::Expired);
+    assert_eq!(taken.until(clock.now()), LEASE - MS * 302);
+    let tries = server.times(Lane::Renewal);
+    assert!(tries.len() >= 15, "{tries:?}");
+    assert!(tries.iter().all(|at| *at < LEASE - MS * 302));
+    assert_eq!(client.stats().holds, 0);
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(
+        server.times(Lane::Renewal).len(),
+        tries.len(),
+        "and no more"
+    );
+    assert!(guard.is_lost(), "never back");
+}
+
+/// An answer after the deadline does not revive what was lost.
+#[tokio::test(start_paused = true)]
+async fn a_late_renewal_does_not_revive() {
+    let lease = Duration::from_secs(1);
+    let server = Scripted::new(|sent| match sent.lane {
+        // Within the time a reply is waited for, past the deadline.
+        Lane::Renewal if sent.at > MS * 900 => Answer::Late(MS * 160, each(1, 1)),
+        Lane::Renewal => Answer::Silence,
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, lease);
+    let guard = client.lock("x").lock().await.unwrap();
+    assert_eq!(guard.lost().await, crate::LostReason::Expired);
+    tokio::time::sleep(lease).await;
+    assert!(guard.is_lost());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_hold_is_lost_at_its_next_renewal() {
+    let server = Scripted::new(|sent| {
+        Answer::Value(match sent.lane {
+            Lane::Renewal => each(0, 1),
+            _ => granted(),
+        })
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    assert_eq!(guard.lost().await, crate::LostReason::Revoked);
+    assert!(Duration::from_secs(9) < server.times(Lane::Renewal)[0]);
+    assert_eq!(client.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_renewed_once_a_release_is_decided_on() {
+    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
+        // The release gets no answer for as long as it is tried.
+        "0" => Answer::Silence,
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    drop(client.lock("x").lock().await.unwrap());
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(server.times(Lane::Renewal), []);
+    assert_eq!(
+        client.stats(),
+        crate::ClientStats::default(),
+        "given up with the lease"
+    );
+}

@@ -1,0 +1,153 @@
+//! The engine without a server: a transport whose answers a test decides, under paused time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use redis::{Cmd, Value};
+
+use crate::clock::{Clock, Tick};
+use crate::conn::{Fault, Lane, Transport};
+
+/// One command as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) at: Duration,
+    pub(crate) lane: Lane,
+    pub(crate) words: Vec<String>,
+}
+
+impl Sent {
+    pub(crate) fn is(&self, verb: &str) -> bool {
+        self.words[0] == verb
+    }
+
+    /// The keys and arguments of a script.
+    pub(crate) fn script_args(&self) -> &[String] {
+        &self.words[3..]
+    }
+}
+
+/// What a test lets a command come to.
+pub(crate) enum Answer {
+    Value(Value),
+    /// Executed or not: no reply ever comes.
+    Silence,
+    /// The reply comes after this time.
+    Late(Duration, Value),
+}
+
+type Decide = dyn Fn(&Sent) -> Answer + Send + Sync;
+
+pub(crate) struct Scripted {
+    clock: Clock,
+    decide: Box<Decide>,
+    sent: Mutex<Vec<Sent>>,
+    settled: bool,
+}
+
+impl Scripted {
+    pub(crate) fn new(decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Arc<Self> {
+        Self::with_past(true, decide)
+    }
+
+    /// `settled`: what [`Transport::past_is_settled`] says.
+    pub(crate) fn with_past(
+        settled: bool,
+        decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Clock::of_runtime(),
+            decide: Box::new(decide),
+            sent: Mutex::default(),
+            settled,
+        })
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().clone()
+    }
+
+    /// The times of the commands on one lane.
+    pub(crate) fn times(&self, lane: Lane) -> Vec<Duration> {
+        let sent = self.sent.lock();
+        let on_lane = sent.iter().filter(|sent| sent.lane == lane);
+        on_lane.map(|sent| sent.at).collect()
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+impl Transport for Scripted {
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        _route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Value, Fault>> {
+        async move {
+            let words = command.args_iter().map(|arg| match arg {
+                redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                _ => String::new(),
+            });
+            let sent = Sent {
+                at: Tick::ZERO.until(self.clock.now()),
+                lane,
+                words: words.collect(),
+            };
+            self.sent.lock().push(sent.clone());
+            match (self.decide)(&sent) {
+                Answer::Value(value) => return Ok(value),
+                Answer::Late(after, value) if after <= limit => {
+                    tokio::time::sleep(after).await;
+                    return Ok(value);
+                }
+                Answer::Late(..) | Answer::Silence => {}
+            }
+            tokio::time::sleep(limit).await;
+            Err(Fault::Unknown("silence".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn past_is_settled(&self, _lane: Lane) -> bool {
+        self.settled
+    }
+
+    fn group(&self, _route: &str) -> u64 {
+        0
+    }
+
+    fn publish(&self) -> &'static str {
+        "PUBLISH"
+    }
+}
+
+/// The replies of the scripts.
+pub(crate) fn granted() -> Value {
+    Value::Array(vec![Value::Int(1), Value::BulkString(Vec::new())])
+}
+
+pub(crate) fn elsewhere(remaining_ms: i64) -> Value {
+    Value::Array(vec![Value::Int(0), Value::Int(remaining_ms)])
+}
+
+pub(crate) fn done() -> Value {
+    Value::Array(vec![Value::Int(1), Value::Int(0)])
+}
+
+pub(crate) fn each(status: i64, count: usize) -> Value {
+    Value::Array(vec![Value::Int(status); count])
+}
