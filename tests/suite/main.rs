@@ -11,6 +11,7 @@ mod conformance;
 mod cost;
 mod faults;
 mod hammer;
+mod house;
 mod input;
 mod limits;
 mod process;

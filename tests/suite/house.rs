@@ -1,0 +1,79 @@
+//! The order of the house: what a reader is told about the tree is true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The top-level modules each top-level module names, outside comments and tests.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&source, &mut files);
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let inside = file.strip_prefix(&source).unwrap();
+        let module = inside.iter().next().unwrap().to_str().unwrap();
+        let module = module.trim_end_matches(".rs").to_owned();
+        let is_test = inside
+            .file_stem()
+            .is_some_and(|stem| stem == "tests" || stem == "contract");
+        if is_test || module == "lib" || module == "testing" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            for (at, _) in line.match_indices("crate::") {
+                let name: String = line[at + "crate::".len()..]
+                    .chars()
+                    .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+                    .collect();
+                if !name.is_empty() && name != module && name != "testing" {
+                    imports.entry(module.clone()).or_default().insert(name);
+                }
+            }
+        }
+    }
+    imports
+}
+
+#[test]
+fn imports_go_one_way() {
+    let mut imports = imports();
+    assert!(imports["acquire"].contains("hold"), "it reads something");
+    // Takes away whatever names nothing that is left; a circle never gets there.
+    while let Some(leaf) = imports
+        .iter()
+        .find(|(_, names)| !names.iter().any(|name| imports.contains_key(name)))
+        .map(|(module, _)| module.clone())
+    {
+        imports.remove(&leaf);
+    }
+    assert!(imports.is_empty(), "a circle among {imports:?}");
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "benches", "examples", "testkit/src"] {
+        rust_files(&root.join(folder), &mut files);
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("//! "), "{}", file.display());
+    }
+}
