@@ -1,0 +1,58 @@
+//! What a participant does: look how many seats are sold, pay, take a seat.
+
+use std::time::{Duration, Instant};
+
+use lockset::{FencingToken, ReentrantLock};
+
+use crate::database::Database;
+use crate::{Result, SEATS};
+
+/// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
+///
+/// It relies on what it saw before it paid, so it is only right if nobody else sells in between.
+async fn buy(database: &Database, person: usize, token: Option<FencingToken>) -> Result<bool> {
+    let token = token.map(FencingToken::get);
+    if database.seats_sold(token)? >= SEATS {
+        return Ok(false);
+    }
+    pay().await;
+    database.sell(person, token)?;
+    Ok(true)
+}
+
+async fn pay() {
+    tokio::time::sleep(Duration::from_micros(fastrand::u64(1_000..5_000))).await;
+}
+
+/// Everybody at once: here too many seats are sold.
+pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<bool> {
+    buy(database, person, None).await
+}
+
+/// One after the other, whatever process they are in. Also says how long the wait for the lock was.
+pub(crate) async fn with_lock(
+    lock: &ReentrantLock,
+    database: &Database,
+    person: usize,
+) -> Result<(bool, Duration)> {
+    let asked = Instant::now();
+    loop {
+        let guard = lock.lock().await?;
+        let waited = asked.elapsed();
+        let token = guard.fencing_token();
+
+        // `run` drops the work the moment the lock is lost.
+        match guard.run(buy(database, person, token)).await {
+            // The sale is committed, so the lock can be given back.
+            Ok(Ok(bought)) => match guard.release().await {
+                Err(error) if !error.is_not_held() => return Err(error.into()),
+                // Given back; or the lease ended after the sale, which the database took in time.
+                _ => return Ok((bought, waited)),
+            },
+            Ok(Err(error)) if !guard.is_lost() => return Err(error),
+            // Nothing was sold: either `run` stopped the work, or the database refused a token
+            // that was no longer the newest. So stand in line again.
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+}
