@@ -4,9 +4,10 @@ use std::fmt;
 
 /// A number that grows with every new grant of one lock.
 ///
-/// Send it along with every write to the resource the lock protects, and let the resource refuse a
-/// token smaller than the largest it has seen: then a holder that was paused past its lease cannot
-/// overwrite the work of its successor (the rule is Martin Kleppmann's, 2016).
+/// Send it along with every write to the resource the lock protects, and with the reads those writes
+/// rely on, and let the resource refuse a token smaller than the largest it has seen: then a holder
+/// that was paused past its lease cannot overwrite the work of its successor (the rule is Martin
+/// Kleppmann's, 2016).
 ///
 /// Tokens of one lock compare with each other; tokens of different locks do not. A token is
 /// `max(last + 1, microseconds of the server's clock)`, so that it keeps growing even after a server

@@ -158,6 +158,9 @@ macro_rules! guard_methods {
 
             /// Drives `work` to its end, or drops it the moment the lock is lost.
             ///
+            /// Only what is awaited in `work` itself stops with it: not a task it spawned, nor a
+            /// call that blocks its thread.
+            ///
             /// # Cancel safety
             /// Dropping this future drops `work`; the guard is not touched.
             ///
