@@ -8,22 +8,36 @@
   ARGV[4]  fence       0 no token | 1 a token with a new grant | 2 a new token now
   Reply    {1, token or ''} held now | {0, remaining_ms} held elsewhere | {-1} no such hold
 ]]
-local lock, holder, hold_count, lease_ms = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local lock, holder, hold_count, lease_ms, fence = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local remaining = redis.call('PTTL', lock)
-if remaining == -2 then
+local is_new = remaining == -2
+if is_new then
   if hold_count ~= '1' then return {-1} end
-  redis.call('HSET', lock, holder, 1)
-  redis.call('PEXPIRE', lock, lease_ms)
-  if ARGV[4] == '0' then return {1, ''} end
-  return {1, next_token(KEYS[2])}
-end
-if redis.call('HEXISTS', lock, holder) == 0 then
+elseif redis.call('HEXISTS', lock, holder) == 0 then
   if hold_count ~= '1' then return {-1} end
   return {0, remaining}
 end
-raise_lease(lock, lease_ms, remaining)
-redis.call('HSET', lock, holder, hold_count)
-if ARGV[4] == '0' then return {1, ''} end
--- A repeated grant keeps the token it was given: nobody else was granted the lock since.
-if ARGV[4] == '1' then return {1, redis.call('GET', KEYS[2]) or next_token(KEYS[2])} end
-return {1, next_token(KEYS[2])}
+-- Everything that can be refused is read before the first write.
+local token, store_token = '', false
+if fence ~= '0' then
+  -- A repeated grant keeps the token it was given: nobody else was granted the lock since.
+  if fence == '1' and not is_new then token = redis.call('GET', KEYS[2]) end
+  if not token or token == '' then
+    token, store_token = next_token(KEYS[2]), true
+    if type(token) ~= 'string' then return token end
+  end
+end
+if is_new then
+  redis.call('HSET', lock, holder, 1)
+  -- Refused to a user without the right: a hold must not stay without a lease.
+  local leased = redis.pcall('PEXPIRE', lock, lease_ms)
+  if leased ~= 1 then
+    redis.call('HDEL', lock, holder)
+    return leased
+  end
+else
+  raise_lease(lock, lease_ms, remaining)
+  redis.call('HSET', lock, holder, hold_count)
+end
+if store_token then redis.call('SET', KEYS[2], token) end
+return {1, token}

@@ -7,7 +7,8 @@
 ]]
 local reply = {}
 for i, lock in ipairs(KEYS) do
-  if redis.call('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
+  -- A key that holds something else is no hold of ours, and must not stop the others.
+  if redis.pcall('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
     raise_lease(lock, ARGV[2 * i], redis.call('PTTL', lock))
     reply[i] = 1
   else

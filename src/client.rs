@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::conn::answer::advice;
 use crate::conn::single::SingleServer;
 use crate::conn::{Fault, Lane, url};
 use crate::error::{Error, Kind, Result};
@@ -64,11 +65,18 @@ impl Client {
     /// background.
     ///
     /// # Errors
-    /// None at present: releases that the server does not confirm are given up when their lease is
-    /// over.
+    /// [`is_io`](Error::is_io) if the server has not confirmed every release within a third of the
+    /// client's lease; they go on in the background.
     pub async fn shutdown(self) -> Result<()> {
-        self.core.close().await;
-        Ok(())
+        if self.core.close().await {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Io,
+            "shutdown",
+            "the server has not confirmed every release yet; what it does not confirm runs out \
+             with its lease",
+        ))
     }
 
     /// What this client is busy with, for monitoring and for tests.
@@ -170,17 +178,15 @@ impl ClientBuilder {
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
         let greeting = script::catalog::loading();
-        let server = SingleServer::new(info, clock, &id, greeting, Arc::clone(&locals) as _);
-        match clock.within(timing.reply, server.open()).await {
-            Some(Ok(())) => {}
-            Some(Err(fault)) => return Err(unusable(fault)),
-            None => {
-                return Err(unusable(Fault::Unsent(format!(
-                    "no connection within {:?}",
-                    timing.reply
-                ))));
-            }
-        }
+        let server = SingleServer::new(
+            info,
+            clock,
+            timing.reply,
+            &id,
+            greeting,
+            Arc::clone(&locals) as _,
+        );
+        server.open().await.map_err(unusable)?;
         let scripts = Arc::new(Scripts {
             transport: Arc::new(server),
             clock,
@@ -214,7 +220,7 @@ async fn can_run_scripts(scripts: &Scripts, reply: Duration) -> Result<()> {
 fn unusable(fault: Fault) -> Error {
     match fault {
         Fault::Answered(error) => {
-            let (kind, advice) = script::advice(&error);
+            let (kind, advice) = advice(&error);
             Error::new(
                 kind,
                 "connect",

@@ -9,15 +9,16 @@ use std::time::Duration;
 use crate::acquire::{self, Ask, Wait};
 use crate::client::Client;
 use crate::error::Result;
-use crate::guard::{Share, guard_methods};
+use crate::guard::guard_methods;
+use crate::hold::Share;
 use crate::hold::core::Core;
 use crate::hold::protocol::{Claim, Fence, Protocol};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
 use crate::owner::Owner;
 use crate::script::reply::{self, Inspected};
-use crate::script::{Call, catalog};
-use crate::watchdog::millis;
+use crate::script::{Call, catalog, millis};
+use crate::watchdog::Leased;
 
 impl Client {
     /// A handle on the reentrant lock called `name`: non-empty, and with the client's prefix at most
@@ -108,8 +109,8 @@ impl ReentrantLock {
         let ask = self.ask("lock")?;
         // Without a deadline the wait ends with the lock or with an error, so there is one turn.
         loop {
-            if let Some(hold) = acquire::run(&ask, Wait::Forever).await? {
-                return Ok(ReentrantGuard(Share::of(hold)));
+            if let Some(share) = acquire::run(&ask, Wait::Forever).await? {
+                return Ok(ReentrantGuard(share));
             }
         }
     }
@@ -181,18 +182,22 @@ impl ReentrantLock {
         let call = Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
             .arg(name.lock_channel())
             .arg(publish);
+        // Before it is sent: what is granted after it was executed is another hold.
+        let holds = acquire::holds(&self.core, &PROTOCOL, name);
         let value = acquire::query(&self.core, name, OPERATION, &call).await?;
         let freed = reply::flag(&value)?;
         if freed {
-            acquire::revoke(&self.core, &PROTOCOL, name);
+            for hold in holds {
+                hold.revoked();
+            }
         }
         Ok(freed)
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<ReentrantGuard>> {
         let ask = self.ask(operation)?;
-        let hold = acquire::run(&ask, wait).await?;
-        Ok(hold.map(|hold| ReentrantGuard(Share::of(hold))))
+        let share = acquire::run(&ask, wait).await?;
+        Ok(share.map(ReentrantGuard))
     }
 
     fn ask(&self, operation: &'static str) -> Result<Ask> {

@@ -36,6 +36,8 @@ pub(crate) enum Answer {
     Value(Value),
     /// Executed or not: no reply ever comes.
     Silence,
+    /// The server answers with an error.
+    Error(&'static str),
     /// The reply comes after this time.
     Late(Duration, Value),
 }
@@ -110,6 +112,7 @@ impl Transport for Scripted {
             self.sent.lock().push(sent.clone());
             match (self.decide)(&sent) {
                 Answer::Value(value) => return Ok(value),
+                Answer::Error(line) => return Err(Fault::Answered(error(line))),
                 Answer::Late(after, value) if after <= limit => {
                     tokio::time::sleep(after).await;
                     return Ok(value);
@@ -133,6 +136,13 @@ impl Transport for Scripted {
     fn publish(&self) -> &'static str {
         "PUBLISH"
     }
+}
+
+/// An error as a server would answer it.
+pub(crate) fn error(line: &str) -> redis::RedisError {
+    let reply = format!("-{line}\r\n");
+    let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+    value.extract_error().expect_err("an error")
 }
 
 /// The replies of the scripts.

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Ask;
-use crate::clock::Tick;
+use super::undo::Abandoned;
 use crate::conn::Lane;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::{Claim, Fence};
-use crate::hold::{Abandoned, Granted, Hold};
+use crate::hold::{Granted, Hold, Share};
+use crate::keys::LockName;
 use crate::owner::Owner;
+use crate::script::Patience;
 use crate::script::reply::Acquired;
 
 /// A would-be hold: one holder id for all attempts of one wait.
@@ -28,8 +30,11 @@ pub(super) struct Candidate<'a> {
 }
 
 pub(super) enum Outcome {
-    Granted(Arc<Hold>),
-    Refused { remaining: Option<Duration> },
+    /// Released again if nobody takes it.
+    Granted(Share),
+    Refused {
+        remaining: Option<Duration>,
+    },
 }
 
 impl<'a> Candidate<'a> {
@@ -50,7 +55,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// Asks the server; an attempt that gets no answer is repeated as it is.
-    pub(super) async fn attempt(&mut self, lane: Lane, deadline: Option<Tick>) -> Result<Outcome> {
+    pub(super) async fn attempt(&mut self, lane: Lane, patience: Patience) -> Result<Outcome> {
         let Ask {
             core,
             protocol,
@@ -59,17 +64,12 @@ impl<'a> Candidate<'a> {
             term,
             operation,
         } = self.ask;
-        let patience = core.patience(deadline);
         let fence = match options.fenced {
             true => Fence::OnGrant,
             false => Fence::None,
         };
         loop {
-            let claim = Claim {
-                name,
-                holder: &self.holder,
-                hold_count: 1,
-            };
+            let claim = claim_of(name, &self.holder, 1);
             let call = protocol.acquire(&claim, term.lease(), fence);
             self.unanswered = Some(lane);
             let answer = match core.scripts.run(lane, &call, patience).await {
@@ -83,8 +83,9 @@ impl<'a> Candidate<'a> {
             };
             if answer.repeated && !core.scripts.transport.past_is_settled(lane) {
                 // An attempt that may still arrive must never meet its holder id in use: this one
-                // is undone and the next asks under another.
+                // is undone, and the next asks under another and behind that.
                 *self = Self::new(self.ask, self.local);
+                super::left(self.ask, self.local).await;
                 continue;
             }
             let acquired = protocol
@@ -96,6 +97,16 @@ impl<'a> Candidate<'a> {
                 Acquired::Elsewhere { remaining } => return Ok(Outcome::Refused { remaining }),
                 Acquired::NoSuchHold => return Ok(Outcome::Refused { remaining: None }),
             };
+            if core.is_closed() {
+                // The task that would undo it later has ended, or is about to.
+                let release = protocol.release(
+                    &claim_of(name, &self.holder, 0),
+                    term.lease(),
+                    core.scripts.transport.publish(),
+                );
+                let _ = core.scripts.run(lane, &release, patience).await;
+                return Err(Error::closed(operation).of_lock(name.as_str()));
+            }
             let granted = Granted {
                 owner: options.owner.clone().unwrap_or_else(Owner::new),
                 number: self.number,
@@ -104,9 +115,17 @@ impl<'a> Candidate<'a> {
                 term: *term,
                 token,
             };
-            let hold = Hold::granted(core, self.local, *protocol, name, granted);
-            return Ok(Outcome::Granted(hold));
+            let share = Hold::granted(core, self.local, *protocol, name, granted);
+            return Ok(Outcome::Granted(share));
         }
+    }
+}
+
+fn claim_of<'a>(name: &'a LockName, holder: &'a str, hold_count: u32) -> Claim<'a> {
+    Claim {
+        name,
+        holder,
+        hold_count,
     }
 }
 

@@ -11,11 +11,11 @@ use futures_util::future::join;
 
 use super::Ask;
 use super::attempt::{Candidate, Outcome};
-use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
 use crate::hold::core::Core;
 use crate::hold::local::{LocalLock, Subscription};
+use crate::script::Patience;
 
 /// A subscription is kept this long without a waiter: a lock that several processes fight over
 /// would else be subscribed to anew for each grant.
@@ -34,38 +34,43 @@ impl<'a> Waiter<'a> {
     }
 
     /// Whether messages about this lock reach us, as far as we know.
-    pub(super) async fn is_listening(&self) -> bool {
+    pub(super) fn is_listening(&self) -> bool {
         let gaps = self.ask.core.locals.gaps();
-        *self.local.subscription.lock().await == Subscription::Since(gaps)
+        // While it is being changed, it is nothing to rely on.
+        let subscription = self.local.subscription.try_lock();
+        subscription.is_ok_and(|subscription| subscription.since == Some(gaps))
     }
 
     /// Subscribes if need be, and asks the server behind it on the same connection: a release after
-    /// the answer is heard.
-    pub(super) async fn attempt_listening(
-        &self,
-        candidate: &mut Candidate<'_>,
-        deadline: Option<Tick>,
-    ) -> Result<Outcome> {
+    /// the answer is heard. One attempt; a connection that does not work is no reason to wait.
+    pub(super) async fn attempt_listening(&self, candidate: &mut Candidate<'_>) -> Result<Outcome> {
         let core = &self.ask.core;
-        let mut subscription = self.local.subscription.lock().await;
+        let patience = Patience::once(core.timing.reply);
+        let Ok(mut subscription) = self.local.subscription.try_lock() else {
+            // It is being given up. Next time it is made anew.
+            return candidate.attempt(Lane::Push, patience).await;
+        };
         let gaps = core.locals.gaps();
-        if *subscription == Subscription::Since(gaps) {
+        if subscription.since == Some(gaps) {
             drop(subscription);
-            return candidate.attempt(Lane::Push, deadline).await;
+            return candidate.attempt(Lane::Push, patience).await;
         }
         // Before the first await: whoever gives up from here on leaves it to be taken back.
-        *subscription = Subscription::InDoubt;
-        self.local.note_listening();
         let channel = candidate.channel();
+        self.local.note_listening();
         core.locals.listen(&channel, &self.local.hint);
         let command = push_command("SUBSCRIBE", &channel);
+        *subscription = Subscription {
+            channel: Some(channel),
+            since: None,
+        };
         let route = self.ask.name.key();
         let transport = &core.scripts.transport;
         let subscribe = transport.send(Lane::Push, route, &command, core.timing.reply);
         // The first is polled first, and so sent first.
-        let (subscribed, outcome) = join(subscribe, candidate.attempt(Lane::Push, deadline)).await;
+        let (subscribed, outcome) = join(subscribe, candidate.attempt(Lane::Push, patience)).await;
         if subscribed.is_ok() {
-            *subscription = Subscription::Since(gaps);
+            subscription.since = Some(gaps);
         }
         outcome
     }
@@ -73,7 +78,7 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.local.leave_queue() && self.local.begin_lingering() {
+        if self.local.leave_queue() && self.local.take_listening() {
             let work = unsubscribe(
                 Arc::clone(&self.ask.core),
                 Arc::clone(self.local),
@@ -88,27 +93,22 @@ impl Drop for Waiter<'_> {
 async fn unsubscribe(core: Arc<Core>, local: Arc<LocalLock>, route: Arc<str>) {
     tokio::time::sleep(LINGER).await;
     let mut subscription = local.subscription.lock().await;
-    if local.waiters() > 0 {
-        // The last of them takes it back.
-        local.note_listening();
+    // In this order: whoever leaves after the look at the waiters finds it to be taken back.
+    local.note_listening();
+    if local.waiters() > 0 || !local.take_listening() {
         return;
     }
-    let stale = match *subscription {
-        Subscription::None => return,
-        Subscription::InDoubt => false,
-        Subscription::Since(gaps) => gaps != core.locals.gaps(),
+    let Subscription { channel, .. } = std::mem::take(&mut *subscription);
+    let Some(channel) = channel else {
+        return;
     };
-    *subscription = Subscription::None;
-    for channel in core.locals.ignore(&local.hint) {
-        if !stale {
-            let command = push_command("UNSUBSCRIBE", &channel);
-            let transport = &core.scripts.transport;
-            // If it is not answered the connection is replaced, and with it all subscriptions.
-            let _ = transport
-                .send(Lane::Push, &route, &command, core.timing.reply)
-                .await;
-        }
-    }
+    core.locals.ignore(&channel);
+    let command = push_command("UNSUBSCRIBE", &channel);
+    let transport = &core.scripts.transport;
+    // If it is not answered the connection is replaced, and with it all subscriptions.
+    let _ = transport
+        .send(Lane::Push, &route, &command, core.timing.reply)
+        .await;
 }
 
 fn push_command(verb: &str, channel: &str) -> redis::Cmd {

@@ -10,6 +10,7 @@ mod listen;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,20 +21,26 @@ use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::{Error, Result};
 use crate::hint::Mark;
-use crate::hold::Hold;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::Protocol;
+use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
 use crate::script::Call;
-use crate::watchdog::Leased;
 use attempt::{Candidate, Outcome};
 use listen::Waiter;
 use plan::Next;
 
 /// How long the waiters of one client stand back for other processes after their share of turns.
 const STAND_BACK: Duration = Duration::from_millis(2);
+
+/// After a subscription could not be made, it is not tried again for this many polls.
+const POLLS_WITHOUT_LISTENING: u32 = 4;
+
+/// So many hints in a row may lead to an attempt in vain; from then on there is a pause before each.
+const HINTS_IN_A_ROW_MAX: u32 = 16;
+const HINT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who wants what, on which terms.
 #[derive(Debug)]
@@ -56,91 +63,103 @@ pub(crate) enum Wait {
 }
 
 /// Takes the lock, or says that it did not become free in time.
-pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Arc<Hold>>> {
+pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
     let started = ask.core.clock.now();
     ask.core
         .ensure_open(ask.operation)
         .map_err(|error| named(ask, error))?;
     let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
-    if let Some(hold) = reenter(ask, &local).await? {
-        return Ok(Some(hold));
+    let deadline = match wait {
+        Wait::For(limit) => Some(started.after(limit)),
+        Wait::Never | Wait::Forever => None,
+    };
+    if let Some(share) = reenter(ask, &local, deadline).await? {
+        return Ok(Some(share));
     }
     match wait {
         Wait::Never => once(ask, &local).await,
-        Wait::For(limit) => queue(ask, &local, Some(started.after(limit))).await,
-        Wait::Forever => queue(ask, &local, None).await,
+        Wait::For(_) | Wait::Forever => queue(ask, &local, deadline).await,
     }
 }
 
 /// Enters the lock again, if the owner who asks has it.
-async fn reenter(ask: &Ask, local: &LocalLock) -> Result<Option<Arc<Hold>>> {
+async fn reenter(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result<Option<Share>> {
     let Some(owner) = &ask.options.owner else {
         return Ok(None);
     };
     let Some(hold) = local.hold_of(owner) else {
         return Ok(None);
     };
-    let entered = hold
-        .reenter(Some(ask.term), ask.options.fenced, ask.operation)
-        .await?;
-    Ok(entered.then_some(hold))
+    let fenced = ask.options.fenced;
+    hold.reenter(Some(ask.term), fenced, ask.operation, deadline)
+        .await
 }
 
-/// One attempt, after what this client has given up was sent.
-async fn once(ask: &Ask, local: &Arc<LocalLock>) -> Result<Option<Arc<Hold>>> {
+/// Resolves once what this client has given up of a lock was sent; what it asks then is asked
+/// behind that. Not later than a reply would take.
+async fn left(ask: &Ask, local: &LocalLock) {
     let leave_by = ask.core.clock.now().after(ask.core.timing.reply);
     loop {
         let mark = local.hint.mark();
         if !local.is_leaving() || ask.core.clock.now() >= leave_by {
-            break;
+            return;
         }
-        tokio::select! {
-            () = local.changed(mark) => {}
-            () = ask.core.clock.sleep_until(leave_by) => {}
-        }
+        wait(ask, local, mark, leave_by).await;
     }
-    match Candidate::new(ask, local)
-        .attempt(Lane::Command, None)
-        .await?
-    {
-        Outcome::Granted(hold) => Ok(Some(hold)),
+}
+
+/// One attempt.
+async fn once(ask: &Ask, local: &Arc<LocalLock>) -> Result<Option<Share>> {
+    left(ask, local).await;
+    let patience = ask.core.patience(None);
+    let mut candidate = Candidate::new(ask, local);
+    match candidate.attempt(Lane::Command, patience).await? {
+        Outcome::Granted(share) => Ok(Some(share)),
         Outcome::Refused { .. } => Ok(None),
     }
 }
 
 /// Waits in the local queue, then at the server.
-async fn queue(
-    ask: &Ask,
-    local: &Arc<LocalLock>,
-    deadline: Option<Tick>,
-) -> Result<Option<Arc<Hold>>> {
-    let clock = ask.core.clock;
+async fn queue(ask: &Ask, local: &Arc<LocalLock>, deadline: Option<Tick>) -> Result<Option<Share>> {
     let waiter = Waiter::enter(ask, local);
     let turn = tokio::select! {
         biased;
         turn = local.turn.acquire() => turn,
-        hold = owner_gets_it(ask, local) => return hold.map(Some),
-        () = clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
+        share = owner_gets_it(ask, local, deadline) => return share.map(Some),
+        () = ask.core.clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
             return Ok(None);
         }
     };
     // It is never closed; a place in the queue is all that matters.
     let _turn = turn;
+    at_the_head(ask, local, &waiter, deadline).await
+}
+
+/// The wait of the head of the local queue: it alone talks to the server.
+async fn at_the_head(
+    ask: &Ask,
+    local: &Arc<LocalLock>,
+    waiter: &Waiter<'_>,
+    deadline: Option<Tick>,
+) -> Result<Option<Share>> {
+    let Ask { core, .. } = ask;
+    let clock = core.clock;
     let mut candidate = Candidate::new(ask, local);
     let mut lane = Lane::Command;
+    let mut listen_after = Tick::ZERO;
+    let mut hints_in_a_row = 0;
     loop {
-        ask.core
-            .ensure_open(ask.operation)
+        core.ensure_open(ask.operation)
             .map_err(|error| named(ask, error))?;
         let mark = local.hint.mark();
-        if let Some(hold) = reenter(ask, local).await? {
-            return Ok(Some(hold));
+        if let Some(share) = reenter(ask, local, deadline).await? {
+            return Ok(Some(share));
         }
         let now = clock.now();
         // Held or just given up in this client: its end gives a hint, and so does its loss.
         if local.held_until().is_some() || local.is_leaving() {
             let end = local.held_until().map(|until| now.until(until));
-            match plan::next(now, deadline, end, ask.core.timing.lease) {
+            match plan::next(now, deadline, end, core.timing.lease) {
                 Next::GiveUp => return Ok(None),
                 Next::WaitUntil(at) => {
                     wait(ask, local, mark, at).await;
@@ -149,43 +168,64 @@ async fn queue(
             continue;
         }
         if !local.may_pass(now) {
-            let back = now.after(STAND_BACK);
-            clock
-                .sleep_until(deadline.map_or(back, |deadline| deadline.min(back)))
-                .await;
+            pause(ask, STAND_BACK, deadline).await;
+        } else if hints_in_a_row > HINTS_IN_A_ROW_MAX {
+            pause(ask, HINT_PAUSE, deadline).await;
         }
-        let outcome = match lane {
-            Lane::Push => match waiter.attempt_listening(&mut candidate, deadline).await {
-                Err(error) if error.is_io() => {
-                    // Listening is a help, not a need. The attempt is undone where it was made.
+        let mut outcome = None;
+        if lane == Lane::Push && clock.now() >= listen_after {
+            match waiter.attempt_listening(&mut candidate).await {
+                Ok(answer) => outcome = Some(answer),
+                // Listening is a help, not a need: goes on without. If it is the lock that is the
+                // matter, the other lane says the same.
+                Err(_) => {
+                    let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
+                    listen_after = clock.now().after(polls);
                     candidate = Candidate::new(ask, local);
-                    candidate.attempt(Lane::Command, deadline).await?
                 }
-                other => other?,
-            },
-            lane => candidate.attempt(lane, deadline).await?,
+            }
+        }
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => {
+                candidate
+                    .attempt(Lane::Command, core.patience(deadline))
+                    .await?
+            }
         };
         let remaining = match outcome {
-            Outcome::Granted(hold) => return Ok(Some(hold)),
+            Outcome::Granted(share) => return Ok(Some(share)),
             Outcome::Refused { remaining } => remaining,
         };
         local.end_passing();
-        let next = plan::next(clock.now(), deadline, remaining, ask.core.timing.poll_cap);
+        let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
         let Next::WaitUntil(at) = next else {
             return Ok(None);
         };
-        if lane != Lane::Push && !waiter.is_listening().await {
+        if lane != Lane::Push && clock.now() >= listen_after && !waiter.is_listening() {
             // Asks once more, behind the subscription: a release in between would go unheard.
             lane = Lane::Push;
             continue;
         }
         lane = match wait(ask, local, mark, at).await {
-            // If it was a release of this client, then behind it.
-            Woken::ByHint => Lane::Command,
-            // Over the connection that has been silent: if it is dead, this finds out.
-            Woken::ByTimer => Lane::Push,
+            Woken::ByHint => {
+                hints_in_a_row += 1;
+                // If it was a release of this client, then behind it.
+                Lane::Command
+            }
+            Woken::ByTimer => {
+                hints_in_a_row = 0;
+                // Over the connection that has been silent: if it is dead, this finds out.
+                Lane::Push
+            }
         };
     }
+}
+
+async fn pause(ask: &Ask, span: Duration, deadline: Option<Tick>) {
+    let end = ask.core.clock.now().after(span);
+    let end = deadline.map_or(end, |deadline| deadline.min(end));
+    ask.core.clock.sleep_until(end).await;
 }
 
 enum Woken {
@@ -203,7 +243,7 @@ async fn wait(ask: &Ask, local: &LocalLock, mark: Mark, at: Tick) -> Woken {
 
 /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
 /// once, wherever it stands in the queue.
-async fn owner_gets_it(ask: &Ask, local: &LocalLock) -> Result<Arc<Hold>> {
+async fn owner_gets_it(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result<Share> {
     if ask.options.owner.is_none() {
         return std::future::pending().await;
     }
@@ -212,8 +252,8 @@ async fn owner_gets_it(ask: &Ask, local: &LocalLock) -> Result<Arc<Hold>> {
         ask.core
             .ensure_open(ask.operation)
             .map_err(|error| named(ask, error))?;
-        if let Some(hold) = reenter(ask, local).await? {
-            return Ok(hold);
+        if let Some(share) = reenter(ask, local, deadline).await? {
+            return Ok(share);
         }
         local.changed(mark).await;
     }
@@ -235,11 +275,10 @@ pub(crate) async fn query(
         .map_err(|failure| of_lock(failure.into_error(operation)))
 }
 
-/// The server has taken the lock away from whoever held it: tells the holders of this client.
-pub(crate) fn revoke(core: &Core, protocol: &dyn Protocol, name: &LockName) {
-    for hold in core.locals.enter(protocol.kind(), name.key()).live_holds() {
-        hold.revoked();
-    }
+/// The holds of this client on a lock, to be told if the server takes the lock away from them.
+pub(crate) fn holds(core: &Core, protocol: &dyn Protocol, name: &LockName) -> Vec<Arc<Hold>> {
+    let local = core.locals.enter(protocol.kind(), name.key());
+    local.live_holds()
 }
 
 fn named(ask: &Ask, error: Error) -> Error {

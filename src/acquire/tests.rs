@@ -66,7 +66,7 @@ async fn it_asks_when_the_holders_lease_is_over() {
             .is_none()
     );
     let times: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
-    assert_eq!(times, [MS * 0, MS * 0, MS * 301, MS * 400]);
+    assert_eq!(times, [Duration::ZERO, Duration::ZERO, MS * 301, MS * 400]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,8 +87,8 @@ async fn a_message_or_a_gap_leads_to_a_look_at_once() {
     assert_eq!(
         attempts(&server.sent()),
         [
-            (MS * 0, Lane::Command),
-            (MS * 0, Lane::Push),
+            (Duration::ZERO, Lane::Command),
+            (Duration::ZERO, Lane::Push),
             (MS * 100, Lane::Command),
             (MS * 200, Lane::Command),
             // The gap took the subscription: it is made anew, and asked behind it.
@@ -112,7 +112,7 @@ async fn a_slow_grant_is_counted_from_before_it_was_sent() {
 async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     let server = Scripted::new(|_| Answer::Silence);
     let client = Client::over(&server, LEASE);
-    let error = client.lock("x").try_lock().await.err().expect("no answer");
+    let error = client.lock("x").try_lock().await.expect_err("no answer");
     assert!(error.is_io() && error.lock_name() == Some("x"));
     let sent = server.sent();
     let (first, rest) = sent.split_first().expect("an attempt");
@@ -270,4 +270,109 @@ async fn nothing_is_renewed_once_a_release_is_decided_on() {
         crate::ClientStats::default(),
         "given up with the lease"
     );
+}
+
+fn holder(sent: &Sent) -> &str {
+    &sent.script_args()[1]
+}
+
+/// The grant is there, the confirmation of the subscription is not, and then nobody wants it.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_waits_for_the_subscription_is_released_with_its_future() {
+    let server = Scripted::new(|sent| match (sent.is("SUBSCRIBE"), sent.lane) {
+        (true, _) => Answer::Late(MS * 50, redis::Value::Nil),
+        (_, Lane::Push) => Answer::Value(granted()),
+        _ if sent.is("EVALSHA") && sent.script_args()[2] == "0" => Answer::Value(done()),
+        _ => Answer::Value(elsewhere(25_000)),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let call = tokio::time::timeout(MS * 10, lock.lock());
+    assert!(call.await.is_err());
+    tokio::time::sleep(MS * 10).await;
+    let sent = server.sent();
+    let grant = sent
+        .iter()
+        .find(|sent| sent.is("EVALSHA") && sent.lane == Lane::Push);
+    let undo = sent.last().unwrap();
+    assert_eq!(undo.script_args()[2], "0", "{sent:?}");
+    assert_eq!(holder(undo), holder(grant.expect("a grant")));
+    assert_eq!(client.stats().holds, 0);
+}
+
+/// What was granted after a forced unlock was executed is not what it took away.
+#[tokio::test(start_paused = true)]
+async fn a_forced_unlock_takes_only_what_was_held_before() {
+    let server = Scripted::new(|sent| match sent.words[3..].len() {
+        // The forced unlock is the one with a key and two arguments.
+        3 => Answer::Late(MS * 50, redis::Value::Int(1)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let old = lock.lock().await.unwrap();
+    let newcomer = async {
+        tokio::time::sleep(MS * 20).await;
+        lock.try_lock().await.unwrap().expect("granted")
+    };
+    let (forced, new) = tokio::join!(lock.force_unlock(), newcomer);
+    assert!(forced.unwrap());
+    assert!(old.is_lost() && !new.is_lost());
+}
+
+/// The answer to an earlier request is looked at after that to a later one.
+#[tokio::test(start_paused = true)]
+async fn of_two_grants_the_later_one_counts() {
+    let first = AtomicUsize::new(0);
+    let server = Scripted::new(move |_| match first.fetch_add(1, Ordering::Relaxed) {
+        0 => Answer::Late(MS * 50, granted()),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let later = async {
+        tokio::time::sleep(MS * 10).await;
+        lock.try_lock().await.unwrap().expect("granted")
+    };
+    let (early, later) = tokio::join!(lock.try_lock(), later);
+    let early = early.unwrap().expect("granted, and lost");
+    assert!(early.is_lost() && !later.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_to_a_closed_client_is_given_back() {
+    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
+        "0" => Answer::Value(done()),
+        _ => Answer::Late(MS * 50, granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let close = async {
+        tokio::time::sleep(MS * 10).await;
+        client.clone().shutdown().await.unwrap();
+    };
+    let (got, ()) = tokio::join!(lock.try_lock(), close);
+    assert!(got.expect_err("closed").is_closed());
+    let sent = server.sent();
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[1].script_args()[2], "0");
+    assert_eq!(holder(&sent[1]), holder(&sent[0]));
+}
+
+/// A hold that cannot be renewed speaks for itself, not for its batch.
+#[tokio::test(start_paused = true)]
+async fn a_refused_batch_is_renewed_one_by_one() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal if sent.words.iter().any(|word| word == "forbidden") => {
+            Answer::Error("NOPERM no right to the key 'forbidden'")
+        }
+        Lane::Renewal => Answer::Value(each(1, sent.words[2].parse().unwrap())),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let good = client.lock("x").lock().await.unwrap();
+    let forbidden = client.lock("forbidden").lock().await.unwrap();
+    assert_eq!(forbidden.lost().await, crate::LostReason::Expired);
+    tokio::time::sleep(LEASE).await;
+    assert!(!good.is_lost());
 }

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a new connection is used only after the server was told to kill the one before it, by
 //! its id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late
-//! and overtake what is sent from now on. The cost is paid on a reconnect alone. A server that does
-//! not let us kill our own connection leaves the past unsettled, and the engine cancels repeatedly.
+//! and overtake what is sent from now on. The cost is paid on a reconnect alone. A user who may not
+//! kill his own connections leaves the past unsettled for a while, and the engine cancels
+//! repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,9 +12,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, ServerError, Value,
+};
 
-use super::{Fault, Listener};
+use super::answer::is_not_now;
+use super::{Fault, LATE_MAX, Listener};
 use crate::clock::{Clock, Tick};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
@@ -23,6 +27,8 @@ const WRITE_QUEUE: usize = 1024;
 pub(crate) struct Link {
     info: ConnectionInfo,
     clock: Clock,
+    /// The longest wait for a new connection.
+    dial_limit: Duration,
     /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     label: String,
     /// Sent first on every new connection; a server may refuse it.
@@ -31,7 +37,8 @@ pub(crate) struct Link {
     live: Mutex<Option<Arc<Live>>>,
     /// Held while connecting: one caller connects, the others wait for it.
     dial: tokio::sync::Mutex<Dialled>,
-    settled: AtomicBool,
+    /// Until then something sent on an earlier connection may still arrive.
+    unsettled_until: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -39,13 +46,32 @@ struct Live {
     connection: MultiplexedConnection,
     /// When the server was last heard on this connection.
     heard: AtomicU64,
+    gap: Arc<Gap>,
+}
+
+/// Tells once, for one connection, that messages may have been missed: by then it may be known twice
+/// over, and what was subscribed to on the next one must not be doubted.
+#[derive(Debug)]
+struct Gap {
+    listener: Option<Arc<dyn Listener>>,
+    told: AtomicBool,
+}
+
+impl Gap {
+    fn tell(&self) {
+        if let Some(listener) = &self.listener
+            && !self.told.swap(true, Ordering::AcqRel)
+        {
+            listener.gap();
+        }
+    }
 }
 
 /// What is known of the connections made so far.
 #[derive(Debug, Default)]
 struct Dialled {
-    /// Those that may still have commands at the server, as the server knows them.
-    past: Vec<Identity>,
+    /// Those that may still have commands at the server; `None` for one that cannot be named.
+    past: Vec<Option<Identity>>,
 }
 
 /// A connection as the server knows it.
@@ -59,6 +85,7 @@ impl Link {
     pub(crate) fn new(
         info: ConnectionInfo,
         clock: Clock,
+        dial_limit: Duration,
         label: String,
         greeting: Arc<[Cmd]>,
         listener: Option<Arc<dyn Listener>>,
@@ -66,27 +93,24 @@ impl Link {
         Self {
             info,
             clock,
+            dial_limit,
             label,
             greeting,
             listener,
             live: Mutex::new(None),
             dial: tokio::sync::Mutex::default(),
-            settled: AtomicBool::new(true),
+            unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
         }
     }
 
     pub(crate) fn past_is_settled(&self) -> bool {
-        self.settled.load(Ordering::Acquire)
+        self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
     }
 
     pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
         let live = match self.live() {
             Some(live) => live,
-            None => self
-                .clock
-                .within(limit, self.connect())
-                .await
-                .ok_or_else(|| Fault::Unsent(format!("no connection within {limit:?}")))??,
+            None => self.dialled().await?,
         };
         let sent = self.clock.now();
         let mut connection = live.connection.clone();
@@ -98,7 +122,14 @@ impl Link {
             Some(Ok(value)) => {
                 live.heard
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
-                value.extract_error().map_err(Fault::Answered)
+                let answer = value.extract_error();
+                if let Err(error) = &answer
+                    && matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+                {
+                    // It was demoted; the address may lead to another server by now.
+                    self.replace(&live);
+                }
+                answer.map_err(Fault::Answered)
             }
             Some(Err(error)) => {
                 self.replace(&live);
@@ -116,10 +147,16 @@ impl Link {
 
     /// Makes a connection unless there is one.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
-        self.connect().await.map(drop)
+        self.dialled().await.map(drop)
     }
 
-    async fn connect(&self) -> Result<Arc<Live>, Fault> {
+    async fn dialled(&self) -> Result<Arc<Live>, Fault> {
+        let limit = self.dial_limit;
+        let dialled = self.clock.within(limit, self.dial()).await;
+        dialled.unwrap_or_else(|| Err(Fault::Unsent(format!("no connection within {limit:?}"))))
+    }
+
+    async fn dial(&self) -> Result<Arc<Live>, Fault> {
         let mut dialled = self.dial.lock().await;
         if let Some(live) = self.live() {
             return Ok(live);
@@ -131,23 +168,24 @@ impl Link {
             }
             None => Fault::Unsent(error.to_string()),
         };
+        let gap = Arc::new(Gap {
+            listener: self.listener.clone(),
+            told: AtomicBool::new(false),
+        });
         let client = redis::Client::open(self.info.clone()).map_err(failed)?;
         let mut connection = client
-            .get_multiplexed_async_connection_with_config(&self.config())
+            .get_multiplexed_async_connection_with_config(&self.config(&gap))
             .await
             .map_err(failed)?;
         let identity = self.introduce(&mut connection).await.map_err(failed)?;
         self.settle(&mut connection, &mut dialled.past, identity.as_ref())
             .await
             .map_err(failed)?;
-        if identity.is_none() {
-            // It cannot be killed later.
-            self.settled.store(false, Ordering::Release);
-        }
-        dialled.past.extend(identity);
+        dialled.past.push(identity);
         let live = Arc::new(Live {
             connection,
             heard: AtomicU64::new(Tick::ZERO.nanos()),
+            gap,
         });
         *self.live.lock() = Some(Arc::clone(&live));
         Ok(live)
@@ -163,13 +201,11 @@ impl Link {
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(live, dead)) {
             *live = None;
             drop(live);
-            if let Some(listener) = &self.listener {
-                listener.gap();
-            }
+            dead.gap.tell();
         }
     }
 
-    fn config(&self) -> AsyncConnectionConfig {
+    fn config(&self, gap: &Arc<Gap>) -> AsyncConnectionConfig {
         // Timeouts are ours: they cover connecting, and differ from call to call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -178,9 +214,9 @@ impl Link {
         match &self.listener {
             None => config,
             Some(listener) => {
-                let listener = Arc::clone(listener);
+                let (listener, gap) = (Arc::clone(listener), Arc::clone(gap));
                 config.set_push_sender(move |push: PushInfo| {
-                    heard(&*listener, &push);
+                    heard(&*listener, &gap, &push);
                     Ok::<(), std::convert::Infallible>(())
                 })
             }
@@ -207,30 +243,53 @@ impl Link {
         let replies = connection
             .send_packed_commands(&pipe, 0, pipe.len())
             .await?;
-        Ok(replies.last().and_then(Identity::of))
+        match replies.last() {
+            Some(Value::ServerError(no)) => answered(no).map(|()| None),
+            Some(line) => Ok(Identity::of(line)),
+            None => Ok(None),
+        }
     }
 
     /// Makes sure that nothing sent on an earlier connection can be executed any more.
     async fn settle(
         &self,
         connection: &mut MultiplexedConnection,
-        past: &mut Vec<Identity>,
+        past: &mut Vec<Option<Identity>>,
         me: Option<&Identity>,
     ) -> Result<(), RedisError> {
         while let Some(old) = past.last() {
-            // Ids only grow while a server runs: a smaller one means that it was restarted, and
-            // that its connections died with it.
-            if me.is_none_or(|me| me.id > old.id) {
-                let mut kill = redis::cmd("CLIENT");
-                kill.arg("KILL").arg("ID").arg(old.id);
-                kill.arg("ADDR").arg(&old.addr);
-                if let Value::ServerError(_) = connection.send_packed_command(&kill).await? {
-                    self.settled.store(false, Ordering::Release);
+            let killed = match old {
+                // Ids only grow while a server runs: a smaller one means that it was restarted,
+                // and that its connections died with it.
+                Some(old) if me.is_some_and(|me| me.id < old.id) => true,
+                Some(old) => {
+                    let mut kill = redis::cmd("CLIENT");
+                    kill.arg("KILL").arg("ID").arg(old.id);
+                    kill.arg("ADDR").arg(&old.addr);
+                    match connection.send_packed_command(&kill).await? {
+                        Value::ServerError(no) => answered(&no).map(|()| false)?,
+                        _ => true,
+                    }
                 }
+                None => false,
+            };
+            if !killed {
+                let until = self.clock.now().after(LATE_MAX);
+                self.unsettled_until.store(until.nanos(), Ordering::Release);
             }
             past.pop();
         }
         Ok(())
+    }
+}
+
+/// A refusal that is for good is fine: the right is missing. One for now makes the connection fail,
+/// so that it is made again.
+fn answered(no: &ServerError) -> Result<(), RedisError> {
+    let error = RedisError::from(no.clone());
+    match is_not_now(&error) {
+        true => Err(error),
+        false => Ok(()),
     }
 }
 
@@ -252,12 +311,12 @@ impl Identity {
     }
 }
 
-fn heard(listener: &dyn Listener, push: &PushInfo) {
+fn heard(listener: &dyn Listener, gap: &Gap, push: &PushInfo) {
     match (&push.kind, push.data.first()) {
         (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
             listener.message(channel);
         }
-        (PushKind::Disconnection, _) => listener.gap(),
+        (PushKind::Disconnection, _) => gap.tell(),
         _ => {}
     }
 }

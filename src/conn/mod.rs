@@ -4,6 +4,7 @@
 //! channel, and a gap in which messages may have been missed. Everything else (sockets, reconnects,
 //! topologies) is on the other side of [`Transport`], so that a test can replace it whole.
 
+pub(crate) mod answer;
 pub(crate) mod link;
 pub(crate) mod single;
 pub(crate) mod url;
@@ -35,6 +36,9 @@ pub(crate) enum Fault {
     /// It left, or may have left: it was executed, will be, or never will.
     Unknown(String),
 }
+
+/// A command is not expected to be held back for longer than this on a connection that is gone.
+pub(crate) const LATE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Sends one command and waits at most `limit` for its reply, after at most as long for a

@@ -25,6 +25,7 @@ impl SingleServer {
     pub(crate) fn new(
         info: ConnectionInfo,
         clock: Clock,
+        dial_limit: Duration,
         client_id: &str,
         greeting: Arc<[Cmd]>,
         listener: Arc<dyn Listener>,
@@ -41,7 +42,14 @@ impl SingleServer {
         let push_info = info.clone().set_redis_settings(settings);
         let link = |lane: &str, info, listener| {
             let label = format!("lockset-{lane}-{client_id}");
-            Link::new(info, clock, label, Arc::clone(&greeting), listener)
+            Link::new(
+                info,
+                clock,
+                dial_limit,
+                label,
+                Arc::clone(&greeting),
+                listener,
+            )
         };
         Self {
             command: link("command", info.clone(), None),

@@ -85,18 +85,24 @@ impl Core {
         Patience {
             reply: self.timing.reply,
             until,
+            stubborn: false,
         }
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::closed(operation));
         }
         Ok(())
     }
 
     /// Ends everything: guards are told, waiters leave with an error, pending releases are sent.
-    pub(crate) async fn close(&self) {
+    /// False if not all of them were answered in time.
+    pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         for local in self.locals.all() {
             for hold in local.live_holds() {
@@ -104,6 +110,7 @@ impl Core {
             }
             local.hint.give();
         }
-        self.watchdog.close().await;
+        let done = self.watchdog.close();
+        self.clock.within(self.timing.give_up, done).await.is_some()
     }
 }

@@ -46,20 +46,18 @@ pub(crate) struct LocalLock {
     /// Locked while it is being changed.
     pub(crate) subscription: tokio::sync::Mutex<Subscription>,
     waiters: AtomicUsize,
-    /// Whether a subscription was made and nobody is to take it back yet.
+    /// Whether a subscription was made that nobody has been told to take back.
     listens: AtomicBool,
     state: Mutex<State>,
 }
 
 /// Whether the server sends us the messages of a lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Subscription {
-    #[default]
-    None,
-    /// Asked for and not confirmed.
-    InDoubt,
-    /// Confirmed after this many gaps; the next gap ended it.
-    Since(u64),
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    /// The channel that was asked for and not given up.
+    pub(crate) channel: Option<String>,
+    /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
+    pub(crate) since: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -109,17 +107,8 @@ impl Locals {
         self.channels.insert(channel.into(), Arc::clone(hint));
     }
 
-    /// Stops giving `hint` for messages; says for which channels it was given.
-    pub(crate) fn ignore(&self, hint: &Arc<Hint>) -> Vec<Box<str>> {
-        let mut ignored = Vec::new();
-        self.channels.retain(|channel, listener| {
-            let this = Arc::ptr_eq(listener, hint);
-            if this {
-                ignored.push(channel.clone());
-            }
-            !this
-        });
-        ignored
+    pub(crate) fn ignore(&self, channel: &str) {
+        self.channels.remove(channel);
     }
 
     pub(crate) fn channels(&self) -> usize {
@@ -224,25 +213,26 @@ impl LocalLock {
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::Acquire)
+        self.waiters.load(Ordering::SeqCst)
     }
 
     pub(crate) fn enter_queue(&self) {
-        self.waiters.fetch_add(1, Ordering::AcqRel);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
     /// True if nobody waits any more.
     pub(crate) fn leave_queue(&self) -> bool {
-        self.waiters.fetch_sub(1, Ordering::AcqRel) == 1
+        self.waiters.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
+    /// A subscription is being made: the last waiter to leave is to have it taken back.
     pub(crate) fn note_listening(&self) {
-        self.listens.store(true, Ordering::Release);
+        self.listens.store(true, Ordering::SeqCst);
     }
 
-    /// True if there is a subscription that somebody has to take back, and the caller is to do it.
-    pub(crate) fn begin_lingering(&self) -> bool {
-        self.listens.swap(false, Ordering::AcqRel)
+    /// True if there is a subscription to be taken back, and it is the caller who has to.
+    pub(crate) fn take_listening(&self) -> bool {
+        self.listens.swap(false, Ordering::SeqCst)
     }
 
     pub(crate) async fn changed(&self, mark: Mark) {

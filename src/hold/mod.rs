@@ -9,6 +9,7 @@ pub(crate) mod core;
 pub(crate) mod local;
 pub(crate) mod protocol;
 mod settle;
+mod share;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::options::Term;
 use crate::owner::Owner;
 use crate::watchdog::{Due, Item, Leased};
 
-pub(crate) use settle::Abandoned;
+pub(crate) use share::Share;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -36,6 +37,8 @@ pub(crate) struct Hold {
     protocol: &'static dyn Protocol,
     name: LockName,
     owner: Owner,
+    /// When the request that was granted was sent.
+    asked: Tick,
     /// The number in the holder id; also the id of this hold at the watchdog.
     number: u64,
     holder: Arc<str>,
@@ -57,6 +60,8 @@ struct State {
     confirmed: u32,
     /// The end of the lease by the local clock.
     deadline: Tick,
+    /// No lease that was ever asked for lasts longer at the server.
+    server_deadline: Tick,
     lease: Duration,
     renewed: bool,
     token: Option<FencingToken>,
@@ -93,14 +98,14 @@ fn margin(lease: Duration) -> Duration {
 }
 
 impl Hold {
-    /// A hold that was just granted, with one guard. Starts its renewals.
+    /// A hold that was just granted, with one share. Starts its renewals.
     pub(crate) fn granted(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
         protocol: &'static dyn Protocol,
         name: &LockName,
         granted: Granted,
-    ) -> Arc<Self> {
+    ) -> Share {
         let lease = granted.term.lease();
         let hold = Arc::new(Self {
             core: Arc::clone(core),
@@ -108,6 +113,7 @@ impl Hold {
             protocol,
             name: name.clone(),
             owner: granted.owner,
+            asked: granted.sent,
             number: granted.number,
             holder: granted.holder,
             state: Mutex::new(State {
@@ -116,6 +122,7 @@ impl Hold {
                 forgotten: 0,
                 confirmed: 1,
                 deadline: granted.sent.after(lease - margin(lease)),
+                server_deadline: core.clock.now().after(lease),
                 lease,
                 renewed: granted.term.is_renewed(),
                 token: granted.token,
@@ -124,15 +131,23 @@ impl Hold {
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
         });
-        // The server has spoken: what this client believed to hold of an exclusive lock is gone.
-        for old in local.live_holds() {
-            old.revoked();
+        // An exclusive lock has one holder: of two, the one who asked later was granted later. The
+        // answer that says so may be the first to be looked at.
+        for other in local.live_holds() {
+            if other.asked <= hold.asked {
+                other.revoked();
+            } else {
+                hold.lose(LostReason::Revoked);
+            }
         }
         local.add(&hold);
         let first_look = hold.state.lock().next_look();
         let weak: Weak<Self> = Arc::downgrade(&hold);
         core.watchdog.enrol(hold.number, first_look, weak);
-        hold
+        if core.is_closed() {
+            hold.close();
+        }
+        Share::of(hold)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -260,6 +275,11 @@ impl State {
         self.count + self.forgotten
     }
 
+    /// A lease of this length is about to be asked for.
+    fn will_ask(&mut self, now: Tick, lease: Duration) {
+        self.server_deadline = self.server_deadline.max(now.after(lease));
+    }
+
     /// When the watchdog has to look at it: when a third of the lease has passed, or at its end.
     fn next_look(&self) -> Tick {
         if self.renewed {
@@ -272,7 +292,7 @@ impl State {
 
 impl Leased for Hold {
     fn due(&self, now: Tick) -> Due {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if state.phase != Phase::Held {
             return Due::Gone;
         }
@@ -283,11 +303,13 @@ impl Leased for Hold {
         if look > now {
             return Due::Later(look);
         }
+        let lease = state.lease;
+        state.will_ask(now, lease);
         Due::Renew {
             item: Item {
                 key: Arc::clone(self.name.key()),
                 holder: Arc::clone(&self.holder),
-                lease: state.lease,
+                lease,
             },
             deadline: state.deadline,
         }

@@ -1,49 +1,49 @@
-//! Making the server agree: re-entry, release, and undoing what was abandoned.
+//! Making the server agree: re-entry and release.
 //!
 //! The count at the server follows the number of guards. An operation that is interrupted, by a
 //! dropped future or by a server that does not answer, is handed to the watchdog task, which
 //! repeats it until the server agrees or the lease is over.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::core::Core;
-use super::local::LocalLock;
-use super::protocol::{Claim, Protocol};
-use super::{Hold, Phase, fence_for, margin};
+use super::{Hold, Phase, Share, fence_for};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::{Error, Kind, Result};
-use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::Term;
-use crate::script::Patience;
 use crate::script::reply::{Acquired, Released};
-
-/// Where nothing can make a late command impossible, an abandoned acquire is cancelled this often
-/// within its lease, so that an orphan lives for a fraction of it.
-const CANCELS_WHILE_UNSETTLED: u32 = 8;
+use crate::script::{Patience, on_first_poll};
 
 impl Hold {
-    /// One more guard. `Ok(false)`: the hold is lost or gone, and the caller is a newcomer.
+    /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
     pub(crate) async fn reenter(
         self: &Arc<Self>,
         term: Option<Term>,
         fenced: bool,
         operation: &'static str,
-    ) -> Result<bool> {
-        let _one_at_a_time = self.operation.lock().await;
+        deadline: Option<Tick>,
+    ) -> Result<Option<Share>> {
+        let patience = self.core.patience(deadline);
+        let _one_at_a_time = tokio::select! {
+            biased;
+            guard = self.operation.lock() => guard,
+            () = self.core.clock.sleep_until(patience.until) => {
+                let message = "an earlier operation on this hold is not answered yet; check that \
+                               the server is up and reachable";
+                return Err(Error::new(Kind::Io, operation, message).of_lock(self.name()));
+            }
+        };
         if self.loss().is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         let (target, lease, fence) = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             if state.phase != Phase::Held {
-                return Ok(false);
+                return Ok(None);
             }
             let lease = match term {
                 Some(term) => term.lease(),
@@ -51,6 +51,7 @@ impl Hold {
                 // A fixed lease is not lengthened by entering again.
                 None => Duration::from_millis(1),
             };
+            state.will_ask(patience.until, lease);
             (state.wanted() + 1, lease, fence_for(fenced, state.token))
         };
         // If this is given up, the server may have counted one too many.
@@ -59,21 +60,21 @@ impl Hold {
         let answer = self
             .core
             .scripts
-            .run(Lane::Command, &call, self.core.patience(None))
+            .run(Lane::Command, &call, patience)
             .await
             .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
         let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
             repair.disarm();
             self.lose(LostReason::Revoked);
-            return Ok(false);
+            return Ok(None);
         };
         if !self.extend(answer.sent, lease) {
-            return Ok(false);
+            return Ok(None);
         }
-        let look = {
+        let (share, look) = {
             let mut state = self.state.lock();
             if state.phase != Phase::Held {
-                return Ok(false);
+                return Ok(None);
             }
             state.count += 1;
             state.confirmed = target;
@@ -89,10 +90,10 @@ impl Hold {
             if state.wanted() == state.confirmed {
                 repair.disarm();
             }
-            state.next_look()
+            (Share::of(Arc::clone(self)), state.next_look())
         };
         self.core.watchdog.shift(self.number, look);
-        Ok(true)
+        Ok(Some(share))
     }
 
     /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
@@ -106,7 +107,7 @@ impl Hold {
         }
         let mut repair = Repair::armed(&self);
         let mut patience = self.core.patience(None);
-        patience.until = patience.until.min(self.server_deadline());
+        patience.until = patience.until.min(self.state.lock().server_deadline);
         let settled = self.settle(patience).await;
         if settled.is_ok() {
             repair.disarm();
@@ -156,10 +157,10 @@ impl Hold {
         None
     }
 
-    /// The guard of a hold that ran out by the local clock is gone, so the work under it is over:
-    /// frees what the server may still have, instead of letting others wait for it.
+    /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
+    /// may have of it all the same, instead of letting others wait for that.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
-        if reason == LostReason::Expired && self.count() == 0 {
+        if reason != LostReason::Closed && self.count() == 0 {
             self.settle_later();
         }
     }
@@ -167,8 +168,8 @@ impl Hold {
     fn settle_later(self: Arc<Self>) {
         let core = Arc::clone(&self.core);
         let work = async move {
-            let mut patience = self.core.patience(None);
-            patience.until = patience.until.max(self.server_deadline());
+            let mut patience = self.core.patience(None).stubborn();
+            patience.until = patience.until.max(self.state.lock().server_deadline);
             // There is nobody to tell; once the lease is over, nothing is left to settle.
             let _ = self.settle(patience).await;
             self.sent();
@@ -190,7 +191,12 @@ impl Hold {
         let publish = self.core.scripts.transport.publish();
         let call = self.protocol.release(&self.claim(count), lease, publish);
         let run = self.core.scripts.run(Lane::Command, &call, patience);
-        let answer = on_first_poll(run, || self.sent())
+        let on_its_way = || {
+            if count == 0 {
+                self.sent();
+            }
+        };
+        let answer = on_first_poll(run, on_its_way)
             .await
             .map_err(|failure| failure.into_error("release").of_lock(self.name()))?;
         let in_time = self.core.clock.now() < self.deadline();
@@ -216,12 +222,6 @@ impl Hold {
         if unsent {
             self.local.end_leaving();
         }
-    }
-
-    /// No lease of this hold lasts longer at the server.
-    fn server_deadline(&self) -> Tick {
-        let state = self.state.lock();
-        state.deadline.after(margin(state.lease) * 2)
     }
 }
 
@@ -250,72 +250,3 @@ impl Drop for Repair<'_> {
 
 /// A count the server never has.
 const UNCONFIRMED: u32 = u32::MAX;
-
-/// An acquire nobody waits for any more, with an attempt whose outcome is not known.
-pub(crate) struct Abandoned {
-    pub(crate) core: Arc<Core>,
-    pub(crate) local: Arc<LocalLock>,
-    pub(crate) protocol: &'static dyn Protocol,
-    pub(crate) name: LockName,
-    pub(crate) holder: Arc<str>,
-    pub(crate) lease: Duration,
-    /// The lane of the attempt: the cancellation takes the same, so that it cannot overtake it.
-    pub(crate) lane: Lane,
-}
-
-impl Abandoned {
-    /// Has the watchdog task undo it.
-    pub(crate) fn undo_later(self) {
-        self.local.begin_leaving();
-        let leaving = Leaving(Arc::clone(&self.local));
-        let core = Arc::clone(&self.core);
-        core.watchdog.later(self.undo(leaving).boxed());
-    }
-
-    async fn undo(self, leaving: Leaving) {
-        let core = &self.core;
-        let claim = Claim {
-            name: &self.name,
-            holder: &self.holder,
-            hold_count: 0,
-        };
-        let transport = &core.scripts.transport;
-        let call = self
-            .protocol
-            .release(&claim, Duration::ZERO, transport.publish());
-        let patience = Patience {
-            reply: core.timing.reply,
-            until: core.clock.now().after(self.lease),
-        };
-        let cancel = core.scripts.run(self.lane, &call, patience);
-        // There is nobody to tell: what cannot be cancelled runs out with its lease.
-        let _ = on_first_poll(cancel, || drop(leaving)).await;
-        for _ in 0..CANCELS_WHILE_UNSETTLED {
-            if transport.past_is_settled(self.lane) {
-                break;
-            }
-            tokio::time::sleep(self.lease / CANCELS_WHILE_UNSETTLED).await;
-            let _ = core.scripts.run(self.lane, &call, patience).await;
-        }
-    }
-}
-
-/// Counts as leaving until dropped.
-struct Leaving(Arc<LocalLock>);
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.0.end_leaving();
-    }
-}
-
-/// Drives `work` and calls `then` once it has been polled for the first time.
-async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
-    let mut work = pin!(work);
-    if let Some(done) = work.as_mut().now_or_never() {
-        then();
-        return done;
-    }
-    then();
-    work.await
-}

@@ -252,9 +252,14 @@ async fn renewal_inspection_and_force() {
     let mut bench = Bench::new().await;
     assert_eq!(bench.run("reentrant_inspect", &["L"], &[]).await, list(&[]));
     bench.acquire("u:1", "1", "1000").await;
-    let args = ["u:1", "60000", "u:1", "60000", "u:9", "60000"];
-    let renewed = bench.run("renew", &["L", "absent", "L"], &args).await;
-    assert_eq!(renewed, list(&[1, 0, 0]));
+    let _: Value = bench.ask(&["RPUSH", "foreign", "x"]).await;
+    let args = [
+        "u:1", "60000", "u:1", "60000", "u:1", "60000", "u:9", "60000",
+    ];
+    let keys = ["L", "absent", "foreign", "L"];
+    let renewed = bench.run("renew", &keys, &args).await;
+    assert_eq!(renewed, list(&[1, 0, 0, 0]));
+    let _: Value = bench.ask(&["DEL", "foreign"]).await;
     assert!(near(bench.pttl().await, 60_000));
     // A late renewal for a shorter lease shortens nothing.
     bench.run("renew", &["L"], &["u:1", "1000"]).await;
@@ -267,5 +272,51 @@ async fn renewal_inspection_and_force() {
     assert_eq!(forced, Value::Int(1));
     let again = bench.run("reentrant_force_unlock", &["L"], &args).await;
     assert_eq!(again, Value::Int(0));
+    assert_eq!(bench.server.keys().await, [""; 0]);
+}
+
+/// A foreign counter is found before anything is written.
+#[tokio::test]
+async fn a_foreign_token_key_costs_nobody_the_lock() {
+    let mut bench = Bench::new().await;
+    let token = "redisson_lock_token:{L}";
+    for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
+        let _: Value = bench.ask(&make).await;
+        let (_, script) = catalog::ALL[0];
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(script.text)
+            .arg(2)
+            .arg(&["L", token, "u:1", "1", "30000", "1"]);
+        let reply: redis::RedisResult<Value> = eval.query_async(&mut bench.connection).await;
+        assert_eq!(reply.unwrap_err().code(), Some("WRONGTYPE"));
+        assert_eq!(bench.server.keys().await, [token]);
+        let _: i64 = bench.ask(&["DEL", token]).await;
+    }
+}
+
+/// A user who may write but not expire: no hold without a lease is left.
+#[tokio::test]
+async fn a_lease_that_is_refused_leaves_no_hold() {
+    let mut bench = Bench::new().await;
+    let _: () = bench
+        .ask(&[
+            "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-pexpire",
+        ])
+        .await;
+    let url = format!("redis://u:p@{}", bench.server.addr());
+    let client = redis::Client::open(url).unwrap();
+    let mut user = client.get_multiplexed_async_connection().await.unwrap();
+    let (_, script) = catalog::ALL[0];
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(script.text)
+        .arg(1)
+        .arg(&["L", "u:1", "1", "30000", "0"]);
+    let reply: redis::RedisResult<Value> = eval.query_async(&mut user).await;
+    let error = reply.unwrap_err();
+    assert_eq!(
+        crate::conn::answer::advice(&error).0,
+        crate::error::Kind::Denied,
+        "{error}"
+    );
     assert_eq!(bench.server.keys().await, [""; 0]);
 }

@@ -10,13 +10,17 @@ pub(crate) mod catalog;
 mod contract;
 pub(crate) mod reply;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
+use crate::conn::answer::{NOT_NOW, advice, code, executed_nothing};
 use crate::conn::{Fault, Lane, Transport};
 use crate::error::{Error, Kind};
 
@@ -113,6 +117,35 @@ pub(crate) struct Patience {
     pub(crate) reply: Duration,
     /// Attempts are repeated until here; there is always one.
     pub(crate) until: Tick,
+    /// Whether to go on after answers that would be told to a caller. For work nobody waits for,
+    /// which nothing but the server's consent ends.
+    pub(crate) stubborn: bool,
+}
+
+impl Patience {
+    pub(crate) fn stubborn(self) -> Self {
+        Self {
+            stubborn: true,
+            ..self
+        }
+    }
+
+    /// For one attempt.
+    pub(crate) fn once(reply: Duration) -> Self {
+        Self {
+            reply,
+            until: Tick::ZERO,
+            stubborn: false,
+        }
+    }
+
+    fn goes_on_after(self, error: &RedisError) -> bool {
+        match code(error) {
+            Some(code) if NOT_NOW.contains(&code) => true,
+            Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT") => false,
+            _ => self.stubborn,
+        }
+    }
 }
 
 /// Runs scripts over a transport.
@@ -146,13 +179,16 @@ impl Scripts {
                         repeated: unknown,
                     });
                 }
-                Err(Fault::Answered(error)) if !passing(&error) => {
-                    return Err(Failure {
-                        unknown,
-                        cause: Cause::Answered(error),
-                    });
+                Err(Fault::Answered(error)) => {
+                    unknown |= !executed_nothing(&error);
+                    if !patience.goes_on_after(&error) {
+                        return Err(Failure {
+                            unknown,
+                            cause: Cause::Answered(error),
+                        });
+                    }
+                    Cause::Answered(error)
                 }
-                Err(Fault::Answered(error)) => Cause::Answered(error),
                 Err(Fault::Unsent(why)) => Cause::Silent(why),
                 Err(Fault::Unknown(why)) => {
                     unknown = true;
@@ -182,23 +218,29 @@ impl Scripts {
     }
 }
 
-/// Answers that say "not now": nothing was executed, and a later attempt may succeed.
-fn passing(error: &RedisError) -> bool {
-    matches!(
-        error.code(),
-        Some(
-            "LOADING"
-                | "BUSY"
-                | "TRYAGAIN"
-                | "CLUSTERDOWN"
-                | "MASTERDOWN"
-                | "READONLY"
-                | "UNBLOCKED"
-        )
-    )
+/// Drives `work` and calls `then` once it has been polled for the first time: what it sends first
+/// is on its way then.
+pub(crate) async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
+    let mut work = pin!(work);
+    if let Some(done) = work.as_mut().now_or_never() {
+        then();
+        return done;
+    }
+    then();
+    work.await
+}
+
+/// A duration as scripts take it, rounded up.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl Failure {
+    /// Whether the server itself said no, rather than nothing.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self.cause, Cause::Answered(_))
+    }
+
     /// The failure as the caller of `operation` sees it.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         match self.cause {
@@ -218,46 +260,4 @@ impl Failure {
             }
         }
     }
-}
-
-/// What an error answer means and what to do about it.
-pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
-    match error.code() {
-        Some("WRONGTYPE") => (
-            Kind::WrongType,
-            "the key of this lock holds something else, which was not touched: choose another name",
-        ),
-        Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
-        Some("NOPERM") => (
-            Kind::Denied,
-            "give the user the right that is named, for the keys and channels of the lock",
-        ),
-        Some("OOM") => (
-            Kind::Refused,
-            "the server is full: raise maxmemory or free some; held locks still renew and release",
-        ),
-        Some("MISCONF" | "NOREPLICAS") => (Kind::Refused, "the server refuses all writes now"),
-        Some("READONLY" | "MASTERDOWN") => (
-            Kind::Refused,
-            "this server is a replica: connect to the primary",
-        ),
-        Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
-            (Kind::Refused, "try again when the server has recovered")
-        }
-        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
-            (Kind::Denied, "check user and password in the URL")
-        }
-        _ if is_unknown_command(error) => (
-            Kind::Invalid,
-            "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, \
-             or Valkey, with scripting enabled",
-        ),
-        _ => (Kind::Refused, "nothing was changed"),
-    }
-}
-
-fn is_unknown_command(error: &RedisError) -> bool {
-    error
-        .detail()
-        .is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
 }

@@ -55,8 +55,6 @@ pub(crate) struct Item {
     pub(crate) lease: Duration,
 }
 
-pub(crate) use task::millis;
-
 type Work = BoxFuture<'static, ()>;
 
 enum Job {

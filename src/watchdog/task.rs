@@ -1,18 +1,21 @@
 //! The loop of the watchdog task.
+//!
+//! Renewals come before everything else in it: work that was handed over may be plenty, and none of
+//! it is as urgent as a lease.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{BATCH_HOLDS_MAX, Due, Item, Job, Leased, Shared, Work};
 use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::script::{Call, Patience, Scripts, catalog, reply};
+use crate::script::{Call, Failure, Patience, Scripts, catalog, millis, reply};
 
 /// Renewal scripts under way at once: the next start as these end.
 const BATCHES_MAX: usize = 8;
@@ -21,18 +24,15 @@ const BATCHES_MAX: usize = 8;
 /// its lease if that is less.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A renewal waits for its reply a sixth of the shortest lease in its batch, but no less than this.
+/// A renewal waits for its reply a sixth of its lease, but no less than this.
 const REPLY_WAIT_MIN: Duration = Duration::from_millis(25);
 
 /// A hold to be renewed, by its id.
 type Renewal = (u64, Weak<dyn Leased>, Item);
 
-/// What became of one batch.
-struct Batch {
-    holds: Vec<(u64, Weak<dyn Leased>, Duration)>,
-    /// When it was sent and what the server said of each hold; `None` if it said nothing.
-    outcome: Option<(Tick, Vec<bool>)>,
-}
+/// What became of one hold: when the renewal was sent and whether the server still had the hold;
+/// `None` if the server said nothing.
+type Outcome = Option<(Tick, bool)>;
 
 pub(super) async fn run(
     shared: Arc<Shared>,
@@ -42,7 +42,8 @@ pub(super) async fn run(
 ) {
     let clock = scripts.clock;
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
-    let mut batches: FuturesUnordered<BoxFuture<'static, Batch>> = FuturesUnordered::new();
+    let mut batches: FuturesUnordered<BoxFuture<'static, Vec<(Renewal, Outcome)>>> =
+        FuturesUnordered::new();
     let mut closing: Option<Option<oneshot::Sender<()>>> = None;
     while closing.is_none() || !work.is_empty() {
         let mark = shared.sooner.mark();
@@ -53,6 +54,13 @@ pub(super) async fn run(
         };
         tokio::select! {
             biased;
+            Some(batch) = batches.next(), if !batches.is_empty() => finish(&shared, &scripts, batch),
+            () = shared.sooner.past(mark) => {}
+            () = clock.sleep_until(next), if next != Tick::NEVER => {
+                for batch in start(&shared, &scripts, reply_max, BATCHES_MAX - batches.len()) {
+                    batches.push(batch);
+                }
+            }
             job = inbox.recv(), if closing.is_none() => match job {
                 Some(Job::Drive(job)) => work.push(job),
                 Some(Job::Close(done)) => {
@@ -71,13 +79,6 @@ pub(super) async fn run(
             Some(()) = work.next(), if !work.is_empty() => {
                 shared.pending.fetch_sub(1, Ordering::Relaxed);
             }
-            Some(batch) = batches.next(), if !batches.is_empty() => finish(&shared, &scripts, batch),
-            () = shared.sooner.past(mark) => {}
-            () = clock.sleep_until(next), if next != Tick::NEVER => {
-                for batch in start(&shared, &scripts, reply_max, BATCHES_MAX - batches.len()) {
-                    batches.push(batch);
-                }
-            }
         }
     }
     if let Some(Some(done)) = closing {
@@ -86,103 +87,124 @@ pub(super) async fn run(
     }
 }
 
-/// Looks at what is due and makes at most `batches_max` renewals of it.
+/// Looks at what is due and makes at most about `batches_max` renewals of it.
 fn start(
     shared: &Shared,
     scripts: &Arc<Scripts>,
     reply_max: Duration,
     batches_max: usize,
-) -> Vec<BoxFuture<'static, Batch>> {
+) -> Vec<BoxFuture<'static, Vec<(Renewal, Outcome)>>> {
     let now = scripts.clock.now();
-    let due = shared
-        .schedule
-        .lock()
-        .take_due(now, BATCH_HOLDS_MAX * batches_max);
-    let mut groups: BTreeMap<u64, Vec<Renewal>> = BTreeMap::new();
-    for (id, weak) in due {
-        let Some(lease) = weak.upgrade() else {
-            continue;
-        };
-        match lease.due(now) {
-            // The task itself looks again after this, so it needs no waking.
-            Due::Later(at) => {
-                let _needs_no_waking = shared.schedule.lock().insert(id, at, weak);
-            }
-            Due::Renew { item, deadline } => {
-                // Until its renewal is answered, its deadline is the next thing to look at.
-                let watched = Weak::clone(&weak);
-                let _needs_no_waking = shared.schedule.lock().insert(id, deadline, watched);
-                let group = scripts.transport.group(&item.key);
-                groups.entry(group).or_default().push((id, weak, item));
-            }
-            Due::Expired => lease.expired(),
-            Due::Gone => {}
+    let mut expired = Vec::new();
+    // By server, and by how long a reply may take: a short lease makes no long one impatient.
+    let mut groups: BTreeMap<(u64, Duration), Vec<Renewal>> = BTreeMap::new();
+    {
+        // Held throughout, so that what is withdrawn from now on is not put back.
+        let mut schedule = shared.schedule.lock();
+        for (id, weak) in schedule.take_due(now, BATCH_HOLDS_MAX * batches_max) {
+            let Some(lease) = weak.upgrade() else {
+                continue;
+            };
+            // This task looks at the schedule again after this, so it needs no waking.
+            let _needs_no_waking = match lease.due(now) {
+                Due::Later(at) => schedule.insert(id, at, weak),
+                Due::Renew { item, deadline } => {
+                    let wait = (item.lease / 6).clamp(REPLY_WAIT_MIN.min(reply_max), reply_max);
+                    let group = (scripts.transport.group(&item.key), wait);
+                    let entry = (id, Weak::clone(&weak), item);
+                    groups.entry(group).or_default().push(entry);
+                    // Until its renewal is answered, its deadline is the next thing to look at.
+                    schedule.insert(id, deadline, weak)
+                }
+                Due::Expired => {
+                    expired.push(lease);
+                    false
+                }
+                Due::Gone => false,
+            };
         }
     }
+    for lease in expired {
+        lease.expired();
+    }
     let mut batches = Vec::new();
-    for holds in groups.into_values() {
+    for ((_, wait), holds) in groups {
         let mut holds = holds.into_iter().peekable();
         while holds.peek().is_some() {
             let batch = holds.by_ref().take(BATCH_HOLDS_MAX).collect();
-            batches.push(renew(Arc::clone(scripts), batch, reply_max).boxed());
+            batches.push(renew(Arc::clone(scripts), batch, wait).boxed());
         }
     }
     batches
 }
 
-async fn renew(scripts: Arc<Scripts>, holds: Vec<Renewal>, reply_max: Duration) -> Batch {
+async fn renew(
+    scripts: Arc<Scripts>,
+    holds: Vec<Renewal>,
+    reply_wait: Duration,
+) -> Vec<(Renewal, Outcome)> {
+    let outcomes = match ask(&scripts, &holds, reply_wait).await {
+        Ok(outcomes) => outcomes,
+        // One key may be refused, to a user without the right to it: it speaks for itself alone.
+        Err(failure) if failure.is_answer() && holds.len() > 1 => {
+            let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
+            let answers = join_all(alone).await.into_iter();
+            answers
+                .map(|answer| answer.ok().and_then(|outcomes| outcomes[0]))
+                .collect()
+        }
+        Err(_) => vec![None; holds.len()],
+    };
+    holds.into_iter().zip(outcomes).collect()
+}
+
+/// One renewal script. One attempt: what is not answered is scheduled again, with what is due then.
+async fn ask(
+    scripts: &Scripts,
+    holds: &[Renewal],
+    reply_wait: Duration,
+) -> Result<Vec<Outcome>, Failure> {
     let keys: Vec<&str> = holds.iter().map(|(_, _, item)| &*item.key).collect();
     let mut call = Call::new(&catalog::RENEW, &holds[0].2.key, &keys);
-    for (_, _, item) in &holds {
+    for (_, _, item) in holds {
         call = call.arg(&*item.holder).arg(millis(item.lease));
     }
-    let shortest = holds.iter().map(|(_, _, item)| item.lease).min();
-    let reply_wait = shortest.map_or(reply_max, |lease| {
-        (lease / 6).clamp(REPLY_WAIT_MIN.min(reply_max), reply_max)
-    });
-    let patience = Patience {
-        reply: reply_wait,
-        // One attempt: what is not answered is scheduled again, with what is due by then.
-        until: Tick::ZERO,
-    };
-    let outcome = match scripts.run(Lane::Renewal, &call, patience).await {
-        Ok(answer) => reply::renewed(&answer.value, holds.len())
-            .ok()
-            .map(|held| (answer.sent, held)),
-        Err(_) => None,
-    };
-    let holds = holds
-        .into_iter()
-        .map(|(id, weak, item)| (id, weak, item.lease))
-        .collect();
-    Batch { holds, outcome }
+    let patience = Patience::once(reply_wait);
+    let answer = scripts.run(Lane::Renewal, &call, patience).await?;
+    Ok(match reply::renewed(&answer.value, holds.len()) {
+        Ok(held) => held
+            .into_iter()
+            .map(|held| Some((answer.sent, held)))
+            .collect(),
+        Err(_) => vec![None; holds.len()],
+    })
 }
 
 /// Tells each hold of a batch what became of it, and plans the next look.
-fn finish(shared: &Shared, scripts: &Scripts, batch: Batch) {
+fn finish(shared: &Shared, scripts: &Scripts, batch: Vec<(Renewal, Outcome)>) {
     let now = scripts.clock.now();
-    let (sent, held) = batch.outcome.unzip();
-    for (index, (id, weak, lease)) in batch.holds.into_iter().enumerate() {
-        let Some(leased) = weak.upgrade() else {
-            shared.schedule.lock().remove(id);
-            continue;
-        };
-        let next = match (sent, held.as_ref().map(|held| held[index])) {
-            (Some(sent), Some(true)) => Some(leased.renewed(sent, lease)),
-            (_, Some(false)) => {
+    for ((id, weak, item), outcome) in batch {
+        let next = match (weak.upgrade(), outcome) {
+            (Some(leased), Some((sent, true))) => Some(leased.renewed(sent, item.lease)),
+            (Some(leased), Some((_, false))) => {
                 leased.revoked();
                 None
             }
-            _ => Some(now.after(RETRY_PAUSE_MAX.min(lease / 16).mul_f64(fastrand::f64()))),
+            (Some(_), None) => {
+                let pause = RETRY_PAUSE_MAX.min(item.lease / 16);
+                Some(now.after(pause.mul_f64(fastrand::f64())))
+            }
+            (None, _) => None,
         };
-        if let Some(at) = next {
+        let mut schedule = shared.schedule.lock();
+        match next {
             // An entry that is gone was withdrawn meanwhile, or has expired.
-            let _needs_no_waking = shared.schedule.lock().shift(id, at);
+            Some(at) => {
+                let _needs_no_waking = schedule.shift(id, at);
+            }
+            None => {
+                schedule.remove(id);
+            }
         }
     }
-}
-
-/// A duration as scripts take it, rounded up.
-pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -84,6 +84,35 @@ async fn no_client_starves<P: Primitive>() {
     }
 }
 
+/// Dropped guards by the thousand do not delay the renewal of another hold.
+async fn releases_do_not_delay_renewals<P: Primitive>() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let lease = Duration::from_millis(400);
+    let short = P::of(&client, &unique_name("short")).lease(lease);
+    let held = short.lock().await.unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let crowd: Vec<_> = (0..400)
+        .map(|_| {
+            let lock = P::of(&client, &unique_name("lock"));
+            let stop = Arc::clone(&stop);
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(lock.lock().await.unwrap());
+                }
+            })
+        })
+        .collect();
+    let lost = tokio::time::timeout(lease * 8, held.lost()).await;
+    stop.store(true, Ordering::Relaxed);
+    for task in crowd {
+        within(Duration::from_secs(5), task).await.unwrap();
+    }
+    assert!(lost.is_err(), "{lost:?}");
+    held.release().await.unwrap();
+    idle(&client).await;
+}
+
 macro_rules! hammer {
     ($primitive:ident: $lock:ty) => {
         mod $primitive {
@@ -95,6 +124,11 @@ macro_rules! hammer {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn no_client_starves() {
                 super::no_client_starves::<$lock>().await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn releases_do_not_delay_renewals() {
+                super::releases_do_not_delay_renewals::<$lock>().await;
             }
         }
     };

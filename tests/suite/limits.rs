@@ -39,7 +39,8 @@ async fn a_full_server_renews_and_releases<P: Primitive>() {
 
 async fn no_connection_left_for_messages<P: Primitive>() {
     let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let ours = patient_client(&server.url()).await;
+    let theirs = patient_client(&server.url()).await;
     let name = unique_name("lock");
     let held = P::of(&theirs, &name).lock().await.unwrap();
     // Ours has two, theirs too, and the change of the limit came on a fifth.
@@ -49,6 +50,7 @@ async fn no_connection_left_for_messages<P: Primitive>() {
     waiting(&ours, 1).await;
     tokio::time::sleep(LEASE).await;
     held.release().await.unwrap();
+    // By its timer, not after the third of a lease for which a command is repeated.
     let guard = within(SOON, waiter).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
@@ -164,6 +166,108 @@ async fn orphans_are_short_lived_without_the_right_to_kill<P: Primitive>() {
     next.release().await.unwrap();
 }
 
+/// A server that refuses all writes for a while: the release of a dropped guard waits for the end
+/// of that, not for the end of the lease.
+async fn a_release_outlasts_a_refusal<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let lock = P::of(&ours, &unique_name("lock")).lease(Duration::from_secs(60));
+    let guard = lock.lock().await.unwrap();
+    config(&server, "min-replicas-to-write", "1").await;
+    drop(guard);
+    let another = P::of(&ours, &unique_name("another"));
+    let refused = another.try_lock().await.err().expect("no writes");
+    assert!(refused.is_refused(), "{refused}");
+    config(&server, "min-replicas-to-write", "0").await;
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+/// Another user's script keeps the server busy: connections are replaced meanwhile, and settled.
+async fn a_busy_server_is_waited_for<P: Primitive>() {
+    let server = Server::start();
+    config(&server, "busy-reply-threshold", "50").await;
+    let ours = client(&server.url()).await;
+    let lock = P::of(&ours, &unique_name("lock")).lease(Duration::from_secs(60));
+    lock.lock().await.unwrap().release().await.unwrap();
+    let mut busy = server.admin().await;
+    let endless = tokio::spawn(async move {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("while true do end").arg(0);
+        eval.query_async::<redis::Value>(&mut busy).await
+    });
+    let refused = within(SOON, async {
+        loop {
+            if let Err(error) = lock.try_lock().await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert!(refused.is_refused() || refused.is_io(), "{refused}");
+    let mut admin = server.admin().await;
+    let mut kill = redis::cmd("SCRIPT");
+    kill.arg("KILL");
+    let _: () = kill.query_async(&mut admin).await.unwrap();
+    assert!(endless.await.unwrap().is_err());
+    lock.lock().await.unwrap().release().await.unwrap();
+    // Nothing is cancelled again and again for the rest of the lease.
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// The server becomes a replica, and a primary again.
+async fn a_replica_is_refused_and_left<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let lock = P::of(&ours, &unique_name("lock"));
+    let mut admin = server.admin().await;
+    let mut replica = redis::cmd("REPLICAOF");
+    replica.arg("127.0.0.1").arg("1");
+    let _: () = replica.query_async(&mut admin).await.unwrap();
+    let before = server.clients(lockset_testkit::ClientKind::All).await;
+    let refused = lock.try_lock().await.err().expect("a replica");
+    assert!(
+        refused.is_refused() && refused.to_string().contains("primary"),
+        "{refused}"
+    );
+    let after = server.clients(lockset_testkit::ClientKind::All).await;
+    let command = |lines: &[lockset_testkit::ClientLine]| -> Vec<u64> {
+        let ours = lines.iter().filter(|line| line.name.contains("command"));
+        ours.map(|line| line.id).collect()
+    };
+    assert_ne!(
+        command(&before),
+        command(&after),
+        "a connection of its own each time"
+    );
+    let mut primary = redis::cmd("REPLICAOF");
+    primary.arg("NO").arg("ONE");
+    let _: () = primary.query_async(&mut admin).await.unwrap();
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// A timed call of an owner who holds the lock is timed too.
+async fn a_timed_re_entry_does_not_wait_for_ever<P: Primitive>() {
+    let server = Server::start();
+    let proxy = lockset_testkit::Proxy::start(server.addr()).await;
+    let ours = patient_client(&proxy.url()).await;
+    let lock = P::of(&ours, &unique_name("lock")).owner(&lockset::Owner::new());
+    let guard = lock.lock().await.unwrap();
+    proxy.drop_replies();
+    let started = std::time::Instant::now();
+    let error = lock.try_lock_for(Duration::from_millis(10)).await;
+    assert!(error.err().expect("silence").is_io());
+    assert!(
+        started.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        started.elapsed()
+    );
+    proxy.pass();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
 macro_rules! limits {
     ($primitive:ident: $lock:ty) => {
         mod $primitive {
@@ -175,6 +279,10 @@ macro_rules! limits {
                 a_missing_right_is_named
                 a_right_taken_away_is_a_loss
                 orphans_are_short_lived_without_the_right_to_kill
+                a_release_outlasts_a_refusal
+                a_busy_server_is_waited_for
+                a_replica_is_refused_and_left
+                a_timed_re_entry_does_not_wait_for_ever
             );
         }
     };

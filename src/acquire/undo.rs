@@ -1,0 +1,80 @@
+//! Undoing an attempt that nobody waits for any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::conn::{LATE_MAX, Lane};
+use crate::hold::core::Core;
+use crate::hold::local::LocalLock;
+use crate::hold::protocol::{Claim, Protocol};
+use crate::keys::LockName;
+use crate::script::on_first_poll;
+
+/// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
+/// in the time it may be late, so that an orphan lives for a fraction of it.
+const CANCELS_WHILE_UNSETTLED: u32 = 8;
+
+/// An attempt whose outcome is not known.
+pub(super) struct Abandoned {
+    pub(super) core: Arc<Core>,
+    pub(super) local: Arc<LocalLock>,
+    pub(super) protocol: &'static dyn Protocol,
+    pub(super) name: LockName,
+    pub(super) holder: Arc<str>,
+    pub(super) lease: Duration,
+    /// The lane of the attempt. The cancellation takes the same, so that it cannot overtake it.
+    pub(super) lane: Lane,
+}
+
+impl Abandoned {
+    /// Has the watchdog task undo it.
+    pub(super) fn undo_later(self) {
+        self.local.begin_leaving();
+        let leaving = Leaving(Arc::clone(&self.local));
+        let core = Arc::clone(&self.core);
+        core.watchdog.later(self.undo(leaving).boxed());
+    }
+
+    async fn undo(self, leaving: Leaving) {
+        let core = &self.core;
+        let claim = Claim {
+            name: &self.name,
+            holder: &self.holder,
+            hold_count: 0,
+        };
+        let transport = &core.scripts.transport;
+        let call = self
+            .protocol
+            .release(&claim, Duration::ZERO, transport.publish());
+        let mut patience = core.patience(None).stubborn();
+        patience.until = patience.until.max(core.clock.now().after(self.lease));
+        let cancel = core.scripts.run(self.lane, &call, patience);
+        // There is nobody to tell: what cannot be cancelled runs out with its lease.
+        if self.lane == Lane::Command {
+            let _ = on_first_poll(cancel, || drop(leaving)).await;
+        } else {
+            // What this client asks next goes another way, and might arrive first.
+            let _ = cancel.await;
+            drop(leaving);
+        }
+        let span = self.lease.min(LATE_MAX);
+        for _ in 0..CANCELS_WHILE_UNSETTLED {
+            if transport.past_is_settled(self.lane) {
+                break;
+            }
+            tokio::time::sleep(span / CANCELS_WHILE_UNSETTLED).await;
+            let _ = core.scripts.run(self.lane, &call, patience).await;
+        }
+    }
+}
+
+/// Counts as leaving until dropped.
+struct Leaving(Arc<LocalLock>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.end_leaving();
+    }
+}

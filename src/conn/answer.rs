@@ -1,0 +1,190 @@
+//! What an error answer of a server means: whether anything was executed, whether to try again, and
+//! what to tell the caller.
+
+use redis::RedisError;
+
+use crate::error::Kind;
+
+/// "Not now": nothing was executed, and a later attempt may succeed.
+pub(crate) const NOT_NOW: &[&str] = &[
+    "LOADING",
+    "BUSY",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "READONLY",
+    "UNBLOCKED",
+];
+
+/// Refused before anything was executed; for `OOM` and `WRONGTYPE` because every script looks at its
+/// keys before it writes, and its first write is the one that can be refused.
+const REFUSED: &[&str] = &[
+    "NOSCRIPT",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "OOM",
+    "WRONGTYPE",
+    "MISCONF",
+    "NOREPLICAS",
+    "CROSSSLOT",
+    "MOVED",
+    "ASK",
+];
+
+/// The code of an answer. Redis 6 wraps what a command inside a script was answered, code and all,
+/// into an `ERR`.
+pub(crate) fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    if code != "ERR" {
+        return Some(code);
+    }
+    let detail = error.detail().unwrap_or_default();
+    if !detail.contains("script") {
+        return Some(code);
+    }
+    if detail.contains("ACL failure in script") || detail.contains("The user executing the script")
+    {
+        return Some("NOPERM-INSIDE");
+    }
+    let inner = detail
+        .split(' ')
+        .map(|word| word.trim_start_matches('-'))
+        .find(|word| NOT_NOW.contains(word) || REFUSED.contains(word));
+    Some(inner.unwrap_or(code))
+}
+
+pub(crate) fn is_not_now(error: &RedisError) -> bool {
+    code(error).is_some_and(|code| NOT_NOW.contains(&code))
+}
+
+/// Whether it is certain that nothing was executed.
+pub(crate) fn executed_nothing(error: &RedisError) -> bool {
+    code(error).is_some_and(|code| NOT_NOW.contains(&code) || REFUSED.contains(&code))
+}
+
+/// What an answer means to the caller and what to do about it.
+pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
+    match code(error) {
+        Some("WRONGTYPE") => (
+            Kind::WrongType,
+            "a key of this lock holds something else, which was not touched: choose another name",
+        ),
+        Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
+        Some("NOPERM" | "NOPERM-INSIDE") => (
+            Kind::Denied,
+            "give the user the right that is named, for the keys and channels of the lock",
+        ),
+        Some("OOM") => (
+            Kind::Refused,
+            "the server is full: raise maxmemory or free some; held locks still renew and release",
+        ),
+        Some("MISCONF" | "NOREPLICAS") => (Kind::Refused, "the server refuses all writes now"),
+        Some("READONLY" | "MASTERDOWN") => (
+            Kind::Refused,
+            "this server is a replica: connect to the primary",
+        ),
+        Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
+            (Kind::Refused, "try again when the server has recovered")
+        }
+        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
+            (Kind::Denied, "check user and password in the URL")
+        }
+        _ if is_unknown_command(error) => (
+            Kind::Invalid,
+            "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, \
+             or Valkey, with scripting enabled",
+        ),
+        _ => (Kind::Refused, "what it may have done is undone"),
+    }
+}
+
+fn is_unknown_command(error: &RedisError) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_mean_what_they_say() {
+        for (line, kind, nothing, not_now) in [
+            (
+                "WRONGTYPE Operation against a key",
+                Kind::WrongType,
+                true,
+                false,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:3: WRONGTYPE Operation",
+                Kind::WrongType,
+                true,
+                false,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed",
+                Kind::Refused,
+                true,
+                false,
+            ),
+            (
+                "ERR Error running script (call to f_1): -READONLY You can't write",
+                Kind::Refused,
+                true,
+                true,
+            ),
+            (
+                "OOM command not allowed when used memory",
+                Kind::Refused,
+                true,
+                false,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                Kind::Refused,
+                true,
+                true,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Kind::Refused,
+                true,
+                true,
+            ),
+            (
+                "BUSY Redis is busy running a script.",
+                Kind::Refused,
+                true,
+                true,
+            ),
+            ("NOAUTH Authentication required.", Kind::Denied, true, false),
+            (
+                "NOPERM this user has no permissions",
+                Kind::Denied,
+                true,
+                false,
+            ),
+            (
+                "ERR The user executing the script can't run this command script: 1",
+                Kind::Denied,
+                false,
+                false,
+            ),
+            (
+                "ERR user_script:7: attempt to compare script: 1",
+                Kind::Refused,
+                false,
+                false,
+            ),
+            ("ERR unknown command 'EVAL'", Kind::Invalid, false, false),
+        ] {
+            let error = crate::testing::error(line);
+            assert_eq!(advice(&error).0, kind, "{line}");
+            assert_eq!(executed_nothing(&error), nothing, "{line}");
+            assert_eq!(is_not_now(&error), not_now, "{line}");
+        }
+    }
+}
