@@ -36,16 +36,16 @@ const REFUSED: &[&str] = &[
 /// into an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
-    if code != "ERR" {
-        return Some(code);
-    }
     let detail = error.detail().unwrap_or_default();
-    if !detail.contains("script") {
-        return Some(code);
-    }
-    if detail.contains("ACL failure in script") || detail.contains("The user executing the script")
+    // Its code differs from version to version.
+    if ["ACL failure in script", "The user executing the script"]
+        .iter()
+        .any(|words| detail.contains(words))
     {
         return Some("NOPERM-INSIDE");
+    }
+    if code != "ERR" || !detail.contains("script") {
+        return Some(code);
     }
     let inner = detail
         .split(' ')

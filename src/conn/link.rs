@@ -16,7 +16,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, ServerError, Value,
 };
 
-use super::answer::is_not_now;
+use super::answer::{code, is_not_now};
 use super::{Fault, LATE_MAX, Listener};
 use crate::clock::{Clock, Tick};
 
@@ -124,7 +124,7 @@ impl Link {
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
                 let answer = value.extract_error();
                 if let Err(error) = &answer
-                    && matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+                    && matches!(code(error), Some("READONLY" | "MASTERDOWN"))
                 {
                     // It was demoted; the address may lead to another server by now.
                     self.replace(&live);

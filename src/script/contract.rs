@@ -288,7 +288,12 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
             .arg(2)
             .arg(&["L", token, "u:1", "1", "30000", "1"]);
         let reply: redis::RedisResult<Value> = eval.query_async(&mut bench.connection).await;
-        assert_eq!(reply.unwrap_err().code(), Some("WRONGTYPE"));
+        let error = reply.unwrap_err();
+        assert_eq!(
+            crate::conn::answer::code(&error),
+            Some("WRONGTYPE"),
+            "{error}"
+        );
         assert_eq!(bench.server.keys().await, [token]);
         let _: i64 = bench.ask(&["DEL", token]).await;
     }

@@ -16,6 +16,7 @@ async fn commands(server: &Server) -> BTreeMap<String, u64> {
         "info",
         "config|resetstat",
         "client|setname",
+        "client|setinfo",
         "client|list",
         "pubsub|channels",
     ];
