@@ -55,3 +55,8 @@ pub use lost::{Lost, LostReason};
 pub use options::{LEASE_MAX, LEASE_MIN};
 pub use owner::Owner;
 pub use reentrant::{Holder, ReentrantGuard, ReentrantLock};
+
+/// The examples of the README, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
