@@ -14,6 +14,9 @@ use crate::hold::local::Locals;
 use crate::options::check_lease;
 use crate::script::{self, Scripts};
 
+/// A new connection takes several round trips, more than one reply.
+const DIAL_LIMIT_MIN: Duration = Duration::from_secs(1);
+
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A connection to a server and everything its locks share: script registry, watchdog, local
@@ -181,7 +184,7 @@ impl ClientBuilder {
         let server = SingleServer::new(
             info,
             clock,
-            timing.reply,
+            timing.reply.max(DIAL_LIMIT_MIN),
             &id,
             greeting,
             Arc::clone(&locals) as _,
@@ -219,7 +222,7 @@ async fn can_run_scripts(scripts: &Scripts, reply: Duration) -> Result<()> {
 
 fn unusable(fault: Fault) -> Error {
     match fault {
-        Fault::Answered(error) => {
+        Fault::Answered(error) | Fault::Declined(error) => {
             let (kind, advice) = advice(&error);
             Error::new(
                 kind,

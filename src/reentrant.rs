@@ -168,7 +168,8 @@ impl ReentrantLock {
     }
 
     /// Frees the lock, whoever holds it; `false` if nobody did. For operators: the holder is told
-    /// by its next renewal at the latest, and may be in the middle of its work until then.
+    /// by its next renewal at the latest, and may be in the middle of its work until then. If an
+    /// answer is lost the call is repeated, and may free the lock of a holder that came in between.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be freed.
@@ -184,8 +185,9 @@ impl ReentrantLock {
             .arg(publish);
         // Before it is sent: what is granted after it was executed is another hold.
         let holds = acquire::holds(&self.core, &PROTOCOL, name);
-        let value = acquire::query(&self.core, name, OPERATION, &call).await?;
-        let freed = reply::flag(&value)?;
+        let answer = acquire::query(&self.core, name, OPERATION, &call).await?;
+        // A repeat finds free what an attempt without an answer has freed.
+        let freed = reply::flag(&answer.value)? || answer.repeated;
         if freed {
             for hold in holds {
                 hold.revoked();
@@ -219,8 +221,9 @@ impl ReentrantLock {
     async fn inspect(&self, operation: &'static str) -> Result<Option<Inspected>> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
         let call = Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()]);
-        let value = acquire::query(&self.core, name, operation, &call).await?;
-        reply::inspected(&value).map_err(|error| error.during(operation).of_lock(name.as_str()))
+        let answer = acquire::query(&self.core, name, operation, &call).await?;
+        reply::inspected(&answer.value)
+            .map_err(|error| error.during(operation).of_lock(name.as_str()))
     }
 }
 

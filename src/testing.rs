@@ -38,6 +38,8 @@ pub(crate) enum Answer {
     Silence,
     /// The server answers with an error.
     Error(&'static str),
+    /// The server refuses the connection with an error.
+    Declined(&'static str),
     /// The reply comes after this time.
     Late(Duration, Value),
 }
@@ -113,6 +115,7 @@ impl Transport for Scripted {
             match (self.decide)(&sent) {
                 Answer::Value(value) => return Ok(value),
                 Answer::Error(line) => return Err(Fault::Answered(error(line))),
+                Answer::Declined(line) => return Err(Fault::Declined(error(line))),
                 Answer::Late(after, value) if after <= limit => {
                     tokio::time::sleep(after).await;
                     return Ok(value);
@@ -147,15 +150,15 @@ pub(crate) fn error(line: &str) -> redis::RedisError {
 
 /// The replies of the scripts.
 pub(crate) fn granted() -> Value {
-    Value::Array(vec![Value::Int(1), Value::BulkString(Vec::new())])
+    Value::Nil
 }
 
 pub(crate) fn elsewhere(remaining_ms: i64) -> Value {
-    Value::Array(vec![Value::Int(0), Value::Int(remaining_ms)])
+    Value::Int(remaining_ms)
 }
 
 pub(crate) fn done() -> Value {
-    Value::Array(vec![Value::Int(1), Value::Int(0)])
+    Value::Int(0)
 }
 
 pub(crate) fn each(status: i64, count: usize) -> Value {

@@ -85,28 +85,31 @@ impl<'a> Candidate<'a> {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
                 *self = Self::new(self.ask, self.local);
-                super::left(self.ask, self.local).await;
+                super::left(self.ask, self.local, None).await;
                 continue;
             }
             let acquired = protocol
                 .acquired(&answer.value)
                 .map_err(|error| error.during(operation).of_lock(name.as_str()))?;
-            self.unanswered = None;
-            let token = match acquired {
-                Acquired::Held { token } => token,
-                Acquired::Elsewhere { remaining } => return Ok(Outcome::Refused { remaining }),
-                Acquired::NoSuchHold => return Ok(Outcome::Refused { remaining: None }),
+            let Acquired::Held { token } = acquired else {
+                self.unanswered = None;
+                return Ok(Outcome::Refused {
+                    remaining: acquired.remaining(),
+                });
             };
             if core.is_closed() {
-                // The task that would undo it later has ended, or is about to.
+                // Nothing is renewed any more.
                 let release = protocol.release(
                     &claim_of(name, &self.holder, 0),
                     term.lease(),
                     core.scripts.transport.publish(),
                 );
-                let _ = core.scripts.run(lane, &release, patience).await;
+                if core.scripts.run(lane, &release, patience).await.is_ok() {
+                    self.unanswered = None;
+                }
                 return Err(Error::closed(operation).of_lock(name.as_str()));
             }
+            self.unanswered = None;
             let granted = Granted {
                 owner: options.owner.clone().unwrap_or_else(Owner::new),
                 number: self.number,

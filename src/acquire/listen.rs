@@ -11,6 +11,7 @@ use futures_util::future::join;
 
 use super::Ask;
 use super::attempt::{Candidate, Outcome};
+use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
 use crate::hold::core::Core;
@@ -41,17 +42,32 @@ impl<'a> Waiter<'a> {
         subscription.is_ok_and(|subscription| subscription.since == Some(gaps))
     }
 
+    /// Whether to listen at all: not right after it failed, nor when the time left is so short that
+    /// a slow answer would pass for a dead connection.
+    pub(super) fn may_listen(&self, deadline: Option<Tick>) -> bool {
+        let core = &self.ask.core;
+        let now = core.clock.now();
+        let enough = now.after(core.timing.reply / 8);
+        self.local.may_listen(now) && deadline.is_none_or(|deadline| enough <= deadline)
+    }
+
     /// Subscribes if need be, and asks the server behind it on the same connection: a release after
     /// the answer is heard. One attempt; a connection that does not work is no reason to wait.
-    pub(super) async fn attempt_listening(&self, candidate: &mut Candidate<'_>) -> Result<Outcome> {
+    pub(super) async fn attempt_listening(
+        &self,
+        candidate: &mut Candidate<'_>,
+        deadline: Option<Tick>,
+    ) -> Result<Outcome> {
         let core = &self.ask.core;
-        let patience = Patience::once(core.timing.reply);
-        let Ok(mut subscription) = self.local.subscription.try_lock() else {
-            // It is being given up. Next time it is made anew.
+        let left = deadline.map(|deadline| core.clock.now().until(deadline));
+        let reply = left.map_or(core.timing.reply, |left| left.min(core.timing.reply));
+        let patience = Patience::once(reply);
+        let subscription = core.clock.within(reply, self.local.subscription.lock());
+        let Some(mut subscription) = subscription.await else {
+            // It is being given up, on a connection that does not answer.
             return candidate.attempt(Lane::Push, patience).await;
         };
-        let gaps = core.locals.gaps();
-        if subscription.since == Some(gaps) {
+        if subscription.since == Some(core.locals.gaps()) {
             drop(subscription);
             return candidate.attempt(Lane::Push, patience).await;
         }
@@ -64,15 +80,26 @@ impl<'a> Waiter<'a> {
             channel: Some(channel),
             since: None,
         };
-        let route = self.ask.name.key();
-        let transport = &core.scripts.transport;
-        let subscribe = transport.send(Lane::Push, route, &command, core.timing.reply);
-        // The first is polled first, and so sent first.
-        let (subscribed, outcome) = join(subscribe, candidate.attempt(Lane::Push, patience)).await;
-        if subscribed.is_ok() {
-            subscription.since = Some(gaps);
+        let mut again = true;
+        loop {
+            let gaps = core.locals.gaps();
+            let route = self.ask.name.key();
+            let transport = &core.scripts.transport;
+            let subscribe = transport.send(Lane::Push, route, &command, reply);
+            // The first is polled first, and so sent first.
+            let (subscribed, outcome) =
+                join(subscribe, candidate.attempt(Lane::Push, patience)).await;
+            match (&subscribed, &outcome) {
+                (Ok(_), _) => subscription.since = Some(gaps),
+                // The first found the connection dead and the second made a new one: once more.
+                (Err(_), Ok(Outcome::Refused { .. })) if again => {
+                    again = false;
+                    continue;
+                }
+                _ => {}
+            }
+            return outcome;
         }
-        outcome
     }
 }
 

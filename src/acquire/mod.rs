@@ -15,8 +15,6 @@ mod undo;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::{Error, Result};
@@ -27,7 +25,7 @@ use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
-use crate::script::Call;
+use crate::script::{Answer, Call};
 use attempt::{Candidate, Outcome};
 use listen::Waiter;
 use plan::Next;
@@ -96,9 +94,10 @@ async fn reenter(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result
 }
 
 /// Resolves once what this client has given up of a lock was sent; what it asks then is asked
-/// behind that. Not later than a reply would take.
-async fn left(ask: &Ask, local: &LocalLock) {
+/// behind that. Not later than a reply would take, nor than the deadline.
+async fn left(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) {
     let leave_by = ask.core.clock.now().after(ask.core.timing.reply);
+    let leave_by = deadline.map_or(leave_by, |deadline| leave_by.min(deadline));
     loop {
         let mark = local.hint.mark();
         if !local.is_leaving() || ask.core.clock.now() >= leave_by {
@@ -110,7 +109,7 @@ async fn left(ask: &Ask, local: &LocalLock) {
 
 /// One attempt.
 async fn once(ask: &Ask, local: &Arc<LocalLock>) -> Result<Option<Share>> {
-    left(ask, local).await;
+    left(ask, local, None).await;
     let patience = ask.core.patience(None);
     let mut candidate = Candidate::new(ask, local);
     match candidate.attempt(Lane::Command, patience).await? {
@@ -146,7 +145,6 @@ async fn at_the_head(
     let clock = core.clock;
     let mut candidate = Candidate::new(ask, local);
     let mut lane = Lane::Command;
-    let mut listen_after = Tick::ZERO;
     let mut hints_in_a_row = 0;
     loop {
         core.ensure_open(ask.operation)
@@ -156,9 +154,9 @@ async fn at_the_head(
             return Ok(Some(share));
         }
         let now = clock.now();
-        // Held or just given up in this client: its end gives a hint, and so does its loss.
-        if local.held_until().is_some() || local.is_leaving() {
-            let end = local.held_until().map(|until| now.until(until));
+        // Held in this client: its end gives a hint, and so does its loss.
+        if let Some(held_until) = local.held_until() {
+            let end = Some(now.until(held_until));
             match plan::next(now, deadline, end, core.timing.lease) {
                 Next::GiveUp => return Ok(None),
                 Next::WaitUntil(at) => {
@@ -167,20 +165,21 @@ async fn at_the_head(
             }
             continue;
         }
+        left(ask, local, deadline).await;
         if !local.may_pass(now) {
             pause(ask, STAND_BACK, deadline).await;
         } else if hints_in_a_row > HINTS_IN_A_ROW_MAX {
             pause(ask, HINT_PAUSE, deadline).await;
         }
         let mut outcome = None;
-        if lane == Lane::Push && clock.now() >= listen_after {
-            match waiter.attempt_listening(&mut candidate).await {
+        if lane == Lane::Push && waiter.may_listen(deadline) {
+            match waiter.attempt_listening(&mut candidate, deadline).await {
                 Ok(answer) => outcome = Some(answer),
                 // Listening is a help, not a need: goes on without. If it is the lock that is the
                 // matter, the other lane says the same.
                 Err(_) => {
                     let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
-                    listen_after = clock.now().after(polls);
+                    local.listen_after(clock.now().after(polls));
                     candidate = Candidate::new(ask, local);
                 }
             }
@@ -202,7 +201,7 @@ async fn at_the_head(
         let Next::WaitUntil(at) = next else {
             return Ok(None);
         };
-        if lane != Lane::Push && clock.now() >= listen_after && !waiter.is_listening() {
+        if lane != Lane::Push && waiter.may_listen(deadline) && !waiter.is_listening() {
             // Asks once more, behind the subscription: a release in between would go unheard.
             lane = Lane::Push;
             continue;
@@ -259,19 +258,18 @@ async fn owner_gets_it(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> 
     }
 }
 
-/// Asks a question about a lock: one script on the command lane, repeated until it is answered.
+/// Asks something of a lock: one script on the command lane, repeated until it is answered.
 pub(crate) async fn query(
     core: &Core,
     name: &LockName,
     operation: &'static str,
     call: &Call,
-) -> Result<Value> {
+) -> Result<Answer> {
     let of_lock = |error: Error| error.of_lock(name.as_str());
     core.ensure_open(operation).map_err(of_lock)?;
     core.scripts
         .run(Lane::Command, call, core.patience(None))
         .await
-        .map(|answer| answer.value)
         .map_err(|failure| of_lock(failure.into_error(operation)))
 }
 

@@ -41,7 +41,8 @@ async fn without_messages_it_asks_at_the_poll_cap_and_at_the_deadline() {
             (at(0), Lane::Push),
             (at(1_000), Lane::Push),
             (at(2_000), Lane::Push),
-            (at(2_500), Lane::Push),
+            // The last look takes the lane that is known to work.
+            (at(2_500), Lane::Command),
         ]
     );
     let subscribed: Vec<_> = server
@@ -93,7 +94,7 @@ async fn a_message_or_a_gap_leads_to_a_look_at_once() {
             (MS * 200, Lane::Command),
             // The gap took the subscription: it is made anew, and asked behind it.
             (MS * 200, Lane::Push),
-            (MS * 500, Lane::Push),
+            (MS * 500, Lane::Command),
         ]
     );
 }
@@ -375,4 +376,82 @@ async fn a_refused_batch_is_renewed_one_by_one() {
     assert_eq!(forbidden.lost().await, crate::LostReason::Expired);
     tokio::time::sleep(LEASE).await;
     assert!(!good.is_lost());
+}
+
+/// Listening does not work: the lock is found free by the timer all the same, and by the deadline.
+#[tokio::test(start_paused = true)]
+async fn a_silent_push_lane_keeps_nobody_from_asking() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Push => Answer::Silence,
+        _ if sent.at > MS * 3_000 => Answer::Value(granted()),
+        _ => Answer::Value(elsewhere(500_000)),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").lease(LEASE * 20);
+    let none = lock.try_lock_for(MS * 1_500).await.unwrap();
+    assert!(none.is_none());
+    let asked = server.times(Lane::Command);
+    assert!(
+        asked.last() >= Some(&(MS * 1_500)),
+        "once more at the deadline: {asked:?}"
+    );
+    let _guard = lock.lock().await.unwrap();
+    let granted = *server.times(Lane::Command).last().unwrap();
+    assert!(granted < MS * 6_000, "{granted:?}");
+}
+
+/// What an earlier operation is stuck in does not hold up a release beyond its own patience.
+#[tokio::test(start_paused = true)]
+async fn a_release_behind_a_stuck_operation_ends_in_time() {
+    let server = Scripted::new(|sent| match sent.at < MS * 1_000 {
+        true => Answer::Value(granted()),
+        false => Answer::Silence,
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client
+        .lock("x")
+        .fixed_lease(LEASE * 100)
+        .lock()
+        .await
+        .unwrap();
+    tokio::time::sleep(LEASE).await;
+    assert!(guard.reenter().await.expect_err("silence").is_io());
+    let clock = server.clock();
+    let asked = clock.now();
+    assert!(guard.release().await.expect_err("silence").is_io());
+    assert!(asked.until(clock.now()) < LEASE);
+    assert_eq!(client.stats().background, 2, "both go on");
+}
+
+/// Work that comes up after a shutdown is done too, as long as somebody holds a handle.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
+    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
+        "0" => Answer::Value(done()),
+        _ => Answer::Late(MS * 500, granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let call = tokio::time::timeout(MS * 100, lock.lock());
+    let close = async {
+        tokio::time::sleep(MS * 10).await;
+        client.clone().shutdown().await.unwrap();
+    };
+    let (call, ()) = tokio::join!(call, close);
+    assert!(call.is_err());
+    tokio::time::sleep(MS * 10).await;
+    let sent = server.sent();
+    assert_eq!(sent.last().unwrap().script_args()[2], "0");
+    assert_eq!(holder(&sent[0]), holder(sent.last().unwrap()));
+    client.shutdown().await.unwrap();
+}
+
+/// A connection that is refused while it is made carried nothing, so nothing has to be undone.
+#[tokio::test(start_paused = true)]
+async fn a_declined_connection_executed_nothing() {
+    let server = Scripted::new(|_| Answer::Declined("ERR unknown command 'HELLO'"));
+    let client = Client::over(&server, LEASE);
+    assert!(client.lock("x").try_lock().await.is_err());
+    tokio::time::sleep(MS * 10).await;
+    assert_eq!(server.sent().len(), 1);
 }

@@ -61,10 +61,15 @@ impl Abandoned {
         }
         let span = self.lease.min(LATE_MAX);
         for _ in 0..CANCELS_WHILE_UNSETTLED {
-            if transport.past_is_settled(self.lane) {
+            let mark = core.closing.mark();
+            // Nobody waits for the rest when the client is closed.
+            if transport.past_is_settled(self.lane) || core.is_closed() {
                 break;
             }
-            tokio::time::sleep(span / CANCELS_WHILE_UNSETTLED).await;
+            tokio::select! {
+                () = tokio::time::sleep(span / CANCELS_WHILE_UNSETTLED) => {}
+                () = core.closing.past(mark) => break,
+            }
             let _ = core.scripts.run(self.lane, &call, patience).await;
         }
     }

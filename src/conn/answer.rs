@@ -6,7 +6,7 @@ use redis::RedisError;
 use crate::error::Kind;
 
 /// "Not now": nothing was executed, and a later attempt may succeed.
-pub(crate) const NOT_NOW: &[&str] = &[
+const NOT_NOW: &[&str] = &[
     "LOADING",
     "BUSY",
     "TRYAGAIN",

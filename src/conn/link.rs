@@ -162,9 +162,9 @@ impl Link {
             return Ok(live);
         }
         let failed = |error: RedisError| match error.code() {
-            Some(_) => Fault::Answered(error),
+            Some(_) => Fault::Declined(error),
             None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
-                Fault::Answered(error)
+                Fault::Declined(error)
             }
             None => Fault::Unsent(error.to_string()),
         };

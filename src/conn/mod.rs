@@ -31,6 +31,8 @@ pub(crate) enum Lane {
 pub(crate) enum Fault {
     /// The server answered with an error.
     Answered(RedisError),
+    /// The server answered with an error while a connection was being made: it never left.
+    Declined(RedisError),
     /// It never left: it is not and will not be executed.
     Unsent(String),
     /// It left, or may have left: it was executed, will be, or never will.

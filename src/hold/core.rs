@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::local::Locals;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::script::{Patience, Scripts};
 use crate::watchdog::Watchdog;
 
@@ -20,6 +21,8 @@ pub(crate) struct Core {
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
+    /// Given when the client is closed.
+    pub(crate) closing: Hint,
 }
 
 /// The spans of time the engine works with, all derived from the client's lease.
@@ -63,6 +66,7 @@ impl Core {
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            closing: Hint::default(),
         })
     }
 
@@ -104,13 +108,14 @@ impl Core {
     /// False if not all of them were answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
+        self.closing.give();
         for local in self.locals.all() {
             for hold in local.live_holds() {
                 hold.close();
             }
             local.hint.give();
         }
-        let done = self.watchdog.close();
+        let done = self.watchdog.finish();
         self.clock.within(self.timing.give_up, done).await.is_some()
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct LocalLock {
     waiters: AtomicUsize,
     /// Whether a subscription was made that nobody has been told to take back.
     listens: AtomicBool,
+    /// A subscription could not be made; it is not tried again before this.
+    listen_after: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -86,6 +88,7 @@ impl Locals {
             subscription: tokio::sync::Mutex::default(),
             waiters: AtomicUsize::new(0),
             listens: AtomicBool::new(false),
+            listen_after: AtomicU64::new(0),
             state: Mutex::default(),
         });
         *entry = Arc::downgrade(&local);
@@ -233,6 +236,14 @@ impl LocalLock {
     /// True if there is a subscription to be taken back, and it is the caller who has to.
     pub(crate) fn take_listening(&self) -> bool {
         self.listens.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) fn listen_after(&self, at: Tick) {
+        self.listen_after.store(at.nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_listen(&self, now: Tick) -> bool {
+        now.nanos() >= self.listen_after.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn changed(&self, mark: Mark) {

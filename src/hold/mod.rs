@@ -131,16 +131,19 @@ impl Hold {
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
         });
+        local.add(&hold);
         // An exclusive lock has one holder: of two, the one who asked later was granted later. The
         // answer that says so may be the first to be looked at.
         for other in local.live_holds() {
+            if other.number == hold.number {
+                continue;
+            }
             if other.asked <= hold.asked {
                 other.revoked();
             } else {
                 hold.lose(LostReason::Revoked);
             }
         }
-        local.add(&hold);
         let first_look = hold.state.lock().next_look();
         let weak: Weak<Self> = Arc::downgrade(&hold);
         core.watchdog.enrol(hold.number, first_look, weak);

@@ -28,15 +28,7 @@ impl Hold {
         deadline: Option<Tick>,
     ) -> Result<Option<Share>> {
         let patience = self.core.patience(deadline);
-        let _one_at_a_time = tokio::select! {
-            biased;
-            guard = self.operation.lock() => guard,
-            () = self.core.clock.sleep_until(patience.until) => {
-                let message = "an earlier operation on this hold is not answered yet; check that \
-                               the server is up and reachable";
-                return Err(Error::new(Kind::Io, operation, message).of_lock(self.name()));
-            }
-        };
+        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
         if self.loss().is_some() {
             return Ok(None);
         }
@@ -179,7 +171,7 @@ impl Hold {
 
     /// Sets the count at the server to the number of guards. False if the server had no such hold.
     async fn settle(&self, patience: Patience) -> Result<bool> {
-        let _one_at_a_time = self.operation.lock().await;
+        let _one_at_a_time = self.one_at_a_time(patience, "release").await?;
         let (count, confirmed) = {
             let state = self.state.lock();
             (state.wanted(), state.confirmed)
@@ -214,6 +206,22 @@ impl Hold {
             self.lose(LostReason::Revoked);
         }
         Ok(held)
+    }
+
+    async fn one_at_a_time(
+        &self,
+        patience: Patience,
+        operation: &'static str,
+    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        tokio::select! {
+            biased;
+            turn = self.operation.lock() => Ok(turn),
+            () = self.core.clock.sleep_until(patience.until) => {
+                let message = "an earlier operation on this hold is not answered yet; check that \
+                               the server is up and reachable";
+                Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
+            }
+        }
     }
 
     /// A release is on its way: waiters of this client that ask now ask behind it.

@@ -18,12 +18,11 @@ macro_rules! script {
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script =
-    script!("reentrant_acquire", "raise_lease", "next_token");
-pub(crate) static REENTRANT_RELEASE: Script = script!("reentrant_release", "raise_lease");
+pub(crate) static REENTRANT_ACQUIRE: Script = script!("reentrant_acquire", "next_token");
+pub(crate) static REENTRANT_RELEASE: Script = script!("reentrant_release");
 pub(crate) static REENTRANT_INSPECT: Script = script!("reentrant_inspect");
 pub(crate) static REENTRANT_FORCE_UNLOCK: Script = script!("reentrant_force_unlock");
-pub(crate) static RENEW: Script = script!("renew", "raise_lease");
+pub(crate) static RENEW: Script = script!("renew");
 
 /// All of them by file name.
 pub(crate) static ALL: [(&str, &Script); 5] = [

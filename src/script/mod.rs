@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::answer::{NOT_NOW, advice, code, executed_nothing};
+use crate::conn::answer::{advice, code, executed_nothing, is_not_now};
 use crate::conn::{Fault, Lane, Transport};
 use crate::error::{Error, Kind};
 
@@ -140,11 +140,8 @@ impl Patience {
     }
 
     fn goes_on_after(self, error: &RedisError) -> bool {
-        match code(error) {
-            Some(code) if NOT_NOW.contains(&code) => true,
-            Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT") => false,
-            _ => self.stubborn,
-        }
+        let hopeless = matches!(code(error), Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT"));
+        is_not_now(error) || (self.stubborn && !hopeless)
     }
 }
 
@@ -179,6 +176,13 @@ impl Scripts {
                         repeated: unknown,
                     });
                 }
+                Err(Fault::Declined(error)) if !patience.goes_on_after(&error) => {
+                    return Err(Failure {
+                        unknown,
+                        cause: Cause::Answered(error),
+                    });
+                }
+                Err(Fault::Declined(error)) => Cause::Answered(error),
                 Err(Fault::Answered(error)) => {
                     unknown |= !executed_nothing(&error);
                     if !patience.goes_on_after(&error) {
@@ -221,7 +225,8 @@ impl Scripts {
 /// Drives `work` and calls `then` once it has been polled for the first time: what it sends first
 /// is on its way then.
 pub(crate) async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
-    let mut work = pin!(work);
+    // Unconstrained: a task that has used up its budget is told "not yet" by channels that have room.
+    let mut work = pin!(tokio::task::unconstrained(work));
     if let Some(done) = work.as_mut().now_or_never() {
         then();
         return done;
@@ -236,9 +241,9 @@ pub(crate) fn millis(span: Duration) -> u64 {
 }
 
 impl Failure {
-    /// Whether the server itself said no, rather than nothing.
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(self.cause, Cause::Answered(_))
+    /// Whether the server itself said no, and would say it again.
+    pub(crate) fn is_final_answer(&self) -> bool {
+        matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
     }
 
     /// The failure as the caller of `operation` sees it.

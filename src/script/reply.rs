@@ -7,10 +7,11 @@ use redis::Value;
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
 
-const DONE: i64 = 1;
-const ELSEWHERE: i64 = 0;
-const NOT_HELD: i64 = 0;
-const NO_SUCH_HOLD: i64 = -1;
+const YES: i64 = 1;
+/// A release: this holder does not hold the lock.
+const NOT_HELD: i64 = -1;
+/// A re-entry: the hold is gone. Below everything PTTL says.
+const NO_SUCH_HOLD: i64 = -3;
 
 /// What an attempt to take or to re-enter a lock was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,16 @@ pub(crate) enum Acquired {
     },
     /// The hold that was to be re-entered does not exist any more.
     NoSuchHold,
+}
+
+impl Acquired {
+    /// The rest of the lease of whoever holds it.
+    pub(crate) fn remaining(self) -> Option<Duration> {
+        match self {
+            Self::Elsewhere { remaining } => remaining,
+            Self::Held { .. } | Self::NoSuchHold => None,
+        }
+    }
 }
 
 /// What an attempt to lower a hold count was answered.
@@ -45,31 +56,28 @@ pub(crate) struct Inspected {
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
-    let items = array(value)?;
-    match (int(items.first())?, items.get(1)) {
-        (DONE, token) => Ok(Acquired::Held {
-            token: text(token)
-                .filter(|token| !token.is_empty())
-                .map(|token| token.parse().map(FencingToken::new))
-                .transpose()
-                .map_err(|_| unreadable(value))?,
+    match value {
+        Value::Nil => Ok(Acquired::Held { token: None }),
+        Value::Int(NO_SUCH_HOLD) => Ok(Acquired::NoSuchHold),
+        Value::Int(remaining) if *remaining > NO_SUCH_HOLD => Ok(Acquired::Elsewhere {
+            remaining: span(*remaining),
         }),
-        (ELSEWHERE, remaining) => Ok(Acquired::Elsewhere {
-            remaining: span(int(remaining)?),
-        }),
-        (NO_SUCH_HOLD, _) => Ok(Acquired::NoSuchHold),
-        _ => Err(unreadable(value)),
+        other => match text(Some(other)).map(str::parse) {
+            Some(Ok(token)) => Ok(Acquired::Held {
+                token: Some(FencingToken::new(token)),
+            }),
+            _ => Err(unreadable(other)),
+        },
     }
 }
 
 pub(crate) fn released(value: &Value) -> Result<Released, Error> {
-    let items = array(value)?;
-    match int(items.first())? {
-        DONE => Ok(Released::Done {
-            told: u64::try_from(int(items.get(1))?).unwrap_or(0),
-        }),
+    match int(Some(value))? {
         NOT_HELD => Ok(Released::NotHeld),
-        _ => Err(unreadable(value)),
+        told => match u64::try_from(told) {
+            Ok(told) => Ok(Released::Done { told }),
+            Err(_) => Err(unreadable(value)),
+        },
     }
 }
 
@@ -104,12 +112,12 @@ pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
     }
     items
         .iter()
-        .map(|item| int(Some(item)).map(|status| status == DONE))
+        .map(|item| int(Some(item)).map(|status| status == YES))
         .collect()
 }
 
 pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
-    int(Some(value)).map(|status| status == DONE)
+    int(Some(value)).map(|status| status == YES)
 }
 
 /// A PTTL: negative means that there is no end.
@@ -162,38 +170,29 @@ mod tests {
     #[test]
     fn acquire_replies() {
         let granted = |token| Ok::<_, ()>(Acquired::Held { token });
+        let elsewhere = |remaining| Ok::<_, ()>(Acquired::Elsewhere { remaining });
         let read = |value: &Value| acquired(value).map_err(drop);
-        assert_eq!(read(&list(&[Value::Int(1), bulk("")])), granted(None));
+        assert_eq!(read(&Value::Nil), granted(None));
         assert_eq!(
-            read(&list(&[Value::Int(1), bulk("9007199254740991")])),
+            read(&bulk("9007199254740991")),
             granted(Some(FencingToken::new(9_007_199_254_740_991)))
         );
-        assert_eq!(
-            read(&list(&[Value::Int(0), Value::Int(29_999)])),
-            Ok(Acquired::Elsewhere {
-                remaining: Some(Duration::from_millis(29_999))
-            })
-        );
-        assert_eq!(
-            read(&list(&[Value::Int(0), Value::Int(-1)])),
-            Ok(Acquired::Elsewhere { remaining: None })
-        );
-        assert_eq!(read(&list(&[Value::Int(-1)])), Ok(Acquired::NoSuchHold));
-        for bad in [Value::Nil, list(&[]), list(&[Value::Int(7)]), bulk("1")] {
+        let rest = Duration::from_millis(29_999);
+        assert_eq!(read(&Value::Int(29_999)), elsewhere(Some(rest)));
+        assert_eq!(read(&Value::Int(-1)), elsewhere(None));
+        assert_eq!(read(&Value::Int(-3)), Ok(Acquired::NoSuchHold));
+        for bad in [list(&[]), Value::Int(-7), bulk("x"), Value::Okay] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn release_and_renew_replies() {
-        let done = released(&list(&[Value::Int(1), Value::Int(3)])).unwrap();
-        assert_eq!(done, Released::Done { told: 3 });
-        let untold = released(&list(&[Value::Int(1), Value::Int(-1)])).unwrap();
-        assert_eq!(untold, Released::Done { told: 0 });
-        assert_eq!(
-            released(&list(&[Value::Int(0)])).unwrap(),
-            Released::NotHeld
-        );
+        let read = |number| released(&Value::Int(number)).map_err(drop);
+        assert_eq!(read(3), Ok(Released::Done { told: 3 }));
+        assert_eq!(read(0), Ok(Released::Done { told: 0 }));
+        assert_eq!(read(-1), Ok(Released::NotHeld));
+        assert!(read(-2).is_err());
         assert_eq!(
             renewed(&list(&[Value::Int(1), Value::Int(0)]), 2).unwrap(),
             [true, false]

@@ -59,7 +59,8 @@ type Work = BoxFuture<'static, ()>;
 
 enum Job {
     Drive(Work),
-    Close(oneshot::Sender<()>),
+    /// To be told when everything handed over before is done.
+    Finish(oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
@@ -118,10 +119,10 @@ impl Watchdog {
         }
     }
 
-    /// Finishes the work handed over so far, then ends the task.
-    pub(crate) async fn close(&self) {
+    /// Resolves when the work handed over so far is done.
+    pub(crate) async fn finish(&self) {
         let (done, wait) = oneshot::channel();
-        if self.jobs.send(Job::Close(done)).is_ok() {
+        if self.jobs.send(Job::Finish(done)).is_ok() {
             // An error means that the task has ended, which is what is asked for.
             let _ = wait.await;
         }

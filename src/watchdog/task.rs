@@ -44,8 +44,16 @@ pub(super) async fn run(
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut batches: FuturesUnordered<BoxFuture<'static, Vec<(Renewal, Outcome)>>> =
         FuturesUnordered::new();
-    let mut closing: Option<Option<oneshot::Sender<()>>> = None;
-    while closing.is_none() || !work.is_empty() {
+    // Told when all work that came before them is done.
+    let mut closing: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut is_needed = true;
+    while is_needed || !work.is_empty() {
+        if work.is_empty() {
+            for done in closing.drain(..) {
+                // Nobody may be waiting any more.
+                let _ = done.send(());
+            }
+        }
         let mark = shared.sooner.mark();
         let next = match batches.len() < BATCHES_MAX {
             true => shared.schedule.lock().arm(clock.now()),
@@ -61,29 +69,16 @@ pub(super) async fn run(
                     batches.push(batch);
                 }
             }
-            job = inbox.recv(), if closing.is_none() => match job {
+            job = inbox.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
-                Some(Job::Close(done)) => {
-                    // What was handed over before is in the inbox already.
-                    inbox.close();
-                    while let Ok(job) = inbox.try_recv() {
-                        if let Job::Drive(job) = job {
-                            work.push(job);
-                        }
-                    }
-                    closing = Some(Some(done));
-                }
+                Some(Job::Finish(done)) => closing.push(done),
                 // No client, handle or guard is left.
-                None => closing = Some(None),
+                None => is_needed = false,
             },
             Some(()) = work.next(), if !work.is_empty() => {
                 shared.pending.fetch_sub(1, Ordering::Relaxed);
             }
         }
-    }
-    if let Some(Some(done)) = closing {
-        // Nobody may be waiting any more.
-        let _ = done.send(());
     }
 }
 
@@ -146,7 +141,7 @@ async fn renew(
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
         // One key may be refused, to a user without the right to it: it speaks for itself alone.
-        Err(failure) if failure.is_answer() && holds.len() > 1 => {
+        Err(failure) if failure.is_final_answer() && holds.len() > 1 => {
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
             answers

@@ -269,6 +269,23 @@ async fn a_dropped_guard_is_released<P: Primitive>() {
     idle(&ours).await;
 }
 
+/// However many are dropped at once: each is released before its lock is asked for again.
+async fn a_burst_of_dropped_guards_is_released_first<P: Primitive>() {
+    let (_server, ours, _, name) = two_clients().await;
+    let locks: Vec<P> = (0..500)
+        .map(|n| P::of(&ours, &format!("{name}:{n}")))
+        .collect();
+    let mut guards = Vec::new();
+    for lock in &locks {
+        guards.push(lock.lock().await.unwrap());
+    }
+    drop(guards);
+    for lock in &locks {
+        let again = lock.try_lock().await.unwrap();
+        again.expect("behind its release").release().await.unwrap();
+    }
+}
+
 async fn a_guard_may_be_dropped_outside_the_runtime<P: Primitive>() {
     let (server, ours, _, name) = two_clients().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
@@ -408,6 +425,7 @@ macro_rules! conformance {
                 work_is_dropped_when_the_lock_is_forced
                 force_unlock_tells_our_own_guards_and_waiters
                 a_dropped_guard_is_released
+                a_burst_of_dropped_guards_is_released_first
                 a_guard_may_be_dropped_outside_the_runtime
                 a_forgotten_guard_leaves_the_lock_to_its_lease
                 a_forgotten_share_outlives_the_other_guard
