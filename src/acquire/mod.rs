@@ -62,13 +62,12 @@ pub(crate) enum Wait {
 
 /// Takes the lock, or says that it did not become free in time.
 pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
-    let started = ask.core.clock.now();
     ask.core
         .ensure_open(ask.operation)
         .map_err(|error| named(ask, error))?;
     let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
     let deadline = match wait {
-        Wait::For(limit) => Some(started.after(limit)),
+        Wait::For(limit) => Some(ask.core.clock.now().after(limit)),
         Wait::Never | Wait::Forever => None,
     };
     if let Some(share) = reenter(ask, &local, deadline).await? {
@@ -96,6 +95,9 @@ async fn reenter(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result
 /// Resolves once what this client has given up of a lock was sent; what it asks then is asked
 /// behind that. Not later than a reply would take, nor than the deadline.
 async fn left(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) {
+    if !local.is_leaving() {
+        return;
+    }
     let leave_by = ask.core.clock.now().after(ask.core.timing.reply);
     let leave_by = deadline.map_or(leave_by, |deadline| leave_by.min(deadline));
     loop {

@@ -112,7 +112,6 @@ impl Link {
             Some(live) => live,
             None => self.dialled().await?,
         };
-        let sent = self.clock.now();
         let mut connection = live.connection.clone();
         match self
             .clock
@@ -137,6 +136,7 @@ impl Link {
             }
             None => {
                 // Others may have been answered meanwhile: then it is slow, not dead.
+                let sent = self.clock.now().before(limit);
                 if live.heard.load(Ordering::Relaxed) < sent.nanos() {
                     self.replace(&live);
                 }

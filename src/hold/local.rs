@@ -158,6 +158,17 @@ impl LocalLock {
         holds.into_iter().filter(|hold| hold.is_held()).collect()
     }
 
+    /// All holds of this client but this one, whether or not they are over.
+    pub(crate) fn others(&self, this: &Hold) -> Vec<Arc<Hold>> {
+        let this: *const Hold = this;
+        let state = self.state.lock();
+        let others = state.holds.iter();
+        others
+            .filter(|hold| !std::ptr::eq(hold.as_ptr(), this))
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         self.state.lock().holds.push(Arc::downgrade(hold));
         // Somebody may wait here for the same owner: it can enter at once.

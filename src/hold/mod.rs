@@ -122,7 +122,8 @@ impl Hold {
                 forgotten: 0,
                 confirmed: 1,
                 deadline: granted.sent.after(lease - margin(lease)),
-                server_deadline: core.clock.now().after(lease),
+                // Its reply took no longer than is waited for one.
+                server_deadline: granted.sent.after(core.timing.reply).after(lease),
                 lease,
                 renewed: granted.term.is_renewed(),
                 token: granted.token,
@@ -134,10 +135,7 @@ impl Hold {
         local.add(&hold);
         // An exclusive lock has one holder: of two, the one who asked later was granted later. The
         // answer that says so may be the first to be looked at.
-        for other in local.live_holds() {
-            if other.number == hold.number {
-                continue;
-            }
+        for other in local.others(&hold) {
             if other.asked <= hold.asked {
                 other.revoked();
             } else {

@@ -179,7 +179,10 @@ impl Hold {
         if count == confirmed {
             return Ok(true);
         }
-        let lease = self.remaining().max(Duration::from_millis(1));
+        let lease = match count {
+            0 => Duration::ZERO,
+            _ => self.remaining().max(Duration::from_millis(1)),
+        };
         let publish = self.core.scripts.transport.publish();
         let call = self.protocol.release(&self.claim(count), lease, publish);
         let run = self.core.scripts.run(Lane::Command, &call, patience);
@@ -191,14 +194,13 @@ impl Hold {
         let answer = on_first_poll(run, on_its_way)
             .await
             .map_err(|failure| failure.into_error("release").of_lock(self.name()))?;
-        let in_time = self.core.clock.now() < self.deadline();
         let held = match self.protocol.released(&answer.value)? {
             Released::Done { told } => {
                 self.local.note_heard(told);
                 true
             }
             // An earlier attempt got no reply: it was that one which released, in time.
-            Released::NotHeld => answer.repeated && in_time,
+            Released::NotHeld => answer.repeated && self.core.clock.now() < self.deadline(),
         };
         if held {
             self.state.lock().confirmed = count;

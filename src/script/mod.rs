@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
@@ -227,12 +226,15 @@ impl Scripts {
 pub(crate) async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
     // Unconstrained: a task that has used up its budget is told "not yet" by channels that have room.
     let mut work = pin!(tokio::task::unconstrained(work));
-    if let Some(done) = work.as_mut().now_or_never() {
-        then();
-        return done;
-    }
-    then();
-    work.await
+    let mut then = Some(then);
+    std::future::poll_fn(move |context| {
+        let polled = work.as_mut().poll(context);
+        if let Some(then) = then.take() {
+            then();
+        }
+        polled
+    })
+    .await
 }
 
 /// A duration as scripts take it, rounded up.
