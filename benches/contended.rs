@@ -1,0 +1,415 @@
+//! Many tasks: each on its own lock, and all on one.
+//!
+//! Own locks show what lockset adds to a busy connection. One hot lock shows the way from a release
+//! to the next holder: it is compared with Redisson's way, with a floor that polls, and with a floor
+//! that has nobody to hand over to, one task that takes and releases as fast as it can.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput};
+use lockset::ReentrantLock;
+use lockset_testkit::Server;
+use tokio::runtime::Runtime;
+
+use support::arguments::{Arguments, Effort};
+use support::floor::{Floor, FloorLock, Nagle};
+use support::redisson::{RedissonClient, RedissonLock};
+use support::rounds::{jain_index, median, note, report, rounds};
+use support::{Flavour, in_a_task, lockset_client, place};
+
+const TASKS: usize = 64;
+
+const ROUNDS_OWN: usize = 7;
+const ROUNDS_HOT: usize = 5;
+
+/// How long each subject runs before the next has its turn, and the turns of a round. Waits are
+/// longer than a short turn where many want one lock.
+const TURN_OWN: Duration = Duration::from_millis(50);
+const TURNS_OWN: usize = 4;
+const TURN_HOT: Duration = Duration::from_millis(800);
+
+/// The pause of the lock that polls, which is the floor's while somebody else has it.
+const POLL: Duration = Duration::from_millis(10);
+
+fn main() {
+    let arguments = Arguments::of_this_run();
+    let server = place::server();
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    for flavour in Flavour::ALL {
+        own_locks_times(&mut criterion, &server, flavour);
+    }
+    hot_lock_times(&mut criterion, &server);
+    criterion.final_summary();
+    for flavour in Flavour::ALL {
+        for tasks in [1, 8, TASKS, 512] {
+            let name = format!("own locks/{tasks} tasks/{}", flavour.name());
+            if arguments.wants(&name) {
+                own_locks_ratio(&arguments, &server, flavour, tasks, &name);
+            }
+        }
+    }
+    for clients in [1, 4] {
+        let name = format!("hot lock/{clients} x {} tasks", TASKS / clients);
+        if arguments.wants(&name) {
+            hot_lock_ratio(&arguments, &server, clients, &name);
+        }
+    }
+}
+
+/// One task's way to one lock.
+#[derive(Clone)]
+enum Subject {
+    Lockset(ReentrantLock),
+    Floor(FloorLock),
+    Redisson(RedissonLock),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lockset,
+    Floor(Nagle),
+    Redisson,
+}
+
+impl Subject {
+    /// Takes the lock and gives it back at once; says how long it took to get it.
+    async fn hold(&mut self) -> Duration {
+        let started = Instant::now();
+        match self {
+            Self::Lockset(lock) => {
+                let guard = lock.lock().await.expect("the lock");
+                let waited = started.elapsed();
+                guard.release().await.expect("a hold that was kept");
+                waited
+            }
+            Self::Floor(lock) => {
+                while !lock.try_acquire().await {
+                    tokio::time::sleep(POLL).await;
+                }
+                let waited = started.elapsed();
+                lock.release().await;
+                waited
+            }
+            Self::Redisson(lock) => {
+                lock.acquire().await;
+                let waited = started.elapsed();
+                lock.release().await;
+                waited
+            }
+        }
+    }
+}
+
+/// `tasks` subjects of one client, each with the lock that `key` names for it.
+async fn client_of(
+    kind: Kind,
+    server: &Server,
+    tasks: usize,
+    key: impl Fn(usize) -> String,
+) -> Vec<Subject> {
+    let url = server.url();
+    let mut subjects = Vec::new();
+    match kind {
+        Kind::Lockset => {
+            let client = lockset_client(&url).await;
+            subjects.extend((0..tasks).map(|task| Subject::Lockset(client.lock(key(task)))));
+        }
+        Kind::Floor(nagle) => {
+            let floor = Floor::connect(&url, nagle).await;
+            let id = uuid::Uuid::new_v4();
+            subjects.extend(
+                (0..tasks)
+                    .map(|task| Subject::Floor(floor.lock(&key(task), &format!("{id}:{task}")))),
+            );
+        }
+        Kind::Redisson => {
+            let client = RedissonClient::connect(&url, &key(0)).await;
+            subjects.extend((0..tasks).map(|task| Subject::Redisson(client.lock(task))));
+        }
+    }
+    subjects
+}
+
+/// Lets all subjects go on until `total` holds were had; says how long that took.
+fn time_of(runtime: &Runtime, subjects: &[Subject], total: u64) -> Duration {
+    let left = Arc::new(AtomicI64::new(total.try_into().expect("a count that fits")));
+    let subjects = subjects.to_vec();
+    in_a_task(runtime, async move {
+        let started = Instant::now();
+        let tasks: Vec<_> = subjects
+            .into_iter()
+            .map(|mut subject| {
+                let left = Arc::clone(&left);
+                tokio::spawn(async move {
+                    while left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                        subject.hold().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no task panics");
+        }
+        started.elapsed()
+    })
+}
+
+fn own_locks_times(criterion: &mut Criterion, server: &Server, flavour: Flavour) {
+    let runtime = flavour.runtime();
+    let mut group = criterion.benchmark_group(format!("own locks/64 tasks/{}", flavour.name()));
+    group.throughput(Throughput::Elements(TASKS as u64));
+    for (name, kind) in [
+        ("floor", Kind::Floor(Nagle::Off)),
+        ("floor, Nagle", Kind::Floor(Nagle::On)),
+        ("lockset", Kind::Lockset),
+    ] {
+        let subjects = runtime.block_on(client_of(kind, server, TASKS, |task| {
+            format!("own:{name}:{task}")
+        }));
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| time_of(&runtime, &subjects, times * TASKS as u64));
+        });
+    }
+    group.finish();
+}
+
+fn hot_lock_times(criterion: &mut Criterion, server: &Server) {
+    let runtime = Flavour::MultiThread.runtime();
+    let mut group = criterion.benchmark_group("hot lock/1 x 64 tasks");
+    group.throughput(Throughput::Elements(TASKS as u64));
+    for (name, kind, tasks) in [
+        ("floor, one task", Kind::Floor(Nagle::Off), 1),
+        ("Redisson", Kind::Redisson, TASKS),
+        ("lockset", Kind::Lockset, TASKS),
+    ] {
+        let client = client_of(kind, server, tasks, |_| format!("hot:{name}"));
+        let subjects = runtime.block_on(client);
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| time_of(&runtime, &subjects, times * TASKS as u64));
+        });
+    }
+    group.finish();
+}
+
+/// What one turn of one subject came to.
+struct Turn {
+    elapsed: Duration,
+    /// How often each task had a lock within the turn.
+    shares: Vec<u64>,
+    /// Until a task had it. A wait that outlasts the turn is as long as it is.
+    waits: Vec<Duration>,
+}
+
+impl Turn {
+    fn holds_per_second(&self) -> f64 {
+        self.shares.iter().sum::<u64>() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    fn longest_over_median_wait(&self) -> f64 {
+        let longest = self.waits.iter().max().expect("each task waited once");
+        longest.as_secs_f64() / median(&self.waits).as_secs_f64()
+    }
+}
+
+/// Lets all subjects go on for `span`.
+fn turn(runtime: &Runtime, subjects: &[Subject], span: Duration) -> Turn {
+    let stop = Arc::new(AtomicBool::new(false));
+    let subjects = subjects.to_vec();
+    in_a_task(runtime, async move {
+        let started = Instant::now();
+        let tasks: Vec<_> = subjects
+            .into_iter()
+            .map(|mut subject| {
+                let stop = Arc::clone(&stop);
+                tokio::spawn(async move {
+                    let mut waits = Vec::new();
+                    let mut in_time = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        waits.push(subject.hold().await);
+                        in_time += u64::from(!stop.load(Ordering::Relaxed));
+                    }
+                    (waits, in_time)
+                })
+            })
+            .collect();
+        tokio::time::sleep(span).await;
+        stop.store(true, Ordering::Relaxed);
+        let elapsed = started.elapsed();
+        let (mut waits, mut shares) = (Vec::new(), Vec::new());
+        for task in tasks {
+            let (of_task, in_time) = task.await.expect("no task panics");
+            waits.extend(of_task);
+            shares.push(in_time);
+        }
+        Turn {
+            elapsed,
+            shares,
+            waits,
+        }
+    })
+}
+
+/// What several turns of one subject on own locks came to.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    holds: u64,
+    elapsed: Duration,
+    server_cpu: u64,
+    client_cpu: u64,
+}
+
+impl Work {
+    fn add(&mut self, server: &Server, turn: impl FnOnce() -> Turn) {
+        // Where the kernel does not say, all that is 0.
+        let cpu = || {
+            let of_server = place::cpu::of_server(server);
+            (
+                of_server.unwrap_or(0),
+                place::cpu::of_clients().unwrap_or(0),
+            )
+        };
+        let before = cpu();
+        let turn = turn();
+        let after = cpu();
+        self.holds += turn.shares.iter().sum::<u64>();
+        self.elapsed += turn.elapsed;
+        self.server_cpu += after.0 - before.0;
+        self.client_cpu += after.1 - before.1;
+    }
+
+    fn holds_per_second(&self) -> f64 {
+        self.holds as f64 / self.elapsed.as_secs_f64()
+    }
+
+    fn client_cost(&self) -> f64 {
+        self.client_cpu as f64 / self.holds as f64
+    }
+
+    fn server_cost(&self) -> f64 {
+        self.server_cpu as f64 / self.holds as f64
+    }
+}
+
+fn own_locks_ratio(
+    arguments: &Arguments,
+    server: &Server,
+    flavour: Flavour,
+    tasks: usize,
+    name: &str,
+) {
+    let runtime = flavour.runtime();
+    let [lockset, plain, nagle] = [
+        Kind::Lockset,
+        Kind::Floor(Nagle::Off),
+        Kind::Floor(Nagle::On),
+    ]
+    .map(|kind| {
+        runtime.block_on(client_of(kind, server, tasks, |task| {
+            format!("own:{kind:?}:{task}")
+        }))
+    });
+    let span = span(arguments, TURN_OWN);
+    let subjects = [&lockset, &plain, &nagle];
+    let results = rounds(arguments, ROUNDS_OWN, name, |_| {
+        let mut works = [Work::default(); 3];
+        for first in 0..arguments.scaled(TURNS_OWN) {
+            // None of them always follows the same other one.
+            for index in (first..first + 3).map(|index| index % 3) {
+                works[index].add(server, || turn(&runtime, subjects[index], span));
+            }
+        }
+        works
+    });
+    let of =
+        |ratio: &dyn Fn(&[Work; 3]) -> f64| -> Vec<f64> { results.iter().map(ratio).collect() };
+    for (what, floor) in [
+        ("cycles/s, lockset/floor", 1),
+        ("cycles/s, lockset/floor with Nagle", 2),
+    ] {
+        let speeds = of(&|works| works[0].holds_per_second() / works[floor].holds_per_second());
+        report(arguments, name, what, &speeds);
+    }
+    if place::cpu::of_server(server).is_some() {
+        let clients = of(&|works| works[0].client_cost() / works[1].client_cost());
+        report(
+            arguments,
+            name,
+            "client CPU a cycle, lockset/floor",
+            &clients,
+        );
+        let servers = of(&|works| works[0].server_cost() / works[1].server_cost());
+        report(
+            arguments,
+            name,
+            "server CPU a cycle, lockset/floor",
+            &servers,
+        );
+    }
+}
+
+fn hot_lock_ratio(arguments: &Arguments, server: &Server, clients: usize, name: &str) {
+    let runtime = Flavour::MultiThread.runtime();
+    let others = [
+        ("lockset", Kind::Lockset, clients, TASKS / clients),
+        ("Redisson", Kind::Redisson, clients, TASKS / clients),
+        (
+            "floor, polling",
+            Kind::Floor(Nagle::Off),
+            clients,
+            TASKS / clients,
+        ),
+        ("floor, one task", Kind::Floor(Nagle::Off), 1, 1),
+    ];
+    let subjects = others.map(|(who, kind, clients, tasks)| {
+        let mut subjects = Vec::new();
+        for _ in 0..clients {
+            let client = client_of(kind, server, tasks, |_| format!("hot:{clients}:{who}"));
+            subjects.extend(runtime.block_on(client));
+        }
+        subjects
+    });
+    let span = span(arguments, TURN_HOT);
+    let results = rounds(arguments, ROUNDS_HOT, name, |_| {
+        subjects
+            .each_ref()
+            .map(|subjects| turn(&runtime, subjects, span))
+    });
+    let of =
+        |figure: &dyn Fn(&[Turn; 4]) -> f64| -> Vec<f64> { results.iter().map(figure).collect() };
+    for (index, (who, ..)) in others.iter().enumerate().skip(1) {
+        let what = format!("holds/s, lockset/{who}");
+        let speeds = of(&|turns| turns[0].holds_per_second() / turns[index].holds_per_second());
+        report(arguments, name, &what, &speeds);
+    }
+    for (index, (who, ..)) in others.iter().enumerate().take(3) {
+        let waits = of(&|turns| turns[index].longest_over_median_wait());
+        report(
+            arguments,
+            name,
+            &format!("{who}: longest/median wait"),
+            &waits,
+        );
+        let shares = of(&|turns| jain_index(&turns[index].shares));
+        note(
+            arguments,
+            name,
+            &format!("{who}: Jain index of the tasks"),
+            &shares,
+        );
+    }
+}
+
+fn span(arguments: &Arguments, full: Duration) -> Duration {
+    match arguments.effort {
+        Effort::Test => Duration::from_millis(20),
+        _ => full,
+    }
+}

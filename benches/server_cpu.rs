@@ -1,0 +1,497 @@
+//! What the verbs cost the server: the scripts of lockset, those of Redisson, and the floor.
+//!
+//! Sent in pipelines of 100, so that the scripts are measured and not the system calls around them,
+//! which are some five times as dear as any script and the same for all. Of the rounds the least is
+//! taken: whatever else the machine does only adds. The scripts are read from their files and put
+//! together as the library does it; that a client of the library has loaded the very same texts is
+//! checked first.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockset_testkit::Server;
+use redis::{Cmd, Connection, ConnectionLike as _, Pipeline, Value};
+
+use support::arguments::{Arguments, Effort};
+use support::rounds::{figure, report_least, rounds};
+use support::{Flavour, LEASE, lockset_client, place, redisson};
+
+const NAME: &str = "server cpu";
+
+const ROUNDS: usize = 11;
+
+/// Locks in one round.
+const LOCKS: usize = 5_000;
+
+/// Commands in one write, and holds in one renewal.
+const BATCH: usize = 100;
+
+macro_rules! script {
+    ($name:literal $(, $include:literal)*) => {
+        concat!(
+            $(include_str!(concat!("../lua/includes/", $include, ".lua")), "\n",)*
+            include_str!(concat!("../lua/", $name, ".lua")),
+        )
+    };
+}
+
+const ACQUIRE: &str = script!("reentrant_acquire", "next_token");
+const RELEASE: &str = script!("reentrant_release");
+const RENEW: &str = script!("renew");
+const COMPARE_AND_DELETE: &str = include_str!("support/compare_and_delete.lua");
+
+fn main() {
+    let arguments = Arguments::of_this_run();
+    if arguments.listed(&[NAME]) || !arguments.wants(NAME) {
+        return;
+    }
+    let server = place::server();
+    let runtime = Flavour::CurrentThread.runtime();
+    let client = runtime.block_on(lockset_client(&server.url()));
+    let mut bench = Bench::connect(server);
+    for text in [ACQUIRE, RELEASE, RENEW] {
+        assert!(
+            bench.knows(text),
+            "the library sends another text: compare the includes here and in its catalog"
+        );
+    }
+    // It would renew nothing, but its connections are not to be served meanwhile.
+    drop(client);
+    drop(runtime);
+    let locks = match arguments.effort {
+        Effort::Full => LOCKS,
+        Effort::Quick => LOCKS / 2,
+        Effort::Test => BATCH,
+    };
+    let results = rounds(&arguments, ROUNDS, NAME, |_| {
+        Way::ALL.map(|way| bench.round(way, locks))
+    });
+    let cells = Way::ALL.map(|way| {
+        let of_way: Vec<&Cells> = results.iter().map(|ways| &ways[way as usize]).collect();
+        best(&of_way)
+    });
+    print_table(&cells);
+    print_ratios(&arguments, &results, &cells);
+}
+
+/// Whose verbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Lockset,
+    Redisson,
+    Floor,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Lockset, Self::Redisson, Self::Floor];
+}
+
+/// The rows of the table, in the order in which they are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verb {
+    Acquire,
+    AcquireHeld,
+    Enter,
+    Leave,
+    Renew,
+    Release,
+    AcquireFenced,
+    ReleaseFenced,
+}
+
+impl Verb {
+    const ALL: [Self; 8] = [
+        Self::Acquire,
+        Self::AcquireHeld,
+        Self::Enter,
+        Self::Leave,
+        Self::Renew,
+        Self::Release,
+        Self::AcquireFenced,
+        Self::ReleaseFenced,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::AcquireHeld => "acquire, held elsewhere",
+            Self::Enter => "enter again",
+            Self::Leave => "release, still held",
+            Self::Renew => "renew, one of a batch of 100",
+            Self::Release => "release",
+            Self::AcquireFenced => "acquire, fenced",
+            Self::ReleaseFenced => "release, fenced",
+        }
+    }
+}
+
+/// What one verb cost for one lock.
+#[derive(Clone, Debug)]
+struct Cell {
+    /// `None` where the kernel does not say.
+    micros: Option<f64>,
+    /// Commands the server ran, those inside scripts included and failed ones not.
+    calls: BTreeMap<String, f64>,
+}
+
+type Cells = BTreeMap<Verb, Cell>;
+
+struct Bench {
+    server: Server,
+    connection: Connection,
+    /// For looking, so that it is in no measurement.
+    observer: Connection,
+    shas: BTreeMap<&'static str, String>,
+    id: uuid::Uuid,
+}
+
+impl Bench {
+    fn connect(server: Server) -> Self {
+        let connect = || {
+            redis::Client::open(server.url())
+                .and_then(|client| client.get_connection())
+                .expect("the server takes connections")
+        };
+        let (connection, observer) = (connect(), connect());
+        let mut bench = Self {
+            server,
+            connection,
+            observer,
+            shas: BTreeMap::new(),
+            id: uuid::Uuid::new_v4(),
+        };
+        for text in [
+            COMPARE_AND_DELETE,
+            redisson::ACQUIRE,
+            redisson::ACQUIRE_FENCED,
+            redisson::RELEASE,
+            redisson::RENEW,
+        ] {
+            bench.look::<String>(&["SCRIPT", "LOAD", text]);
+        }
+        bench
+    }
+
+    /// Whether the server has this script already.
+    fn knows(&mut self, text: &str) -> bool {
+        let sha = sha(text);
+        self.look::<Vec<bool>>(&["SCRIPT", "EXISTS", &sha])[0]
+    }
+
+    /// All verbs of one way, on locks that are fresh at first.
+    fn round(&mut self, way: Way, locks: usize) -> Cells {
+        self.look::<()>(&["FLUSHALL", "SYNC"]);
+        let mut cells = Cells::new();
+        for verb in Verb::ALL {
+            let Some(expected) = expected(way, verb) else {
+                continue;
+            };
+            let batches: Vec<(Vec<u8>, usize)> = (0..locks)
+                .step_by(BATCH)
+                .map(|first| self.batch(way, verb, first..(first + BATCH).min(locks)))
+                .collect();
+            self.look::<()>(&["CONFIG", "RESETSTAT"]);
+            let before = self.settled_cpu();
+            for (bytes, commands) in &batches {
+                let replies = self
+                    .connection
+                    .req_packed_commands(bytes, 0, *commands)
+                    .expect("replies");
+                for reply in replies {
+                    assert!(expected(&reply), "{way:?} {verb:?} answered {reply:?}");
+                }
+            }
+            let after = self.settled_cpu();
+            let micros = before
+                .zip(after)
+                .map(|(before, after)| (after - before) as f64 / 1e3 / locks as f64);
+            let calls = self.calls(locks);
+            cells.insert(verb, Cell { micros, calls });
+        }
+        cells
+    }
+
+    /// One write: what `verb` sends for these locks, and how many replies that makes.
+    fn batch(&mut self, way: Way, verb: Verb, locks: std::ops::Range<usize>) -> (Vec<u8>, usize) {
+        let mut pipeline = Pipeline::new();
+        let names: Vec<(String, String)> = locks
+            .map(|lock| {
+                let holder = format!("{}:{}", self.id, 1_000_000 + lock);
+                (format!("lock:{lock:011}"), holder)
+            })
+            .collect();
+        if verb == Verb::Renew {
+            pipeline.add_command(match way {
+                Way::Lockset => self.renew(&names),
+                _ => redisson::renew(self.sha(redisson::RENEW), &names),
+            });
+        } else {
+            for (key, holder) in &names {
+                for command in self.commands(way, verb, key, holder) {
+                    pipeline.add_command(command);
+                }
+            }
+        }
+        (pipeline.get_packed_pipeline(), pipeline.len())
+    }
+
+    fn commands(&mut self, way: Way, verb: Verb, key: &str, holder: &str) -> Vec<Cmd> {
+        let stranger = format!("{}:7", self.id);
+        match (way, verb) {
+            (Way::Lockset, Verb::Acquire) => vec![self.acquire(key, holder, 1, false)],
+            (Way::Lockset, Verb::AcquireHeld) => vec![self.acquire(key, &stranger, 1, false)],
+            (Way::Lockset, Verb::Enter) => vec![self.acquire(key, holder, 2, false)],
+            (Way::Lockset, Verb::AcquireFenced) => vec![self.acquire(key, holder, 1, true)],
+            (Way::Lockset, Verb::Leave) => vec![self.release(key, holder, 1)],
+            (Way::Lockset, _) => vec![self.release(key, holder, 0)],
+            (Way::Redisson, Verb::Acquire | Verb::Enter) => {
+                vec![redisson::acquire(self.sha(redisson::ACQUIRE), key, holder)]
+            }
+            (Way::Redisson, Verb::AcquireHeld) => {
+                vec![redisson::acquire(
+                    self.sha(redisson::ACQUIRE),
+                    key,
+                    &stranger,
+                )]
+            }
+            (Way::Redisson, Verb::AcquireFenced) => {
+                let sha = self.sha(redisson::ACQUIRE_FENCED);
+                vec![redisson::acquire_fenced(sha, key, holder)]
+            }
+            (Way::Redisson, _) => {
+                let latch = redisson::latch(key, &redisson::latch_id());
+                let sha = self.sha(redisson::RELEASE);
+                let release = redisson::release(sha, key, holder, &latch);
+                vec![release, redisson::delete(&latch)]
+            }
+            (Way::Floor, Verb::Acquire | Verb::AcquireHeld) => {
+                let mut set = redis::cmd("SET");
+                set.arg(key).arg(holder);
+                set.arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+                vec![set]
+            }
+            (Way::Floor, _) => {
+                let mut release = redisson::script(self.sha(COMPARE_AND_DELETE), &[key]);
+                release.arg(holder);
+                vec![release]
+            }
+        }
+    }
+
+    fn acquire(&mut self, key: &str, holder: &str, hold_count: u32, fenced: bool) -> Cmd {
+        let token = format!("redisson_lock_token:{{{key}}}");
+        let keys: &[&str] = match fenced {
+            true => &[key, &token],
+            false => &[key],
+        };
+        let mut call = redisson::script(self.sha(ACQUIRE), keys);
+        call.arg(holder).arg(hold_count);
+        call.arg(LEASE.as_millis() as u64).arg(u8::from(fenced));
+        call
+    }
+
+    fn release(&mut self, key: &str, holder: &str, hold_count: u32) -> Cmd {
+        let mut call = redisson::script(self.sha(RELEASE), &[key]);
+        call.arg(holder).arg(hold_count);
+        call.arg(LEASE.as_millis() as u64);
+        call.arg(redisson::channel(key)).arg("PUBLISH");
+        call
+    }
+
+    fn renew(&mut self, locks: &[(String, String)]) -> Cmd {
+        let keys: Vec<&str> = locks.iter().map(|(key, _)| key.as_str()).collect();
+        let mut call = redisson::script(self.sha(RENEW), &keys);
+        for (_, holder) in locks {
+            call.arg(holder).arg(LEASE.as_millis() as u64);
+        }
+        call
+    }
+
+    fn sha(&mut self, text: &'static str) -> &str {
+        self.shas.entry(text).or_insert_with(|| sha(text))
+    }
+
+    /// The server's time so far, read when it is idle: the kernel counts the time of a process that
+    /// runs only now and then.
+    fn settled_cpu(&self) -> Option<u64> {
+        std::thread::sleep(Duration::from_millis(3));
+        place::cpu::of_server(&self.server)
+    }
+
+    /// Calls a lock, by command. `EVALSHA` is left out: all but the floor's `SET` are one.
+    fn calls(&mut self, locks: usize) -> BTreeMap<String, f64> {
+        let info: String = self.look(&["INFO", "commandstats"]);
+        let mut calls = BTreeMap::new();
+        for line in info.lines() {
+            let Some((command, counters)) = line
+                .strip_prefix("cmdstat_")
+                .and_then(|line| line.split_once(':'))
+            else {
+                continue;
+            };
+            if matches!(command, "evalsha" | "info" | "config|resetstat") {
+                continue;
+            }
+            let count = |counter: &str| -> f64 {
+                counters
+                    .split(',')
+                    .find_map(|pair| pair.strip_prefix(counter)?.strip_prefix('='))
+                    .and_then(|count| count.parse().ok())
+                    .unwrap_or(0.0)
+            };
+            let done = count("calls") - count("failed_calls") - count("rejected_calls");
+            if done > 0.0 {
+                calls.insert(command.to_owned(), done / locks as f64);
+            }
+        }
+        calls
+    }
+
+    fn look<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command
+            .query(&mut self.observer)
+            .expect("an answer to the bench's own question")
+    }
+}
+
+/// What each reply has to look like; `None` if this way has no such verb.
+fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
+    Some(match (way, verb) {
+        (Way::Lockset | Way::Redisson, Verb::Renew) => |reply| match reply {
+            Value::Array(items) => items.iter().all(|item| *item == Value::Int(1)),
+            _ => false,
+        },
+        (Way::Lockset, Verb::Acquire | Verb::Enter) => |reply| *reply == Value::Nil,
+        (Way::Lockset, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
+        (Way::Lockset, Verb::AcquireFenced) => |reply| matches!(reply, Value::BulkString(_)),
+        (Way::Lockset, _) => |reply| *reply == Value::Int(0),
+        (Way::Redisson, Verb::Acquire | Verb::Enter) => |reply| *reply == Value::Nil,
+        (Way::Redisson, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
+        (Way::Redisson, Verb::AcquireFenced) => |reply| starts_with(reply, -1),
+        // An unlock that left the lock held or freed it, and a latch that was deleted.
+        (Way::Redisson, Verb::Leave) => |reply| matches!(reply, Value::Int(0 | 1)),
+        (Way::Redisson, _) => |reply| *reply == Value::Int(1),
+        (Way::Floor, Verb::Acquire) => |reply| *reply == Value::Okay,
+        (Way::Floor, Verb::AcquireHeld) => |reply| *reply == Value::Nil,
+        (Way::Floor, Verb::Release) => |reply| *reply == Value::Int(1),
+        (Way::Floor, _) => return None,
+    })
+}
+
+fn starts_with(reply: &Value, status: i64) -> bool {
+    matches!(reply, Value::Array(items) if items.first() == Some(&Value::Int(status)))
+}
+
+fn sha(text: &str) -> String {
+    redis::Script::new(text).get_hash().to_owned()
+}
+
+/// The least of all rounds.
+fn best(rounds: &[&Cells]) -> Cells {
+    let mut best = rounds[0].clone();
+    for cells in rounds {
+        for (verb, cell) in *cells {
+            let least = best.get_mut(verb).expect("each round has the same verbs");
+            least.micros = least
+                .micros
+                .zip(cell.micros)
+                .map(|(least, micros)| least.min(micros));
+        }
+    }
+    best
+}
+
+fn print_table(ways: &[Cells; 3]) {
+    let [lockset, redisson, floor] = ways;
+    println!();
+    println!("Server CPU in µs for one lock, pipelined; calls inside scripts.");
+    println!();
+    println!(
+        "| verb | lockset | Redisson | ratio | floor | calls of lockset | calls of Redisson |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | --- | --- |");
+    let cost = |cell: Option<&Cell>| cell.and_then(|cell| cell.micros);
+    for verb in Verb::ALL {
+        let (ours, theirs) = (lockset.get(&verb), redisson.get(&verb));
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            verb.label(),
+            text(cost(ours)),
+            text(cost(theirs)),
+            text(cost(ours).zip(cost(theirs)).map(|(a, b)| a / b)),
+            text(cost(floor.get(&verb))),
+            calls(ours),
+            calls(theirs),
+        );
+    }
+    for (label, acquire, release) in CYCLES {
+        let [ours, theirs, floor] = ways.each_ref().map(|way| cycle(way, acquire, release));
+        println!(
+            "| **{label}** | {} | {} | **{}** | {} | | |",
+            text(ours),
+            text(theirs),
+            text(ours.zip(theirs).map(|(a, b)| a / b)),
+            text(floor),
+        );
+    }
+    println!();
+}
+
+const CYCLES: [(&str, Verb, Verb); 2] = [
+    ("acquire + release", Verb::Acquire, Verb::Release),
+    (
+        "acquire + release, fenced",
+        Verb::AcquireFenced,
+        Verb::ReleaseFenced,
+    ),
+];
+
+fn cycle(cells: &Cells, acquire: Verb, release: Verb) -> Option<f64> {
+    Some(cells.get(&acquire)?.micros? + cells.get(&release)?.micros?)
+}
+
+fn text(value: Option<f64>) -> String {
+    value.map_or("–".to_owned(), figure)
+}
+
+fn calls(cell: Option<&Cell>) -> String {
+    let Some(cell) = cell else {
+        return "–".to_owned();
+    };
+    let words: Vec<String> = cell
+        .calls
+        .iter()
+        .map(|(command, count)| match *count == 1.0 {
+            true => command.clone(),
+            false => format!("{command} {}", figure(*count)),
+        })
+        .collect();
+    words.join(", ")
+}
+
+fn print_ratios(arguments: &Arguments, results: &[[Cells; 3]], best: &[Cells; 3]) {
+    for (label, acquire, release) in CYCLES {
+        let ratio = |ways: &[Cells; 3], to: Way| {
+            let ours = cycle(&ways[Way::Lockset as usize], acquire, release)?;
+            Some(ours / cycle(&ways[to as usize], acquire, release)?)
+        };
+        for (to, name) in [(Way::Redisson, "Redisson"), (Way::Floor, "floor")] {
+            let ratios: Vec<f64> = results.iter().filter_map(|ways| ratio(ways, to)).collect();
+            if let Some(of_best) = ratio(best, to) {
+                let what = format!("{label}, lockset/{name}");
+                report_least(arguments, NAME, &what, of_best, &ratios);
+            }
+        }
+    }
+    if cycle(&best[0], Verb::Acquire, Verb::Release).is_none() {
+        println!(
+            "{NAME}: this system has no /proc/PID/task/PID/schedstat, so only calls are counted"
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! The floor: the least that a lock on this server can do, on a connection like lockset's.
+//!
+//! `SET key owner NX PX`, and a script that deletes the key if it still has that owner. No
+//! reentrancy, no renewal, no wake-up, nothing that survives a dropped future. The connection is
+//! made and awaited as lockset's command connection is: one multiplexed connection without Nagle's
+//! delay, the older protocol, and a timer of tokio's around each call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, IntoConnectionInfo as _, Value};
+
+use super::LEASE;
+
+const COMPARE_AND_DELETE: &str = include_str!("compare_and_delete.lua");
+
+/// What lockset waits for a reply with the default lease.
+const REPLY_MAX: Duration = Duration::from_secs(1);
+
+/// What lockset's connections let queue for the writer.
+const WRITE_QUEUE: usize = 1024;
+
+/// Whether the connection sends each write at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nagle {
+    Off,
+    /// redis-rs's own default.
+    On,
+}
+
+/// One connection. A clone is the same connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Floor {
+    connection: MultiplexedConnection,
+    release: Arc<str>,
+}
+
+/// One lock of one owner.
+#[derive(Clone, Debug)]
+pub(crate) struct FloorLock {
+    floor: Floor,
+    key: Arc<str>,
+    owner: Arc<str>,
+}
+
+impl Floor {
+    pub(crate) async fn connect(url: &str, nagle: Nagle) -> Self {
+        let connection = connect(info(url, nagle), config()).await;
+        let mut floor = Self {
+            connection,
+            release: "".into(),
+        };
+        floor.release = floor.load(COMPARE_AND_DELETE).await;
+        floor
+    }
+
+    /// Makes the server know a script.
+    pub(crate) async fn load(&mut self, text: &str) -> Arc<str> {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(text);
+        match self.ask(&load).await {
+            Value::BulkString(sha) => String::from_utf8(sha).expect("a SHA is ASCII").into(),
+            other => panic!("SCRIPT LOAD answered {other:?}"),
+        }
+    }
+
+    pub(crate) fn lock(&self, key: &str, owner: &str) -> FloorLock {
+        FloorLock {
+            floor: self.clone(),
+            key: key.into(),
+            owner: owner.into(),
+        }
+    }
+
+    pub(crate) async fn ping(&mut self) {
+        let answer = self.ask(&redis::cmd("PING")).await;
+        assert_eq!(answer, Value::SimpleString("PONG".to_owned()));
+    }
+
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Value {
+        let reply = self.connection.send_packed_command(command);
+        tokio::time::timeout(REPLY_MAX, reply)
+            .await
+            .expect("a reply in time")
+            .and_then(Value::extract_error)
+            .expect("a reply that is no error")
+    }
+}
+
+impl FloorLock {
+    pub(crate) async fn try_acquire(&mut self) -> bool {
+        let mut set = redis::cmd("SET");
+        set.arg(&*self.key).arg(&*self.owner);
+        set.arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+        self.floor.ask(&set).await == Value::Okay
+    }
+
+    pub(crate) async fn release(&mut self) {
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&*self.floor.release).arg(1);
+        release.arg(&*self.key).arg(&*self.owner);
+        let answer = self.floor.ask(&release).await;
+        assert_eq!(answer, Value::Int(1), "it is held until it is released");
+    }
+
+    pub(crate) async fn cycle(&mut self) {
+        assert!(self.try_acquire().await, "nobody else wants it");
+        self.release().await;
+    }
+}
+
+pub(crate) fn info(url: &str, nagle: Nagle) -> ConnectionInfo {
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(nagle == Nagle::Off);
+    url.into_connection_info()
+        .expect("the test kit's own URL is a valid one")
+        .set_tcp_settings(tcp)
+}
+
+pub(crate) fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(WRITE_QUEUE)
+}
+
+pub(crate) async fn connect(
+    info: ConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> MultiplexedConnection {
+    redis::Client::open(info)
+        .expect("a client")
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .expect("the server takes connections")
+}
