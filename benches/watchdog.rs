@@ -19,7 +19,7 @@ use tokio::time::{sleep, sleep_until};
 use support::arguments::{Arguments, Effort};
 use support::floor::{Floor, Nagle};
 use support::place::cpu;
-use support::rounds::{median_micros, report, rounds};
+use support::rounds::{report, rounds};
 use support::{Flavour, in_a_task, place, redisson};
 
 const NAME: &str = "watchdog/10000 holds";
@@ -68,23 +68,22 @@ fn main() {
             report(&arguments, NAME, what, &ratios);
         }
     }
-    let longest: Vec<f64> = results.iter().map(|(ours, _)| ours[1].longest).collect();
-    report(
-        &arguments,
-        NAME,
-        "lockset: longest PING beside it, in PINGs",
-        &longest,
-    );
-    let longest: Vec<f64> = results
+    let batches: Vec<f64> = results
         .iter()
-        .map(|(_, theirs)| theirs[1].longest)
+        .map(|(ours, theirs)| ours[0].batch / theirs[0].batch)
         .collect();
     report(
         &arguments,
         NAME,
-        "Redisson: longest PING beside it, in PINGs",
-        &longest,
+        "holds in one command, lockset/Redisson",
+        &batches,
     );
+    let ours: Vec<f64> = results.iter().map(|(ours, _)| ours[1].tail).collect();
+    let theirs: Vec<f64> = results.iter().map(|(_, theirs)| theirs[1].tail).collect();
+    for (who, tails) in [("lockset", ours), ("Redisson", theirs)] {
+        let what = format!("{who}: PINGs beside it, p99/p50");
+        report(&arguments, NAME, &what, &tails);
+    }
 }
 
 /// What renewing all holds once came to.
@@ -92,8 +91,11 @@ struct Renewing {
     /// Nanoseconds of the server and of this process for one hold. Both ways include what an idle
     /// server and an idle client cost in the same time.
     costs: [f64; 2],
-    /// The longest `PING` of another client, if there was one, as a multiple of the median.
-    longest: f64,
+    /// Holds in one command.
+    batch: f64,
+    /// What a hundredth of another client's `PING`s exceeded, as a multiple of their median; 0 if
+    /// there was no other client.
+    tail: f64,
 }
 
 fn lockset(runtime: &Runtime, server: &Arc<Server>, holds: usize, beside: bool) -> Renewing {
@@ -176,19 +178,21 @@ async fn window(
     work.await;
     let after = cpu();
     stop.store(true, Ordering::Relaxed);
-    let renewed = server.commandstats().await.get("pexpire").copied();
+    let calls = server.commandstats().await;
+    let renewed = calls.get("pexpire").copied();
     assert_eq!(renewed, Some(holds as u64), "each hold is renewed once");
-    let longest = match other {
+    let tail = match other {
         Some(other) => other.await.expect("no task panics"),
         None => 0.0,
     };
     Renewing {
         costs: [0, 1].map(|who| (after[who] - before[who]) as f64 / holds as f64),
-        longest,
+        batch: holds as f64 / calls["evalsha"] as f64,
+        tail,
     }
 }
 
-/// Another client, which asks all the time: its longest wait as a multiple of its median one.
+/// Another client, which asks all the time: how much longer than usual its slow answers take.
 async fn pings(url: String, stop: Arc<AtomicBool>) -> f64 {
     let mut floor = Floor::connect(&url, Nagle::Off).await;
     let mut times = Vec::new();
@@ -197,8 +201,9 @@ async fn pings(url: String, stop: Arc<AtomicBool>) -> f64 {
         floor.ping().await;
         times.push(started.elapsed());
     }
-    let longest = times.iter().max().expect("there was time for one");
-    longest.as_secs_f64() * 1e6 / median_micros(&times)
+    times.sort_unstable();
+    let at = |hundredth: usize| times[times.len() * hundredth / 100].as_secs_f64();
+    at(99) / at(50)
 }
 
 async fn empty(server: &Server) {

@@ -15,12 +15,13 @@ pub(crate) struct Arguments {
     pub(crate) effort: Effort,
     /// `--list`, `--profile-time` or a comparison of stored results: criterion is on its own.
     criterion_only: bool,
+    /// A part of the name, where criterion takes a regular expression.
     filter: Option<String>,
     exact: bool,
 }
 
 /// Options of criterion that take the next word.
-const WITH_VALUE: [&str; 18] = [
+const WITH_VALUE: [&str; 20] = [
     "-b",
     "-c",
     "-s",
@@ -36,9 +37,11 @@ const WITH_VALUE: [&str; 18] = [
     "--nresamples",
     "--output-format",
     "--plotting-backend",
+    "--profile-time",
     "--sample-size",
     "--save-baseline",
     "--significance-level",
+    "--warm-up-time",
 ];
 
 impl Arguments {
@@ -55,8 +58,7 @@ impl Arguments {
         let mut filter = None;
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
-            let value_follows = word == "--warm-up-time" || word == "--profile-time";
-            if value_follows || WITH_VALUE.contains(&word.as_str()) {
+            if WITH_VALUE.contains(&word.as_str()) {
                 rest.next();
             } else if !word.starts_with('-') {
                 filter = Some(word.clone());

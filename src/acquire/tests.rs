@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::conn::{Lane, Listener};
-use crate::testing::{Answer, Scripted, Sent, done, each, elsewhere, granted};
+use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
 
 const LEASE: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
@@ -159,120 +159,6 @@ async fn a_holder_id_that_may_still_arrive_is_not_used() {
     assert_ne!(holder(last_asked.expect("granted")), holder(&sent[0]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn renewals_come_every_third_of_a_lease_in_batches() {
-    let server = Scripted::new(|sent| {
-        Answer::Value(match sent.lane {
-            Lane::Renewal => each(1, sent.words[2].parse().unwrap()),
-            _ => granted(),
-        })
-    });
-    let client = Client::over(&server, LEASE);
-    let mut guards = Vec::new();
-    for n in 0..250 {
-        guards.push(client.lock(format!("x{n}")).lock().await.unwrap());
-    }
-    tokio::time::sleep(LEASE * 2).await;
-    let times = server.times(Lane::Renewal);
-    let third = LEASE / 3;
-    assert_eq!(times.len(), 3 * 6, "three batches each time: {times:?}");
-    for (round, batch) in times.chunks(3).enumerate() {
-        let due = third * (u32::try_from(round).unwrap() + 1);
-        // Up to the margin early, each time.
-        assert!(
-            batch
-                .iter()
-                .all(|at| *at <= due && *at + MS * 400 * 7 > due),
-            "{times:?}"
-        );
-    }
-    let sizes: Vec<_> = server
-        .sent()
-        .iter()
-        .filter(|sent| sent.lane == Lane::Renewal)
-        .map(|sent| sent.words[2].clone())
-        .take(3)
-        .collect();
-    assert_eq!(sizes, ["100", "100", "50"]);
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after() {
-    let server = Scripted::new(|sent| match sent.lane {
-        Lane::Renewal => Answer::Silence,
-        _ => Answer::Value(granted()),
-    });
-    let client = Client::over(&server, LEASE);
-    let clock = server.clock();
-    let taken = clock.now();
-    let guard = client.lock("x").lock().await.unwrap();
-    assert_eq!(guard.lost().await, crate::LostReason::Expired);
-    assert_eq!(taken.until(clock.now()), LEASE - MS * 302);
-    let tries = server.times(Lane::Renewal);
-    assert!(tries.len() >= 15, "{tries:?}");
-    assert!(tries.iter().all(|at| *at < LEASE - MS * 302));
-    assert_eq!(client.stats().holds, 0);
-    tokio::time::sleep(LEASE).await;
-    assert_eq!(
-        server.times(Lane::Renewal).len(),
-        tries.len(),
-        "and no more"
-    );
-    assert!(guard.is_lost(), "never back");
-}
-
-/// An answer after the deadline does not revive what was lost.
-#[tokio::test(start_paused = true)]
-async fn a_late_renewal_does_not_revive() {
-    let lease = Duration::from_secs(1);
-    let server = Scripted::new(|sent| match sent.lane {
-        // Within the time a reply is waited for, past the deadline.
-        Lane::Renewal if sent.at > MS * 900 => Answer::Late(MS * 160, each(1, 1)),
-        Lane::Renewal => Answer::Silence,
-        _ => Answer::Value(granted()),
-    });
-    let client = Client::over(&server, lease);
-    let guard = client.lock("x").lock().await.unwrap();
-    assert_eq!(guard.lost().await, crate::LostReason::Expired);
-    tokio::time::sleep(lease).await;
-    assert!(guard.is_lost());
-    assert_eq!(guard.remaining(), Duration::ZERO);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_revoked_hold_is_lost_at_its_next_renewal() {
-    let server = Scripted::new(|sent| {
-        Answer::Value(match sent.lane {
-            Lane::Renewal => each(0, 1),
-            _ => granted(),
-        })
-    });
-    let client = Client::over(&server, LEASE);
-    let guard = client.lock("x").lock().await.unwrap();
-    assert_eq!(guard.lost().await, crate::LostReason::Revoked);
-    assert!(Duration::from_secs(9) < server.times(Lane::Renewal)[0]);
-    assert_eq!(client.stats().holds, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_renewed_once_a_release_is_decided_on() {
-    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
-        // The release gets no answer for as long as it is tried.
-        "0" => Answer::Silence,
-        _ => Answer::Value(granted()),
-    });
-    let client = Client::over(&server, LEASE);
-    drop(client.lock("x").lock().await.unwrap());
-    tokio::time::sleep(LEASE * 2).await;
-    assert_eq!(server.times(Lane::Renewal), []);
-    assert_eq!(
-        client.stats(),
-        crate::ClientStats::default(),
-        "given up with the lease"
-    );
-}
-
 fn holder(sent: &Sent) -> &str {
     &sent.script_args()[1]
 }
@@ -358,24 +244,6 @@ async fn a_grant_to_a_closed_client_is_given_back() {
     assert_eq!(sent.len(), 2);
     assert_eq!(sent[1].script_args()[2], "0");
     assert_eq!(holder(&sent[1]), holder(&sent[0]));
-}
-
-/// A hold that cannot be renewed speaks for itself, not for its batch.
-#[tokio::test(start_paused = true)]
-async fn a_refused_batch_is_renewed_one_by_one() {
-    let server = Scripted::new(|sent| match sent.lane {
-        Lane::Renewal if sent.words.iter().any(|word| word == "forbidden") => {
-            Answer::Error("NOPERM no right to the key 'forbidden'")
-        }
-        Lane::Renewal => Answer::Value(each(1, sent.words[2].parse().unwrap())),
-        _ => Answer::Value(granted()),
-    });
-    let client = Client::over(&server, LEASE);
-    let good = client.lock("x").lock().await.unwrap();
-    let forbidden = client.lock("forbidden").lock().await.unwrap();
-    assert_eq!(forbidden.lost().await, crate::LostReason::Expired);
-    tokio::time::sleep(LEASE).await;
-    assert!(!good.is_lost());
 }
 
 /// Listening does not work: the lock is found free by the timer all the same, and by the deadline.

@@ -240,7 +240,6 @@ struct Repair<'a>(Option<&'a Arc<Hold>>);
 
 impl<'a> Repair<'a> {
     fn armed(hold: &'a Arc<Hold>) -> Self {
-        // A count nobody has confirmed is never equal to the number of guards.
         Self(Some(hold))
     }
 
@@ -252,6 +251,7 @@ impl<'a> Repair<'a> {
 impl Drop for Repair<'_> {
     fn drop(&mut self) {
         if let Some(hold) = self.0 {
+            // Never equal to the number of guards, so the server is asked in any case.
             hold.state.lock().confirmed = UNCONFIRMED;
             Arc::clone(hold).settle_later();
         }

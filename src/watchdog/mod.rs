@@ -6,6 +6,8 @@
 
 mod schedule;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

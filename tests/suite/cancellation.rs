@@ -12,7 +12,7 @@ use std::time::Duration;
 use lockset::Client;
 use lockset_testkit::{Proxy, Server, unique_name, within};
 
-use crate::primitive::{Guard, Primitive};
+use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
 
 /// No future here needs more polls than this.
@@ -310,32 +310,16 @@ async fn aborted_tasks_leave_nothing<P: Primitive>() {
     world.check_nothing_is_left::<P>(&name).await;
 }
 
-macro_rules! cancellation {
-    ($primitive:ident: $lock:ty) => {
-        mod $primitive {
-            cancellation!(@tests $lock:
-                an_acquire_of_a_free_lock
-                a_fenced_acquire_with_an_owner
-                a_wait_for_another_client
-                a_wait_that_ends_with_a_grant
-                a_wait_in_the_local_queue
-                a_re_entry
-                a_release
-                an_inner_release_keeps_the_outer
-                a_storm_of_dropped_waits
-                aborted_tasks_leave_nothing
-            );
-        }
-    };
-    (@tests $lock:ty: $($test:ident)*) => {
-        $(
-            // One thread: what is dropped at once has certainly not left.
-            #[tokio::test]
-            async fn $test() {
-                super::$test::<$lock>().await;
-            }
-        )*
-    };
+// One thread: what is dropped at once has certainly not left.
+for_every_primitive! {"current_thread":
+    an_acquire_of_a_free_lock
+    a_fenced_acquire_with_an_owner
+    a_wait_for_another_client
+    a_wait_that_ends_with_a_grant
+    a_wait_in_the_local_queue
+    a_re_entry
+    a_release
+    an_inner_release_keeps_the_outer
+    a_storm_of_dropped_waits
+    aborted_tasks_leave_nothing
 }
-
-cancellation!(reentrant: lockset::ReentrantLock);

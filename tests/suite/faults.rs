@@ -6,7 +6,7 @@ use lockset::{LostReason, Owner};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use redis::aio::MultiplexedConnection;
 
-use crate::primitive::{Guard, Primitive};
+use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
 
 async fn command(admin: &mut MultiplexedConnection, words: &str) {
@@ -339,35 +339,19 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
     .await;
 }
 
-macro_rules! faults {
-    ($primitive:ident: $lock:ty) => {
-        mod $primitive {
-            faults!(@tests $lock:
-                scripts_flushed_all_the_time
-                killed_connections_are_replaced
-                a_lost_message_costs_a_look_not_the_lock
-                a_lock_freed_silently_is_found_by_the_timer
-                a_black_hole_is_left_behind
-                an_asymmetric_partition_is_a_loss
-                a_stopped_server_does_not_stop_the_deadline
-                a_paused_server_costs_time_only
-                a_server_that_restarts_empty_revokes
-                a_deleted_key_is_a_loss
-                a_lost_reply_counts_once
-                a_late_acquire_leaves_no_orphan
-                a_cancel_cannot_overtake_its_acquire
-                an_unreachable_server_is_an_error_in_time
-            );
-        }
-    };
-    (@tests $lock:ty: $($test:ident)*) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                super::$test::<$lock>().await;
-            }
-        )*
-    };
+for_every_primitive! {"multi_thread":
+    scripts_flushed_all_the_time
+    killed_connections_are_replaced
+    a_lost_message_costs_a_look_not_the_lock
+    a_lock_freed_silently_is_found_by_the_timer
+    a_black_hole_is_left_behind
+    an_asymmetric_partition_is_a_loss
+    a_stopped_server_does_not_stop_the_deadline
+    a_paused_server_costs_time_only
+    a_server_that_restarts_empty_revokes
+    a_deleted_key_is_a_loss
+    a_lost_reply_counts_once
+    a_late_acquire_leaves_no_orphan
+    a_cancel_cannot_overtake_its_acquire
+    an_unreachable_server_is_an_error_in_time
 }
-
-faults!(reentrant: lockset::ReentrantLock);

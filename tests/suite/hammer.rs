@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lockset::Client;
 use lockset_testkit::{Server, unique_name, within};
 
-use crate::primitive::{Guard, Primitive};
+use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{client, idle, nothing_left};
 
 /// Adds one in two steps, with room for another task in between.
@@ -113,28 +113,11 @@ async fn releases_do_not_delay_renewals<P: Primitive>() {
     idle(&client).await;
 }
 
-macro_rules! hammer {
-    ($primitive:ident: $lock:ty) => {
-        mod $primitive {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn an_unprotected_counter_is_exact() {
-                super::an_unprotected_counter_is_exact::<$lock>().await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn no_client_starves() {
-                super::no_client_starves::<$lock>().await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn releases_do_not_delay_renewals() {
-                super::releases_do_not_delay_renewals::<$lock>().await;
-            }
-        }
-    };
+for_every_primitive! {"multi_thread":
+    an_unprotected_counter_is_exact
+    no_client_starves
+    releases_do_not_delay_renewals
 }
-
-hammer!(reentrant: lockset::ReentrantLock);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_holds_are_renewed_for_a_minute() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockset::{Client, LostReason};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use crate::primitive::{Guard, Primitive};
+use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
 
 async fn config(server: &Server, name: &str, value: &str) {
@@ -268,32 +268,16 @@ async fn a_timed_re_entry_does_not_wait_for_ever<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-macro_rules! limits {
-    ($primitive:ident: $lock:ty) => {
-        mod $primitive {
-            limits!(@tests $lock:
-                a_full_server_renews_and_releases
-                no_connection_left_for_messages
-                a_user_with_the_documented_rights
-                a_user_with_the_bare_minimum
-                a_missing_right_is_named
-                a_right_taken_away_is_a_loss
-                orphans_are_short_lived_without_the_right_to_kill
-                a_release_outlasts_a_refusal
-                a_busy_server_is_waited_for
-                a_replica_is_refused_and_left
-                a_timed_re_entry_does_not_wait_for_ever
-            );
-        }
-    };
-    (@tests $lock:ty: $($test:ident)*) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                super::$test::<$lock>().await;
-            }
-        )*
-    };
+for_every_primitive! {"multi_thread":
+    a_full_server_renews_and_releases
+    no_connection_left_for_messages
+    a_user_with_the_documented_rights
+    a_user_with_the_bare_minimum
+    a_missing_right_is_named
+    a_right_taken_away_is_a_loss
+    orphans_are_short_lived_without_the_right_to_kill
+    a_release_outlasts_a_refusal
+    a_busy_server_is_waited_for
+    a_replica_is_refused_and_left
+    a_timed_re_entry_does_not_wait_for_ever
 }
-
-limits!(reentrant: lockset::ReentrantLock);

@@ -1,7 +1,7 @@
 //! The tests against real servers, one module a concern.
 //!
-//! What holds for every primitive is written once, over [`primitive::Primitive`], and instantiated
-//! by a macro at the end of its module.
+//! What holds for every primitive is written once, over [`primitive::Primitive`], and made a test
+//! for each by `for_every_primitive!`.
 
 mod primitive;
 mod support;

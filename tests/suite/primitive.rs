@@ -136,3 +136,23 @@ macro_rules! guard {
 
 primitive!(ReentrantLock, lock);
 guard!(ReentrantLock, ReentrantGuard);
+
+/// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
+/// a line here.
+macro_rules! for_every_primitive {
+    ($flavor:tt: $($test:ident)*) => {
+        $crate::primitive::for_every_primitive!(@reentrant lockset::ReentrantLock, $flavor: $($test)*);
+    };
+    (@$primitive:ident $lock:ty, $flavor:tt: $($test:ident)*) => {
+        mod $primitive {
+            $(
+                #[tokio::test(flavor = $flavor)]
+                async fn $test() {
+                    super::$test::<$lock>().await;
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use for_every_primitive;
