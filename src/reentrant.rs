@@ -163,7 +163,7 @@ impl ReentrantLock {
         Ok(self.inspect("holder").await?.map(|seen| Holder {
             id: seen.holder,
             hold_count: seen.hold_count,
-            remaining: seen.remaining,
+            remaining: seen.remaining.unwrap_or(Duration::MAX),
         }))
     }
 
@@ -229,15 +229,14 @@ impl ReentrantLock {
 
 /// Who holds a lock, as the server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Holder {
     /// The holder id: opaque, and different each time a lock is taken.
     pub id: String,
     /// How often it is held.
     pub hold_count: u32,
-    /// The rest of the lease; `None` if the key never expires, which no client of lockset or
-    /// Redisson causes.
-    pub remaining: Option<Duration>,
+    /// The rest of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which
+    /// no client of lockset or Redisson causes.
+    pub remaining: Duration,
 }
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
