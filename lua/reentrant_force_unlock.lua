@@ -5,11 +5,7 @@
   ARGV[2]  publish  PUBLISH or SPUBLISH
   Reply    1 it was held and is free now | 0 it was free
 ]]
--- HLEN refuses a key that is not a hash, so that a foreign key is never deleted.
-if redis.call('HLEN', KEYS[1]) == 0 then return 0 end
-if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGTYPE the key holds a read-write lock')
-end
-redis.call('DEL', KEYS[1])
+local was_held, refused = force_unlock(KEYS[1])
+if not was_held then return refused or 0 end
 redis.pcall(ARGV[2], ARGV[1], '0')
 return 1

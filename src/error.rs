@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Denied,
     /// The key holds something that is not a lock of this kind.
     WrongType,
+    /// A reader that wants to write.
+    Upgrade,
     /// The hold is not (or no longer) ours.
     NotHeld,
     /// No answer: unreachable, silent, or cut off.
@@ -110,7 +112,16 @@ impl Error {
     /// that holds something else. Trying again without a change is pointless.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
-        matches!(self.0.kind, Kind::Invalid | Kind::Denied | Kind::WrongType)
+        matches!(
+            self.0.kind,
+            Kind::Invalid | Kind::Denied | Kind::WrongType | Kind::Upgrade
+        )
+    }
+
+    /// The owner who asked to write reads already, and would have waited for itself.
+    #[must_use]
+    pub fn is_upgrade(&self) -> bool {
+        self.0.kind == Kind::Upgrade
     }
 
     /// The server refused the credentials, or the user lacks a right that the message names.

@@ -69,6 +69,31 @@ impl LockName {
         self.helper("redisson_lock_token")
     }
 
+    /// The queue of a fair lock.
+    pub(crate) fn fair_queue_key(&self) -> String {
+        self.helper("redisson_lock_queue")
+    }
+
+    /// Until when Redisson keeps each waiter of a fair lock.
+    pub(crate) fn fair_timeouts_key(&self) -> String {
+        self.helper("redisson_lock_timeout")
+    }
+
+    /// Until when the heartbeat of each waiter of ours lasts.
+    pub(crate) fn fair_alive_key(&self) -> String {
+        self.helper("lockset_fair_alive")
+    }
+
+    /// The channel on which the end of a read or write hold is told.
+    pub(crate) fn rw_channel(&self) -> String {
+        self.helper("redisson_rwlock")
+    }
+
+    /// The writers of ours that wait.
+    pub(crate) fn rw_writers_key(&self) -> String {
+        self.helper("lockset_rw_writers")
+    }
+
     fn helper(&self, prefix: &str) -> String {
         let key = &self.key;
         if key.contains('{') {
@@ -115,6 +140,9 @@ mod tests {
         assert_eq!(&**tagged.key(), "app:{order}:7");
         assert_eq!(tagged.as_str(), "{order}:7");
         assert_eq!(tagged.token_key(), "redisson_lock_token:app:{order}:7");
+        assert_eq!(plain.fair_queue_key(), "redisson_lock_queue:{abc}");
+        assert_eq!(plain.fair_timeouts_key(), "redisson_lock_timeout:{abc}");
+        assert_eq!(plain.rw_channel(), "redisson_rwlock:{abc}");
     }
 
     #[test]
@@ -136,7 +164,15 @@ mod tests {
         #[test]
         fn all_keys_of_an_accepted_name_share_a_tag(prefix in "[a-z{}:]{0,4}", name in "[ab{}]{1,8}") {
             if let Ok(lock) = LockName::new(&prefix, &name) {
-                for helper in [lock.lock_channel(), lock.token_key()] {
+                for helper in [
+                    lock.lock_channel(),
+                    lock.token_key(),
+                    lock.fair_queue_key(),
+                    lock.fair_timeouts_key(),
+                    lock.fair_alive_key(),
+                    lock.rw_channel(),
+                    lock.rw_writers_key(),
+                ] {
                     prop_assert_eq!(tag(lock.key()), tag(&helper));
                 }
             }

@@ -32,16 +32,21 @@ mod acquire;
 mod client;
 mod clock;
 mod conn;
+mod counts;
 mod error;
+mod fair;
 mod fencing;
 mod guard;
+mod handle;
 mod hint;
 mod hold;
 mod keys;
 mod lost;
+mod multilock;
 mod options;
 mod owner;
 mod reentrant;
+mod rwlock;
 mod script;
 #[cfg(test)]
 mod testing;
@@ -49,12 +54,16 @@ mod watchdog;
 
 pub use client::{Client, ClientBuilder, ClientStats};
 pub use error::{Error, Result};
+pub use fair::{FairGuard, FairLock};
 pub use fencing::FencingToken;
+pub use handle::Holder;
 pub use keys::NAME_BYTES_MAX;
 pub use lost::{Lost, LostReason};
+pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
 pub use options::{LEASE_MAX, LEASE_MIN};
 pub use owner::Owner;
-pub use reentrant::{Holder, ReentrantGuard, ReentrantLock};
+pub use reentrant::{ReentrantGuard, ReentrantLock};
+pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
 
 /// The examples of the README, compiled with the tests.
 #[cfg(doctest)]

@@ -1,150 +1,255 @@
-//! One attempt to take a lock, and its undoing.
+//! One attempt to take a lock or several, and its undoing.
 //!
 //! What undoes an attempt exists before the attempt is sent. So a future that is dropped while the
 //! answer is under way, or an attempt that never got one, is cancelled on the lane it took, behind
-//! it; a grant nobody takes is released at once.
+//! it; a grant nobody takes is released at once; a place in a queue is given up.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Ask;
 use super::undo::Abandoned;
+use super::{Ask, Party};
+use crate::clock::Tick;
 use crate::conn::Lane;
+use crate::counts::Counts;
 use crate::error::{Error, Result};
-use crate::hold::local::LocalLock;
-use crate::hold::protocol::{Claim, Fence};
+use crate::fencing::FencingToken;
+use crate::hold::protocol::{Bid, Claim};
 use crate::hold::{Granted, Hold, Share};
-use crate::keys::LockName;
 use crate::owner::Owner;
-use crate::script::Patience;
-use crate::script::reply::Acquired;
+use crate::script::reply::{self, Acquired, AcquiredAll};
+use crate::script::{Call, Failure, Patience, catalog};
 
-/// A would-be hold: one holder id for all attempts of one wait.
+/// A would-be holder: one holder id for each lock, for all attempts of one wait.
 pub(super) struct Candidate<'a> {
-    ask: &'a Ask,
-    local: &'a Arc<LocalLock>,
-    number: u64,
-    holder: Arc<str>,
+    party: Party<'a>,
+    /// Of each lock, the number in the holder id and the id itself.
+    holders: Vec<(u64, Arc<str>)>,
+    /// When it began to wait.
+    since: Tick,
+    /// Whether it takes a place in a queue when it is refused.
+    waits: bool,
     /// The lane of an attempt whose outcome is not known.
     unanswered: Option<Lane>,
+    /// The lock at whose queue it may have a place at the server.
+    queued_at: Option<usize>,
 }
 
 pub(super) enum Outcome {
-    /// Released again if nobody takes it.
-    Granted(Share),
+    /// Released again if nobody takes them.
+    Granted(Vec<Share>),
     Refused {
+        /// The first lock that was refused.
+        at: usize,
         remaining: Option<Duration>,
     },
 }
 
 impl<'a> Candidate<'a> {
-    pub(super) fn new(ask: &'a Ask, local: &'a Arc<LocalLock>) -> Self {
-        let (number, holder) = ask.core.new_holder();
+    pub(super) fn new(party: Party<'a>, waits: bool) -> Self {
+        let core = party.core();
         Self {
-            ask,
-            local,
-            number,
-            holder,
+            party,
+            holders: party.asks.iter().map(|_| core.new_holder()).collect(),
+            since: core.clock.now(),
+            waits,
             unanswered: None,
+            queued_at: None,
         }
     }
 
-    /// Where a release is told to this candidate.
-    pub(super) fn channel(&self) -> String {
-        self.ask.protocol.channel(&self.ask.name, &self.holder)
+    /// Where this candidate is told that it is worth asking for a lock again.
+    pub(super) fn channel(&self, at: usize) -> String {
+        let ask = &self.party.asks[at];
+        ask.protocol.channel(&ask.name, &self.holders[at].1)
+    }
+
+    /// Whether an attempt may still arrive, so that its holder ids are not to be used.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.unanswered.is_some()
     }
 
     /// Asks the server; an attempt that gets no answer is repeated as it is.
     pub(super) async fn attempt(&mut self, lane: Lane, patience: Patience) -> Result<Outcome> {
-        let Ask {
-            core,
-            protocol,
-            name,
-            options,
-            term,
-            operation,
-        } = self.ask;
-        let fence = match options.fenced {
-            true => Fence::OnGrant,
-            false => Fence::None,
-        };
+        let core = self.party.core();
+        let scripts = &core.scripts;
         loop {
-            let claim = claim_of(name, &self.holder, 1);
-            let call = protocol.acquire(&claim, term.lease(), fence);
+            let call = self.acquire();
             self.unanswered = Some(lane);
-            let answer = match core.scripts.run(lane, &call, patience).await {
+            let answer = match scripts.run(lane, &call, patience).await {
                 Ok(answer) => answer,
                 Err(failure) => {
                     if !failure.unknown {
                         self.unanswered = None;
                     }
-                    return Err(failure.into_error(operation).of_lock(name.as_str()));
+                    return Err(self.error(failure));
                 }
             };
-            if answer.repeated && !core.scripts.transport.past_is_settled(lane) {
+            if answer.repeated && !scripts.transport.past_is_settled(lane) {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
-                *self = Self::new(self.ask, self.local);
-                super::left(self.ask, self.local, None).await;
+                self.start_over().await;
                 continue;
             }
-            let acquired = protocol
-                .acquired(&answer.value)
-                .map_err(|error| error.during(operation).of_lock(name.as_str()))?;
-            let Acquired::Held { token } = acquired else {
-                self.unanswered = None;
-                return Ok(Outcome::Refused {
-                    remaining: acquired.remaining(),
-                });
+            let tokens = match self.read(&answer.value)? {
+                AcquiredAll::Held { tokens } => tokens,
+                AcquiredAll::Elsewhere { member, remaining } => {
+                    self.unanswered = None;
+                    let ask = &self.party.asks[member];
+                    let waits = self.waits && ask.protocol.waits_at_server(ask.mode);
+                    self.queued_at = waits.then_some(member);
+                    if answer.repeated && self.holders.len() > 1 {
+                        // The attempt that got no answer may have been granted, and then one of
+                        // the locks was lost: the others are left from it.
+                        self.unanswered = Some(lane);
+                        self.start_over().await;
+                    }
+                    return Ok(Outcome::Refused {
+                        at: member,
+                        remaining,
+                    });
+                }
             };
             if core.is_closed() {
                 // Nothing is renewed any more.
-                let release = protocol.release(
-                    &claim_of(name, &self.holder, 0),
-                    term.lease(),
-                    core.scripts.transport.publish(),
-                );
-                if core.scripts.run(lane, &release, patience).await.is_ok() {
+                if scripts.run(lane, &self.release(), patience).await.is_ok() {
                     self.unanswered = None;
                 }
-                return Err(Error::closed(operation).of_lock(name.as_str()));
+                let operation = self.party.asks[0].operation;
+                return Err(self.of_locks(Error::closed(operation)));
             }
             self.unanswered = None;
-            let granted = Granted {
-                owner: options.owner.clone().unwrap_or_else(Owner::new),
-                number: self.number,
-                holder: Arc::clone(&self.holder),
-                sent: answer.sent,
-                term: *term,
-                token,
-            };
-            let share = Hold::granted(core, self.local, *protocol, name, granted);
-            return Ok(Outcome::Granted(share));
+            self.queued_at = None;
+            return Ok(Outcome::Granted(self.granted(answer.sent, &tokens)));
         }
+    }
+
+    /// Undoes what may be left of this candidate, and is another.
+    async fn start_over(&mut self) {
+        let since = self.since;
+        *self = Self::new(self.party, self.waits);
+        self.since = since;
+        self.party.left(None).await;
+    }
+
+    fn granted(&self, sent: Tick, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+        let members = self.party.asks.iter().zip(self.party.locals);
+        members
+            .zip(self.holders.iter().zip(tokens))
+            .map(|((ask, local), ((number, holder), token))| {
+                let granted = Granted {
+                    owner: ask.options.owner.clone().unwrap_or_else(Owner::new),
+                    number: *number,
+                    holder: Arc::clone(holder),
+                    sent,
+                    term: ask.term,
+                    mode: ask.mode,
+                    token: *token,
+                };
+                Hold::granted(&ask.core, local, ask.protocol, &ask.name, granted)
+            })
+            .collect()
+    }
+
+    fn acquire(&self) -> Call {
+        let now = self.party.core().clock.now();
+        let bid = |ask: &Ask| Bid {
+            publish: ask.core.scripts.transport.publish(),
+            mode: ask.mode,
+            lease: ask.term.lease(),
+            fenced: ask.options.fenced,
+            is_new: true,
+            place: self.waits.then_some(ask.core.timing.place),
+            waited: self.since.until(now),
+        };
+        if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
+            let claim = claim_of(ask, holder, Counts::one(ask.mode));
+            return ask.protocol.acquire(&claim, &bid(ask));
+        }
+        let publish = self.party.core().scripts.transport.publish();
+        let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
+        let parts = self.members().map(|(ask, holder)| {
+            let claim = claim_of(ask, holder, Counts::one(ask.mode));
+            ask.protocol.acquire_as_member(&claim, &bid(ask))
+        });
+        Call::of_parts(&catalog::MULTI_ACQUIRE, &[publish, &queued], parts)
+    }
+
+    fn release(&self) -> Call {
+        let publish = self.party.core().scripts.transport.publish();
+        if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
+            let claim = claim_of(ask, holder, Counts::NONE);
+            return ask.protocol.release(&claim, Duration::ZERO, publish);
+        }
+        let parts = self.members().map(|(ask, holder)| {
+            let claim = claim_of(ask, holder, Counts::NONE);
+            ask.protocol.release_as_member(&claim, Duration::ZERO)
+        });
+        Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&'a Ask, &Arc<str>)> {
+        let holders = self.holders.iter().map(|(_, holder)| holder);
+        self.party.asks.iter().zip(holders)
+    }
+
+    fn read(&self, value: &redis::Value) -> Result<AcquiredAll> {
+        let read = match self.party.asks {
+            [ask] => ask.protocol.acquired(value).map(|acquired| match acquired {
+                Acquired::Held { token } => AcquiredAll::Held {
+                    tokens: vec![token],
+                },
+                other => AcquiredAll::Elsewhere {
+                    member: 0,
+                    remaining: other.remaining(),
+                },
+            }),
+            many => reply::acquired_all(value, many.len()),
+        };
+        read.map_err(|error| self.of_locks(error.during(self.party.asks[0].operation)))
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        let member = failure.member().filter(|_| self.holders.len() > 1);
+        let error = failure.into_error(self.party.asks[0].operation);
+        match member.and_then(|member| self.party.asks.get(member)) {
+            Some(ask) => error.of_lock(ask.name.as_str()),
+            None => self.of_locks(error),
+        }
+    }
+
+    fn of_locks(&self, error: Error) -> Error {
+        let names: Vec<_> = self
+            .party
+            .asks
+            .iter()
+            .map(|ask| ask.name.as_str())
+            .collect();
+        error.of_lock(&names.join(", "))
     }
 }
 
-fn claim_of<'a>(name: &'a LockName, holder: &'a str, hold_count: u32) -> Claim<'a> {
+fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
     Claim {
-        name,
+        name: &ask.name,
         holder,
-        hold_count,
+        counts,
     }
 }
 
 impl Drop for Candidate<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.unanswered {
-            Abandoned {
-                core: Arc::clone(&self.ask.core),
-                local: Arc::clone(self.local),
-                protocol: self.ask.protocol,
-                name: self.ask.name.clone(),
-                holder: Arc::clone(&self.holder),
-                lease: self.ask.term.lease(),
-                lane,
-            }
-            .undo_later();
+        if self.unanswered.is_none() && self.queued_at.is_none() {
+            return;
         }
+        let leases = self.party.asks.iter().map(|ask| ask.term.lease());
+        Abandoned {
+            core: Arc::clone(&self.party.asks[0].core),
+            locals: self.party.locals.to_vec(),
+            call: self.release(),
+            lease: leases.max().unwrap_or_default(),
+            lane: self.unanswered.unwrap_or(Lane::Command),
+        }
+        .undo_later();
     }
 }

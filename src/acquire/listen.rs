@@ -1,7 +1,8 @@
 //! A place in the queue of one lock, and the subscription that goes with it.
 //!
-//! One subscription serves all waiters of a client. It is made when the head of the queue was
-//! refused, and given up by the watchdog task a moment after the last waiter has left.
+//! One subscription serves all waiters of a client, or each has its own where the lock queues at the
+//! server. It is made when the head was refused, and given up by the watchdog task when the last
+//! waiter has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,37 +10,89 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join;
 
-use super::Ask;
 use super::attempt::{Candidate, Outcome};
+use super::{Ask, Woken};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
+use crate::hint::Mark;
 use crate::hold::core::Core;
-use crate::hold::local::{LocalLock, Subscription};
+use crate::hold::listening::{Listening, Subscription};
+use crate::hold::local::LocalLock;
+use crate::hold::protocol::Queue;
 use crate::script::Patience;
 
-/// A subscription is kept this long without a waiter: a lock that several processes fight over
-/// would else be subscribed to anew for each grant.
+/// A subscription that waiters share is kept this long without one: a lock that several processes
+/// fight over would else be subscribed to anew for each grant.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// One waiter; leaves the queue when dropped.
 pub(super) struct Waiter<'a> {
     ask: &'a Ask,
     local: &'a Arc<LocalLock>,
+    /// Its own, if it queues at the server.
+    own: Option<Arc<Listening>>,
+}
+
+/// Taken before a look; what happens after it ends the wait.
+#[derive(Clone, Copy)]
+pub(super) struct Marks {
+    told: Mark,
+    local: Mark,
 }
 
 impl<'a> Waiter<'a> {
     pub(super) fn enter(ask: &'a Ask, local: &'a Arc<LocalLock>) -> Self {
-        local.enter_queue();
-        Self { ask, local }
+        local.listening.enter();
+        let own = match ask.protocol.queue() {
+            Queue::Local => None,
+            Queue::Server => {
+                let own = Arc::<Listening>::default();
+                own.enter();
+                Some(own)
+            }
+        };
+        Self { ask, local, own }
+    }
+
+    fn listening(&self) -> &Arc<Listening> {
+        self.own.as_ref().unwrap_or(&self.local.listening)
+    }
+
+    pub(super) fn marks(&self) -> Marks {
+        Marks {
+            told: self.listening().hint.mark(),
+            local: self.local.hint().mark(),
+        }
+    }
+
+    /// Resolves when it is told to look again, or at a time.
+    pub(super) async fn wait(&self, marks: Marks, at: Tick) -> Woken {
+        // One with a channel of its own looks at what happens in this client for one reason: its
+        // owner may have got the lock.
+        let looks_around = self.own.is_some() && self.ask.options.owner.is_some();
+        tokio::select! {
+            biased;
+            () = self.listening().hint.past(marks.told) => Woken::ByHint,
+            () = self.local.hint().past(marks.local), if looks_around => Woken::ByHint,
+            () = self.ask.core.clock.sleep_until(at) => Woken::ByTimer,
+        }
+    }
+
+    pub(super) fn listen_after(&self, at: Tick) {
+        self.listening().listen_after(at);
     }
 
     /// Whether messages about this lock reach us, as far as we know.
-    pub(super) fn is_listening(&self) -> bool {
-        let gaps = self.ask.core.locals.gaps();
+    pub(super) fn is_listening(&self, candidate: &Candidate<'_>, at: usize) -> bool {
         // While it is being changed, it is nothing to rely on.
-        let subscription = self.local.subscription.try_lock();
-        subscription.is_ok_and(|subscription| subscription.since == Some(gaps))
+        let subscription = self.listening().subscription.try_lock();
+        subscription.is_ok_and(|subscription| self.serves(&subscription, &candidate.channel(at)))
+    }
+
+    fn serves(&self, subscription: &Subscription, channel: &str) -> bool {
+        let gaps = self.ask.core.locals.gaps();
+        subscription.since == Some(gaps) && subscription.channel.as_deref() == Some(channel)
     }
 
     /// Whether to listen at all: not right after it failed, nor when the time left is so short that
@@ -48,33 +101,43 @@ impl<'a> Waiter<'a> {
         let core = &self.ask.core;
         let now = core.clock.now();
         let enough = now.after(core.timing.reply / 8);
-        self.local.may_listen(now) && deadline.is_none_or(|deadline| enough <= deadline)
+        self.listening().may_listen(now) && deadline.is_none_or(|deadline| enough <= deadline)
     }
 
     /// Subscribes if need be, and asks the server behind it on the same connection: a release after
-    /// the answer is heard. One attempt; a connection that does not work is no reason to wait.
+    /// the answer is heard. One attempt, as a connection that does not work is no reason to wait;
+    /// unless it would cost the place in a queue at the server.
     pub(super) async fn attempt_listening(
         &self,
         candidate: &mut Candidate<'_>,
+        at: usize,
         deadline: Option<Tick>,
     ) -> Result<Outcome> {
         let core = &self.ask.core;
         let left = deadline.map(|deadline| core.clock.now().until(deadline));
         let reply = left.map_or(core.timing.reply, |left| left.min(core.timing.reply));
-        let patience = Patience::once(reply);
-        let subscription = core.clock.within(reply, self.local.subscription.lock());
+        let patience = match self.own {
+            None => Patience::once(reply),
+            Some(_) => core.patience(deadline),
+        };
+        let listening = self.listening();
+        let subscription = core.clock.within(reply, listening.subscription.lock());
         let Some(mut subscription) = subscription.await else {
             // It is being given up, on a connection that does not answer.
             return candidate.attempt(Lane::Push, patience).await;
         };
-        if subscription.since == Some(core.locals.gaps()) {
+        let channel = candidate.channel(at);
+        if self.serves(&subscription, &channel) {
             drop(subscription);
             return candidate.attempt(Lane::Push, patience).await;
         }
-        // Before the first await: whoever gives up from here on leaves it to be taken back.
-        let channel = candidate.channel();
-        self.local.note_listening();
-        core.locals.listen(&channel, &self.local.hint);
+        if let Some(old) = subscription.channel.take_if(|old| *old != channel) {
+            // The holder id of this candidate is a new one.
+            ignore(core, self.ask.name.key(), &old).await;
+        }
+        // Before the next await: whoever gives up from here on leaves it to be taken back.
+        listening.note_listening();
+        core.locals.listen(&channel, &listening.hint);
         let command = push_command("SUBSCRIBE", &channel);
         *subscription = Subscription {
             channel: Some(channel),
@@ -105,36 +168,59 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.local.leave_queue() && self.local.take_listening() {
-            let work = unsubscribe(
-                Arc::clone(&self.ask.core),
-                Arc::clone(self.local),
-                self.ask.name.key().clone(),
-            );
-            self.ask.core.watchdog.later(work.boxed());
+        let core = &self.ask.core;
+        let listening = self.listening();
+        let is_last = listening.leave();
+        if is_last && listening.take_listening() {
+            let linger = match self.own {
+                None => LINGER,
+                Some(_) => Duration::ZERO,
+            };
+            let route = Arc::clone(self.ask.name.key());
+            let work = unsubscribe(Arc::clone(core), Arc::clone(listening), route, linger);
+            core.watchdog.later(work.boxed());
+        }
+        if self.own.is_some() {
+            self.local.listening.leave();
+        }
+        if core.is_closed() {
+            core.locals.departed.give();
         }
     }
 }
 
 /// Takes the subscription back, unless somebody waits again by then.
-async fn unsubscribe(core: Arc<Core>, local: Arc<LocalLock>, route: Arc<str>) {
-    tokio::time::sleep(LINGER).await;
-    let mut subscription = local.subscription.lock().await;
+async fn unsubscribe(
+    core: Arc<Core>,
+    listening: Arc<Listening>,
+    route: Arc<str>,
+    linger: Duration,
+) {
+    if !linger.is_zero() {
+        tokio::time::sleep(linger).await;
+    }
+    let mut subscription = listening.subscription.lock().await;
     // In this order: whoever leaves after the look at the waiters finds it to be taken back.
-    local.note_listening();
-    if local.waiters() > 0 || !local.take_listening() {
+    listening.note_listening();
+    if listening.waiters() > 0 || !listening.take_listening() {
         return;
     }
-    let Subscription { channel, .. } = std::mem::take(&mut *subscription);
-    let Some(channel) = channel else {
-        return;
-    };
-    core.locals.ignore(&channel);
-    let command = push_command("UNSUBSCRIBE", &channel);
+    if let Subscription {
+        channel: Some(channel),
+        ..
+    } = std::mem::take(&mut *subscription)
+    {
+        ignore(&core, &route, &channel).await;
+    }
+}
+
+async fn ignore(core: &Core, route: &str, channel: &str) {
+    core.locals.ignore(channel);
+    let command = push_command("UNSUBSCRIBE", channel);
     let transport = &core.scripts.transport;
     // If it is not answered the connection is replaced, and with it all subscriptions.
     let _ = transport
-        .send(Lane::Push, &route, &command, core.timing.reply)
+        .send(Lane::Push, route, &command, core.timing.reply)
         .await;
 }
 

@@ -1,9 +1,12 @@
 //! The wait engine: attempt, plan, wait for a hint or a timer, again.
 //!
 //! Of all tasks of a client that want one lock, only the head of the local queue talks to the
-//! server. Invariants: a hint only ever leads to another attempt; every wait has a timer; the
-//! server is asked again after a subscription is confirmed and after every gap; a future dropped
-//! anywhere in here leaves no hold, no queue place and no subscription behind.
+//! server, unless the lock queues at the server itself. Several locks are sought like one: whoever
+//! was refused one of them waits for that one, and then asks for all. Invariants: a hint only ever
+//! leads to another attempt; every wait has a timer; the server is asked again after a subscription
+//! is confirmed and after every gap; nobody waits for one lock while it holds, or is the head of the
+//! queue of, another; a future dropped anywhere in here leaves no hold, no queue place and no
+//! subscription behind.
 
 mod attempt;
 mod listen;
@@ -17,11 +20,11 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::conn::Lane;
+use crate::counts::Mode;
 use crate::error::{Error, Result};
-use crate::hint::Mark;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
-use crate::hold::protocol::Protocol;
+use crate::hold::protocol::{Protocol, Queue};
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
@@ -41,192 +44,321 @@ const HINTS_IN_A_ROW_MAX: u32 = 16;
 const HINT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who wants what, on which terms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) core: Arc<Core>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
     pub(crate) options: Options,
     pub(crate) term: Term,
+    pub(crate) mode: Mode,
     /// The verb that was called, for errors.
     pub(crate) operation: &'static str,
+}
+
+impl Ask {
+    /// Whether one script can name both.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        let transport = &self.core.scripts.transport;
+        Arc::ptr_eq(&self.core, &other.core)
+            && transport.group(self.name.key()) == transport.group(other.name.key())
+    }
 }
 
 /// How long to wait for a lock that is held elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
     Never,
-    For(Duration),
+    Until(Tick),
     Forever,
+}
+
+impl Wait {
+    pub(crate) fn deadline(self) -> Option<Tick> {
+        match self {
+            Self::Until(deadline) => Some(deadline),
+            Self::Never | Self::Forever => None,
+        }
+    }
+}
+
+/// What became of a search for several locks.
+pub(crate) enum Sought {
+    /// One share of each, in the order of the asks.
+    Granted(Vec<Share>),
+    NotInTime,
+    /// An owner who asks has got one of them through another of its tasks, and can enter that.
+    Owned,
 }
 
 /// Takes the lock, or says that it did not become free in time.
 pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
-    ask.core
-        .ensure_open(ask.operation)
-        .map_err(|error| named(ask, error))?;
-    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
-    let deadline = match wait {
-        Wait::For(limit) => Some(ask.core.clock.now().after(limit)),
-        Wait::Never | Wait::Forever => None,
-    };
-    if let Some(share) = reenter(ask, &local, deadline).await? {
+    if let Some(share) = reenter(ask, wait.deadline()).await? {
         return Ok(Some(share));
     }
-    match wait {
-        Wait::Never => once(ask, &local).await,
-        Wait::For(_) | Wait::Forever => queue(ask, &local, deadline).await,
+    match seek(std::slice::from_ref(ask), wait).await? {
+        Sought::Granted(mut shares) => Ok(shares.pop()),
+        Sought::NotInTime | Sought::Owned => Ok(None),
     }
 }
 
 /// Enters the lock again, if the owner who asks has it.
-async fn reenter(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result<Option<Share>> {
+///
+/// # Errors
+/// If the owner reads and wants to write: it would wait for itself.
+pub(crate) async fn reenter(ask: &Ask, deadline: Option<Tick>) -> Result<Option<Share>> {
+    ensure_open(ask)?;
     let Some(owner) = &ask.options.owner else {
         return Ok(None);
     };
+    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
     let Some(hold) = local.hold_of(owner) else {
         return Ok(None);
     };
-    let fenced = ask.options.fenced;
-    hold.reenter(Some(ask.term), fenced, ask.operation, deadline)
-        .await
+    enter_again(ask, &hold, deadline).await
 }
 
-/// Resolves once what this client has given up of a lock was sent; what it asks then is asked
-/// behind that. Not later than a reply would take, nor than the deadline.
-async fn left(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) {
-    if !local.is_leaving() {
-        return;
-    }
-    let leave_by = ask.core.clock.now().after(ask.core.timing.reply);
-    let leave_by = deadline.map_or(leave_by, |deadline| leave_by.min(deadline));
-    loop {
-        let mark = local.hint.mark();
-        if !local.is_leaving() || ask.core.clock.now() >= leave_by {
-            return;
-        }
-        wait(ask, local, mark, leave_by).await;
-    }
-}
-
-/// One attempt.
-async fn once(ask: &Ask, local: &Arc<LocalLock>) -> Result<Option<Share>> {
-    left(ask, local, None).await;
-    let patience = ask.core.patience(None);
-    let mut candidate = Candidate::new(ask, local);
-    match candidate.attempt(Lane::Command, patience).await? {
-        Outcome::Granted(share) => Ok(Some(share)),
-        Outcome::Refused { .. } => Ok(None),
-    }
-}
-
-/// Waits in the local queue, then at the server.
-async fn queue(ask: &Ask, local: &Arc<LocalLock>, deadline: Option<Tick>) -> Result<Option<Share>> {
-    let waiter = Waiter::enter(ask, local);
-    let turn = tokio::select! {
-        biased;
-        turn = local.turn.acquire() => turn,
-        share = owner_gets_it(ask, local, deadline) => return share.map(Some),
-        () = ask.core.clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
-            return Ok(None);
-        }
+/// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
+pub(crate) async fn seek(asks: &[Ask], wait: Wait) -> Result<Sought> {
+    let locals: Vec<_> = asks
+        .iter()
+        .map(|ask| ask.core.locals.enter(ask.protocol.kind(), ask.name.key()))
+        .collect();
+    let party = Party {
+        asks,
+        locals: &locals,
     };
-    // It is never closed; a place in the queue is all that matters.
-    let _turn = turn;
-    at_the_head(ask, local, &waiter, deadline).await
-}
-
-/// The wait of the head of the local queue: it alone talks to the server.
-async fn at_the_head(
-    ask: &Ask,
-    local: &Arc<LocalLock>,
-    waiter: &Waiter<'_>,
-    deadline: Option<Tick>,
-) -> Result<Option<Share>> {
-    let Ask { core, .. } = ask;
-    let clock = core.clock;
-    let mut candidate = Candidate::new(ask, local);
-    let mut lane = Lane::Command;
-    let mut hints_in_a_row = 0;
-    loop {
-        core.ensure_open(ask.operation)
-            .map_err(|error| named(ask, error))?;
-        let mark = local.hint.mark();
-        if let Some(share) = reenter(ask, local, deadline).await? {
-            return Ok(Some(share));
-        }
-        let now = clock.now();
-        // Held in this client: its end gives a hint, and so does its loss.
-        if let Some(held_until) = local.held_until() {
-            let end = Some(now.until(held_until));
-            match plan::next(now, deadline, end, core.timing.lease) {
-                Next::GiveUp => return Ok(None),
-                Next::WaitUntil(at) => {
-                    wait(ask, local, mark, at).await;
-                }
-            }
-            continue;
-        }
-        left(ask, local, deadline).await;
-        if !local.may_pass(now) {
-            pause(ask, STAND_BACK, deadline).await;
-        } else if hints_in_a_row > HINTS_IN_A_ROW_MAX {
-            pause(ask, HINT_PAUSE, deadline).await;
-        }
-        let mut outcome = None;
-        if lane == Lane::Push && waiter.may_listen(deadline) {
-            match waiter.attempt_listening(&mut candidate, deadline).await {
-                Ok(answer) => outcome = Some(answer),
-                // Listening is a help, not a need: goes on without. If it is the lock that is the
-                // matter, the other lane says the same.
-                Err(_) => {
-                    let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
-                    local.listen_after(clock.now().after(polls));
-                    candidate = Candidate::new(ask, local);
-                }
-            }
-        }
-        let outcome = match outcome {
-            Some(outcome) => outcome,
-            None => {
-                candidate
-                    .attempt(Lane::Command, core.patience(deadline))
-                    .await?
-            }
-        };
-        let remaining = match outcome {
-            Outcome::Granted(share) => return Ok(Some(share)),
-            Outcome::Refused { remaining } => remaining,
-        };
-        local.end_passing();
-        let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
-        let Next::WaitUntil(at) = next else {
-            return Ok(None);
-        };
-        if lane != Lane::Push && waiter.may_listen(deadline) && !waiter.is_listening() {
-            // Asks once more, behind the subscription: a release in between would go unheard.
-            lane = Lane::Push;
-            continue;
-        }
-        lane = match wait(ask, local, mark, at).await {
-            Woken::ByHint => {
-                hints_in_a_row += 1;
-                // If it was a release of this client, then behind it.
-                Lane::Command
-            }
-            Woken::ByTimer => {
-                hints_in_a_row = 0;
-                // Over the connection that has been silent: if it is dead, this finds out.
-                Lane::Push
-            }
-        };
+    match wait {
+        Wait::Never => party.once().await,
+        Wait::Until(deadline) => party.queue(Some(deadline)).await,
+        Wait::Forever => party.queue(None).await,
     }
 }
 
-async fn pause(ask: &Ask, span: Duration, deadline: Option<Tick>) {
-    let end = ask.core.clock.now().after(span);
-    let end = deadline.map_or(end, |deadline| deadline.min(end));
-    ask.core.clock.sleep_until(end).await;
+/// Asks, and what this client knows of the lock of each.
+#[derive(Clone, Copy)]
+struct Party<'a> {
+    asks: &'a [Ask],
+    locals: &'a [Arc<LocalLock>],
+}
+
+/// How the wait of a head ended.
+enum Headed {
+    Sought(Sought),
+    /// It is this lock that has to be waited for.
+    Behind(usize),
+}
+
+impl<'a> Party<'a> {
+    fn core(self) -> &'a Core {
+        &self.asks[0].core
+    }
+
+    /// One attempt.
+    async fn once(self) -> Result<Sought> {
+        self.left(None).await;
+        let patience = self.core().patience(None);
+        let mut candidate = Candidate::new(self, false);
+        match candidate.attempt(Lane::Command, patience).await? {
+            Outcome::Granted(shares) => Ok(Sought::Granted(shares)),
+            Outcome::Refused { .. } => Ok(Sought::NotInTime),
+        }
+    }
+
+    /// Waits in the local queue of one lock after the other, and there at the server.
+    async fn queue(self, deadline: Option<Tick>) -> Result<Sought> {
+        let clock = self.core().clock;
+        let mut candidate = Candidate::new(self, true);
+        let mut at = 0;
+        loop {
+            let (ask, local) = (&self.asks[at], &self.locals[at]);
+            let waiter = Waiter::enter(ask, local);
+            let _turn = match ask.protocol.queue() {
+                Queue::Server => None,
+                Queue::Local => tokio::select! {
+                    biased;
+                    turn = local.turn(ask.mode) => turn,
+                    sought = self.owner_gets_it(at, deadline) => return sought,
+                    () = clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
+                        return Ok(Sought::NotInTime);
+                    }
+                },
+            };
+            match self.head(&waiter, &mut candidate, at, deadline).await? {
+                Headed::Sought(sought) => return Ok(sought),
+                Headed::Behind(other) => at = other,
+            }
+        }
+    }
+
+    /// The wait of the head of the local queue, or of one in the queue at the server.
+    async fn head(
+        self,
+        waiter: &Waiter<'_>,
+        candidate: &mut Candidate<'a>,
+        at: usize,
+        deadline: Option<Tick>,
+    ) -> Result<Headed> {
+        let (ask, local) = (&self.asks[at], &self.locals[at]);
+        let core = self.core();
+        let clock = core.clock;
+        let queues_here = ask.protocol.queue() == Queue::Local;
+        let mut lane = Lane::Command;
+        let mut hints_in_a_row = 0;
+        loop {
+            ensure_open(ask)?;
+            let marks = waiter.marks();
+            if let Some(sought) = self.owned(at, deadline).await? {
+                return Ok(Headed::Sought(sought));
+            }
+            let now = clock.now();
+            // Held in this client: its end gives a hint, and so does its loss.
+            if let Some((closed, until)) = self.closed_here(at) {
+                if closed != at {
+                    // Its place in a queue would keep others from a lock it cannot use yet.
+                    *candidate = Candidate::new(self, true);
+                    return Ok(Headed::Behind(closed));
+                }
+                let end = Some(now.until(until));
+                match plan::next(now, deadline, end, core.timing.lease) {
+                    Next::GiveUp => return Ok(Headed::Sought(Sought::NotInTime)),
+                    Next::WaitUntil(time) => {
+                        waiter.wait(marks, time).await;
+                    }
+                }
+                continue;
+            }
+            self.left(deadline).await;
+            if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
+                self.pause(STAND_BACK, deadline).await;
+            } else if hints_in_a_row > HINTS_IN_A_ROW_MAX {
+                self.pause(HINT_PAUSE, deadline).await;
+            }
+            let mut outcome = None;
+            if lane == Lane::Push && waiter.may_listen(deadline) {
+                match waiter.attempt_listening(candidate, at, deadline).await {
+                    Ok(answer) => outcome = Some(answer),
+                    // Listening is a help, not a need: goes on without. If it is the lock that is
+                    // the matter, the other lane says the same.
+                    Err(_) => {
+                        let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
+                        waiter.listen_after(clock.now().after(polls));
+                        if candidate.is_in_doubt() {
+                            *candidate = Candidate::new(self, true);
+                        }
+                    }
+                }
+            }
+            let outcome = match outcome {
+                Some(outcome) => outcome,
+                None => {
+                    let patience = core.patience(deadline);
+                    candidate.attempt(Lane::Command, patience).await?
+                }
+            };
+            let remaining = match outcome {
+                Outcome::Granted(shares) => {
+                    return Ok(Headed::Sought(Sought::Granted(shares)));
+                }
+                Outcome::Refused { at: by, .. } if by != at => return Ok(Headed::Behind(by)),
+                Outcome::Refused { remaining, .. } => remaining,
+            };
+            local.end_passing();
+            let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
+            let Next::WaitUntil(time) = next else {
+                return Ok(Headed::Sought(Sought::NotInTime));
+            };
+            if lane != Lane::Push
+                && waiter.may_listen(deadline)
+                && !waiter.is_listening(candidate, at)
+            {
+                // Asks once more, behind the subscription: a release in between would go unheard.
+                lane = Lane::Push;
+                continue;
+            }
+            lane = match waiter.wait(marks, time).await {
+                Woken::ByHint => {
+                    hints_in_a_row += 1;
+                    // If it was a release of this client, then behind it.
+                    Lane::Command
+                }
+                Woken::ByTimer => {
+                    hints_in_a_row = 0;
+                    // Over the connection that has been silent: if it is dead, this finds out.
+                    Lane::Push
+                }
+            };
+        }
+    }
+
+    /// Resolves once what this client has given up of these locks was sent; what it asks then is
+    /// asked behind that. Not later than a reply would take, nor than the deadline.
+    async fn left(self, deadline: Option<Tick>) {
+        let core = self.core();
+        let leave_by = core.clock.now().after(core.timing.reply);
+        let leave_by = deadline.map_or(leave_by, |deadline| leave_by.min(deadline));
+        for local in self.locals {
+            loop {
+                let mark = local.hint().mark();
+                if !local.is_leaving() || core.clock.now() >= leave_by {
+                    break;
+                }
+                tokio::select! {
+                    biased;
+                    () = local.hint().past(mark) => {}
+                    () = core.clock.sleep_until(leave_by) => {}
+                }
+            }
+        }
+    }
+
+    /// A lock that another task of this client holds so that nobody else can, and until when; the
+    /// one at `at` first. What queues at the server has to be there to keep its place.
+    fn closed_here(self, at: usize) -> Option<(usize, Tick)> {
+        let others = (0..self.asks.len()).filter(|index| *index != at);
+        std::iter::once(at)
+            .chain(others)
+            .filter(|index| self.asks[*index].protocol.queue() == Queue::Local)
+            .find_map(|index| Some((index, self.locals[index].closed_until()?)))
+    }
+
+    /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
+    async fn owned(self, at: usize, deadline: Option<Tick>) -> Result<Option<Sought>> {
+        if self.asks.len() > 1 {
+            let mut members = self.asks.iter().zip(self.locals);
+            let is_owned = members.any(|(ask, local)| hold_to_enter(ask, local).is_some());
+            return Ok(is_owned.then_some(Sought::Owned));
+        }
+        let Some(hold) = hold_to_enter(&self.asks[at], &self.locals[at]) else {
+            return Ok(None);
+        };
+        let entered = enter_again(&self.asks[at], &hold, deadline).await?;
+        Ok(entered.map(|share| Sought::Granted(vec![share])))
+    }
+
+    /// Resolves when the owner who asks gets a lock through another of its tasks: then it enters at
+    /// once, wherever it stands in the queue.
+    async fn owner_gets_it(self, at: usize, deadline: Option<Tick>) -> Result<Sought> {
+        if self.asks[at].options.owner.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            let hint = self.locals[at].hint();
+            let mark = hint.mark();
+            ensure_open(&self.asks[at])?;
+            if let Some(sought) = self.owned(at, deadline).await? {
+                return Ok(sought);
+            }
+            hint.past(mark).await;
+        }
+    }
+
+    async fn pause(self, span: Duration, deadline: Option<Tick>) {
+        let clock = self.core().clock;
+        let end = clock.now().after(span);
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        clock.sleep_until(end).await;
+    }
 }
 
 enum Woken {
@@ -234,30 +366,23 @@ enum Woken {
     ByTimer,
 }
 
-async fn wait(ask: &Ask, local: &LocalLock, mark: Mark, at: Tick) -> Woken {
-    tokio::select! {
-        biased;
-        () = local.changed(mark) => Woken::ByHint,
-        () = ask.core.clock.sleep_until(at) => Woken::ByTimer,
-    }
+/// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of
+/// its owner may end that.
+fn hold_to_enter(ask: &Ask, local: &LocalLock) -> Option<Arc<Hold>> {
+    let hold = local.hold_of(ask.options.owner.as_ref()?)?;
+    (ask.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
 }
 
-/// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
-/// once, wherever it stands in the queue.
-async fn owner_gets_it(ask: &Ask, local: &LocalLock, deadline: Option<Tick>) -> Result<Share> {
-    if ask.options.owner.is_none() {
-        return std::future::pending().await;
-    }
-    loop {
-        let mark = local.hint.mark();
-        ask.core
-            .ensure_open(ask.operation)
-            .map_err(|error| named(ask, error))?;
-        if let Some(share) = reenter(ask, local, deadline).await? {
-            return Ok(share);
-        }
-        local.changed(mark).await;
-    }
+async fn enter_again(ask: &Ask, hold: &Arc<Hold>, deadline: Option<Tick>) -> Result<Option<Share>> {
+    let term = Some(ask.term);
+    let fenced = ask.options.fenced;
+    hold.reenter(ask.mode, term, fenced, ask.operation, deadline)
+        .await
+}
+
+fn ensure_open(ask: &Ask) -> Result<()> {
+    let open = ask.core.ensure_open(ask.operation);
+    open.map_err(|error| error.of_lock(ask.name.as_str()))
 }
 
 /// Asks something of a lock: one script on the command lane, repeated until it is answered.
@@ -279,8 +404,4 @@ pub(crate) async fn query(
 pub(crate) fn holds(core: &Core, protocol: &dyn Protocol, name: &LockName) -> Vec<Arc<Hold>> {
     let local = core.locals.enter(protocol.kind(), name.key());
     local.live_holds()
-}
-
-fn named(ask: &Ask, error: Error) -> Error {
-    error.of_lock(ask.name.as_str())
 }

@@ -8,21 +8,18 @@ use futures_util::FutureExt;
 use crate::conn::{LATE_MAX, Lane};
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
-use crate::hold::protocol::{Claim, Protocol};
-use crate::keys::LockName;
-use crate::script::on_first_poll;
+use crate::script::{Call, on_first_poll};
 
 /// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
 /// in the time it may be late, so that an orphan lives for a fraction of it.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
-/// An attempt whose outcome is not known.
+/// An attempt whose outcome is not known, or a place in a queue.
 pub(super) struct Abandoned {
     pub(super) core: Arc<Core>,
-    pub(super) local: Arc<LocalLock>,
-    pub(super) protocol: &'static dyn Protocol,
-    pub(super) name: LockName,
-    pub(super) holder: Arc<str>,
+    pub(super) locals: Vec<Arc<LocalLock>>,
+    /// What gives up whatever the candidate may have.
+    pub(super) call: Call,
     pub(super) lease: Duration,
     /// The lane of the attempt. The cancellation takes the same, so that it cannot overtake it.
     pub(super) lane: Lane,
@@ -30,27 +27,18 @@ pub(super) struct Abandoned {
 
 impl Abandoned {
     /// Has the watchdog task undo it.
-    pub(super) fn undo_later(self) {
-        self.local.begin_leaving();
-        let leaving = Leaving(Arc::clone(&self.local));
+    pub(super) fn undo_later(mut self) {
+        let leaving = Leaving::of(std::mem::take(&mut self.locals));
         let core = Arc::clone(&self.core);
         core.watchdog.later(self.undo(leaving).boxed());
     }
 
     async fn undo(self, leaving: Leaving) {
         let core = &self.core;
-        let claim = Claim {
-            name: &self.name,
-            holder: &self.holder,
-            hold_count: 0,
-        };
         let transport = &core.scripts.transport;
-        let call = self
-            .protocol
-            .release(&claim, Duration::ZERO, transport.publish());
         let mut patience = core.patience(None).stubborn();
         patience.until = patience.until.max(core.clock.now().after(self.lease));
-        let cancel = core.scripts.run(self.lane, &call, patience);
+        let cancel = core.scripts.run(self.lane, &self.call, patience);
         // There is nobody to tell: what cannot be cancelled runs out with its lease.
         if self.lane == Lane::Command {
             let _ = on_first_poll(cancel, || drop(leaving)).await;
@@ -70,16 +58,27 @@ impl Abandoned {
                 () = tokio::time::sleep(span / CANCELS_WHILE_UNSETTLED) => {}
                 () = core.closing.past(mark) => break,
             }
-            let _ = core.scripts.run(self.lane, &call, patience).await;
+            let _ = core.scripts.run(self.lane, &self.call, patience).await;
         }
     }
 }
 
-/// Counts as leaving until dropped.
-struct Leaving(Arc<LocalLock>);
+/// Counts as leaving these locks until dropped.
+struct Leaving(Vec<Arc<LocalLock>>);
+
+impl Leaving {
+    fn of(locals: Vec<Arc<LocalLock>>) -> Self {
+        for local in &locals {
+            local.begin_leaving();
+        }
+        Self(locals)
+    }
+}
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.end_leaving();
+        for local in &self.0 {
+            local.end_leaving();
+        }
     }
 }

@@ -36,16 +36,20 @@ pub(crate) struct Timing {
     pub(crate) give_up: Duration,
     /// A waiter asks at least this often, message or no message.
     pub(crate) poll_cap: Duration,
+    /// A waiter that has not asked for this long has lost its place at the server.
+    pub(crate) place: Duration,
 }
 
 impl Timing {
     pub(crate) fn of_lease(lease: Duration) -> Self {
         let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
         Self {
             lease,
             reply,
             give_up: (lease / 3).max(reply * 2),
-            poll_cap: (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1)),
+            poll_cap,
+            place: (poll_cap * 3).max(Duration::from_secs(1)),
         }
     }
 }
@@ -104,6 +108,21 @@ impl Core {
         Ok(())
     }
 
+    /// Resolves when no caller waits for a lock any more, so that what they leave behind is in
+    /// hand; not later than a reply would take, as a waiter may be one that nobody polls.
+    async fn waiters_gone(&self) {
+        let gone = async {
+            loop {
+                let mark = self.locals.departed.mark();
+                if self.locals.all().iter().all(|local| local.waiters() == 0) {
+                    return;
+                }
+                self.locals.departed.past(mark).await;
+            }
+        };
+        self.clock.within(self.timing.reply, gone).await;
+    }
+
     /// Ends everything: guards are told, waiters leave with an error, pending releases are sent.
     /// False if not all of them were answered in time.
     pub(crate) async fn close(&self) -> bool {
@@ -113,8 +132,10 @@ impl Core {
             for hold in local.live_holds() {
                 hold.close();
             }
-            local.hint.give();
+            local.hint().give();
         }
+        self.locals.wake_all();
+        self.waiters_gone().await;
         let done = self.watchdog.finish();
         self.clock.within(self.timing.give_up, done).await.is_some()
     }

@@ -1,20 +1,23 @@
-//! What this client knows of one lock: its own holds, its own waiters, its subscription.
+//! What this client knows of one lock: its own holds, its own waiters.
 //!
 //! Tasks of one client that want the same lock queue here, first come, first served; only the head
-//! of that queue talks to the server. Nothing here is the truth about the lock: scripts decide.
+//! of that queue talks to the server, or all those of its head that may hold it together. Nothing
+//! here is the truth about the lock: scripts decide.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Hold;
+use super::listening::Listening;
 use crate::clock::Tick;
 use crate::conn::Listener;
-use crate::hint::{Hint, Mark};
+use crate::counts::Mode;
+use crate::hint::Hint;
 use crate::owner::Owner;
 
 /// A lock goes from task to task of one client at most this often in a row while another process
@@ -24,6 +27,9 @@ const PASSES_MAX: u32 = 16;
 /// And at most for this long in a row.
 const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
 
+/// So many who may hold a lock together are at the head of a local queue together.
+const HEADS_MAX: u32 = 64;
+
 /// All locks this client has to do with just now, and the channels it listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
@@ -31,6 +37,8 @@ pub(crate) struct Locals {
     channels: DashMap<Box<str>, Arc<Hint>>,
     /// How often every subscription was lost.
     gaps: AtomicU64,
+    /// Given when a waiter leaves.
+    pub(crate) departed: Hint,
 }
 
 type LocalId = (&'static str, Arc<str>);
@@ -39,27 +47,11 @@ type LocalId = (&'static str, Arc<str>);
 pub(crate) struct LocalLock {
     id: LocalId,
     locals: Arc<Locals>,
-    /// One permit: the head of the local queue.
-    pub(crate) turn: Semaphore,
-    /// Given when it is worth asking the server again.
-    pub(crate) hint: Arc<Hint>,
-    /// Locked while it is being changed.
-    pub(crate) subscription: tokio::sync::Mutex<Subscription>,
-    waiters: AtomicUsize,
-    /// Whether a subscription was made that nobody has been told to take back.
-    listens: AtomicBool,
-    /// A subscription could not be made; it is not tried again before this.
-    listen_after: AtomicU64,
+    /// The head of the local queue: all permits, or one for who may share it.
+    turns: Semaphore,
+    /// For those who wait here: given when it is worth asking the server again.
+    pub(crate) listening: Arc<Listening>,
     state: Mutex<State>,
-}
-
-/// Whether the server sends us the messages of a lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subscription {
-    /// The channel that was asked for and not given up.
-    pub(crate) channel: Option<String>,
-    /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
-    pub(crate) since: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -83,12 +75,8 @@ impl Locals {
         let local = Arc::new(LocalLock {
             id,
             locals: Arc::clone(self),
-            turn: Semaphore::new(1),
-            hint: Arc::default(),
-            subscription: tokio::sync::Mutex::default(),
-            waiters: AtomicUsize::new(0),
-            listens: AtomicBool::new(false),
-            listen_after: AtomicU64::new(0),
+            turns: Semaphore::new(HEADS_MAX as usize),
+            listening: Arc::default(),
             state: Mutex::default(),
         });
         *entry = Arc::downgrade(&local);
@@ -114,6 +102,13 @@ impl Locals {
         self.channels.remove(channel);
     }
 
+    /// Has everybody look again who listens to anything.
+    pub(crate) fn wake_all(&self) {
+        for hint in &self.channels {
+            hint.give();
+        }
+    }
+
     pub(crate) fn channels(&self) -> usize {
         self.channels.len()
     }
@@ -131,23 +126,36 @@ impl Listener for Locals {
 
     fn gap(&self) {
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        for hint in &self.channels {
-            hint.give();
-        }
+        self.wake_all();
     }
 }
 
 impl LocalLock {
-    /// The live hold of `owner`, if it has one.
-    pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
-        self.live_holds()
-            .into_iter()
-            .find(|hold| hold.owner() == owner)
+    /// The head of the local queue, once it is the caller's turn; until that is dropped.
+    pub(crate) async fn turn(&self, mode: Mode) -> Option<SemaphorePermit<'_>> {
+        let permits = match mode {
+            Mode::Exclusive => HEADS_MAX,
+            Mode::Shared => 1,
+        };
+        // It is never closed; a place in the queue is all that matters.
+        self.turns.acquire_many(permits).await.ok()
     }
 
-    /// The latest local deadline of the holds of this client; `None` if it holds nothing.
-    pub(crate) fn held_until(&self) -> Option<Tick> {
-        self.live_holds().iter().map(|hold| hold.deadline()).max()
+    /// The live holds of `owner`; the one that keeps out everybody else first.
+    pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
+        let holds = self.live_holds().into_iter();
+        holds
+            .filter(|hold| hold.owner() == owner)
+            .max_by_key(|hold| hold.is_exclusive())
+    }
+
+    /// The latest local deadline of a hold of this client that keeps out everybody else.
+    pub(crate) fn closed_until(&self) -> Option<Tick> {
+        let holds = self.live_holds().into_iter();
+        holds
+            .filter(|hold| hold.is_exclusive())
+            .map(|hold| hold.deadline())
+            .max()
     }
 
     pub(crate) fn live_holds(&self) -> Vec<Arc<Hold>> {
@@ -172,7 +180,7 @@ impl LocalLock {
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         self.state.lock().holds.push(Arc::downgrade(hold));
         // Somebody may wait here for the same owner: it can enter at once.
-        self.hint.give();
+        self.hint().give();
     }
 
     /// Forgets holds that ended.
@@ -192,7 +200,7 @@ impl LocalLock {
     /// It was sent: whoever asks now asks after it.
     pub(crate) fn end_leaving(&self) {
         self.state.lock().leaving -= 1;
-        self.hint.give();
+        self.hint().give();
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -201,7 +209,7 @@ impl LocalLock {
 
     /// How many connections heard of a release; our own subscription is one of them.
     pub(crate) fn note_heard(&self, told: u64) {
-        let own = u64::from(self.listens.load(Ordering::Relaxed));
+        let own = u64::from(self.listening.listens());
         self.state.lock().heard_elsewhere = told > own;
     }
 
@@ -226,39 +234,14 @@ impl LocalLock {
         state.passing_since = None;
     }
 
+    /// How many wait for this lock, wherever they queue.
     pub(crate) fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::SeqCst)
+        self.listening.waiters()
     }
 
-    pub(crate) fn enter_queue(&self) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// True if nobody waits any more.
-    pub(crate) fn leave_queue(&self) -> bool {
-        self.waiters.fetch_sub(1, Ordering::SeqCst) == 1
-    }
-
-    /// A subscription is being made: the last waiter to leave is to have it taken back.
-    pub(crate) fn note_listening(&self) {
-        self.listens.store(true, Ordering::SeqCst);
-    }
-
-    /// True if there is a subscription to be taken back, and it is the caller who has to.
-    pub(crate) fn take_listening(&self) -> bool {
-        self.listens.swap(false, Ordering::SeqCst)
-    }
-
-    pub(crate) fn listen_after(&self, at: Tick) {
-        self.listen_after.store(at.nanos(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn may_listen(&self, now: Tick) -> bool {
-        now.nanos() >= self.listen_after.load(Ordering::Relaxed)
-    }
-
-    pub(crate) async fn changed(&self, mark: Mark) {
-        self.hint.past(mark).await;
+    /// The hint for those who wait here.
+    pub(crate) fn hint(&self) -> &Arc<Hint> {
+        &self.listening.hint
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! A hold is shared by the guards of one owner on one lock. Invariants: its state goes from held to
 //! left or lost and never back; its local deadline is counted from before the request was sent and
-//! ends before the server's; the count at the server is only ever set to a number, one operation at
-//! a time, so that a repeat changes nothing; leaving to 0 guards always ends in a release.
+//! ends before the server's; the counts at the server are only ever set to numbers, one operation at
+//! a time, so that a repeat changes nothing; leaving to no guard always ends in a release.
 
+pub(crate) mod bundle;
 pub(crate) mod core;
+pub(crate) mod listening;
 pub(crate) mod local;
 pub(crate) mod protocol;
 mod settle;
@@ -16,10 +18,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::bundle::Members;
 use self::core::Core;
 use self::local::LocalLock;
-use self::protocol::{Claim, Fence, Protocol};
+use self::protocol::{Claim, Protocol};
 use crate::clock::Tick;
+use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
 use crate::keys::LockName;
@@ -39,25 +43,27 @@ pub(crate) struct Hold {
     owner: Owner,
     /// When the request that was granted was sent.
     asked: Tick,
-    /// The number in the holder id; also the id of this hold at the watchdog.
+    /// The id of this hold at the watchdog, and its number in the holder id.
     number: u64,
     holder: Arc<str>,
     state: Mutex<State>,
-    /// One operation on the count at a time.
+    /// One operation on the counts at a time.
     operation: tokio::sync::Mutex<()>,
     /// Given when the hold is lost, or its deadline moves.
     changed: Hint,
+    /// The bundles it is a member of, to be told if it is lost.
+    bundles: Mutex<Vec<Weak<Members>>>,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
     /// Guards alive.
-    count: u32,
+    counts: Counts,
     /// Guards that were forgotten: their share is never given back.
-    forgotten: u32,
-    /// The count the server was last known to have.
-    confirmed: u32,
+    forgotten: Counts,
+    /// The counts the server was last known to have; `None` if that is in doubt.
+    confirmed: Option<Counts>,
     /// The end of the lease by the local clock.
     deadline: Tick,
     /// No lease that was ever asked for lasts longer at the server.
@@ -88,6 +94,7 @@ pub(crate) struct Granted {
     /// When the request that was granted was sent.
     pub(crate) sent: Tick,
     pub(crate) term: Term,
+    pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
 }
 
@@ -118,9 +125,9 @@ impl Hold {
             holder: granted.holder,
             state: Mutex::new(State {
                 phase: Phase::Held,
-                count: 1,
-                forgotten: 0,
-                confirmed: 1,
+                counts: Counts::one(granted.mode),
+                forgotten: Counts::NONE,
+                confirmed: Some(Counts::one(granted.mode)),
                 deadline: granted.sent.after(lease - margin(lease)),
                 // Its reply took no longer than is waited for one.
                 server_deadline: granted.sent.after(core.timing.reply).after(lease),
@@ -131,11 +138,15 @@ impl Hold {
             }),
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
+            bundles: Mutex::default(),
         });
         local.add(&hold);
-        // An exclusive lock has one holder: of two, the one who asked later was granted later. The
-        // answer that says so may be the first to be looked at.
+        // Of two that exclude each other, the one who asked later was granted later. The answer that
+        // says so may be the first to be looked at.
         for other in local.others(&hold) {
+            if granted.mode == Mode::Shared && !other.is_exclusive() {
+                continue;
+            }
             if other.asked <= hold.asked {
                 other.revoked();
             } else {
@@ -148,7 +159,7 @@ impl Hold {
         if core.is_closed() {
             hold.close();
         }
-        Share::of(hold)
+        Share::of(hold, granted.mode)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -159,8 +170,13 @@ impl Hold {
         &self.owner
     }
 
-    pub(crate) fn count(&self) -> u32 {
-        self.state.lock().count
+    pub(crate) fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Whether it keeps out everybody else.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.state.lock().wanted().exclusive > 0
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -221,11 +237,11 @@ impl Hold {
 
     /// Ends a guard without giving its share back: when it was the last, renewals stop and the
     /// lease runs out by itself.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget(&self, mode: Mode) {
         let mut state = self.state.lock();
-        state.count -= 1;
-        state.forgotten += 1;
-        if state.count == 0 && state.phase == Phase::Held {
+        state.counts = state.counts.lowered(mode);
+        state.forgotten = state.forgotten.raised(mode);
+        if state.counts.is_none() && state.phase == Phase::Held {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
@@ -241,20 +257,24 @@ impl Hold {
         drop(state);
         self.end();
         self.changed.give();
+        let bundles = std::mem::take(&mut *self.bundles.lock());
+        for members in bundles.iter().filter_map(Weak::upgrade) {
+            members.fall();
+        }
     }
 
     /// No longer held, for whatever reason: no renewals, and local waiters may ask.
     fn end(&self) {
         self.core.watchdog.withdraw(self.number);
         self.local.sweep(self);
-        self.local.hint.give();
+        self.local.hint().give();
     }
 
-    fn claim(&self, hold_count: u32) -> Claim<'_> {
+    fn claim(&self, counts: Counts) -> Claim<'_> {
         Claim {
             name: &self.name,
             holder: &self.holder,
-            hold_count,
+            counts,
         }
     }
 
@@ -271,9 +291,9 @@ impl Hold {
 }
 
 impl State {
-    /// The count the server should have.
-    fn wanted(&self) -> u32 {
-        self.count + self.forgotten
+    /// The counts the server should have.
+    fn wanted(&self) -> Counts {
+        self.counts.plus(self.forgotten)
     }
 
     /// A lease of this length is about to be asked for.
@@ -308,6 +328,7 @@ impl Leased for Hold {
         state.will_ask(now, lease);
         Due::Renew {
             item: Item {
+                script: self.protocol.renewal(),
                 key: Arc::clone(self.name.key()),
                 holder: Arc::clone(&self.holder),
                 lease,
@@ -329,14 +350,5 @@ impl Leased for Hold {
 
     fn expired(&self) {
         self.lose(LostReason::Expired);
-    }
-}
-
-/// What a re-entry has to ask for so that a hold without a token gets one.
-fn fence_for(fenced: bool, token: Option<FencingToken>) -> Fence {
-    match (fenced, token) {
-        (false, _) => Fence::None,
-        (true, Some(_)) => Fence::OnGrant,
-        (true, None) => Fence::Now,
     }
 }

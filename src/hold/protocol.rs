@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::keys::LockName;
-use crate::script::Call;
 use crate::script::reply::{self, Acquired, Released};
+use crate::script::{Call, Part, Script, catalog, millis};
 
 /// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
 ///
@@ -17,14 +18,36 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Tells the kinds apart that use one key in different ways.
     fn kind(&self) -> &'static str;
 
-    /// Takes a free lock (count 1), or raises the count of a hold that exists.
-    fn acquire(&self, claim: &Claim<'_>, lease: Duration, fence: Fence) -> Call;
+    /// Takes a free lock, or raises the count of a hold that exists.
+    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call;
 
-    /// Lowers the count of a hold; 0 frees the lock. Harmless if the holder does not hold it.
+    /// Sets the counts of a hold to lower ones; none gives it up, or the place of a holder that
+    /// only waits. Harmless if the holder has neither.
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call;
 
-    /// Where a release of this lock is told.
+    /// The same acquire as one member of many: what the script for many takes of it.
+    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part;
+
+    /// The same release as one member of many.
+    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part;
+
+    /// The script that renews many holds of this kind at once.
+    fn renewal(&self) -> &'static Script {
+        &catalog::RENEW
+    }
+
+    /// Where this holder is told that it is worth asking again.
     fn channel(&self, name: &LockName, holder: &str) -> String;
+
+    /// Where waiters queue.
+    fn queue(&self) -> Queue {
+        Queue::Local
+    }
+
+    /// Whether a refused waiter leaves something at the server that has to be taken back.
+    fn waits_at_server(&self, _mode: Mode) -> bool {
+        false
+    }
 
     fn acquired(&self, value: &Value) -> Result<Acquired> {
         reply::acquired(value)
@@ -35,20 +58,65 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     }
 }
 
+/// Where the waiters of a lock stand in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// In their client; only the head asks the server. One channel tells them all.
+    Local,
+    /// At the server, each with a place and a channel of its own.
+    Server,
+}
+
 /// Who wants to hold what, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) holder: &'a str,
-    pub(crate) hold_count: u32,
+    pub(crate) counts: Counts,
 }
 
-/// Whether a fencing token is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fence {
-    None,
-    /// One with every new grant.
-    OnGrant,
-    /// A new one for a hold that was granted without.
-    Now,
+/// On which terms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bid {
+    /// How those who wait are told: `PUBLISH` or `SPUBLISH`.
+    pub(crate) publish: &'static str,
+    /// The count that is raised.
+    pub(crate) mode: Mode,
+    pub(crate) lease: Duration,
+    /// Whether a fencing token is wanted.
+    pub(crate) fenced: bool,
+    /// Whether it is a new hold, not a re-entry.
+    pub(crate) is_new: bool,
+    /// How long a refused holder's place is kept; `None` takes no place.
+    pub(crate) place: Option<Duration>,
+    /// How long it has waited.
+    pub(crate) waited: Duration,
+}
+
+impl Part {
+    /// What the script that takes many locks reads of each.
+    pub(crate) fn acquire(kind: &str, claim: &Claim<'_>, bid: &Bid, channel: &str) -> Self {
+        Self::default()
+            .key(&**claim.name.key())
+            .key(claim.name.token_key())
+            .arg(kind)
+            .arg(claim.holder)
+            .arg(millis(bid.lease))
+            .arg(u8::from(bid.fenced))
+            .arg(bid.place.map_or(0, millis))
+            .arg(millis(bid.waited))
+            .arg(channel)
+    }
+
+    /// What the script that releases many holds reads of each.
+    pub(crate) fn release(kind: &str, claim: &Claim<'_>, lease: Duration, channel: &str) -> Self {
+        Self::default()
+            .key(&**claim.name.key())
+            .arg(kind)
+            .arg(claim.holder)
+            .arg(claim.counts.exclusive)
+            .arg(claim.counts.shared)
+            .arg(millis(lease))
+            .arg(channel)
+    }
 }

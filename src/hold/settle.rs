@@ -1,27 +1,32 @@
-//! Making the server agree: re-entry and release.
+//! Making the server agree: re-entry, downgrade and release.
 //!
-//! The count at the server follows the number of guards. An operation that is interrupted, by a
+//! The counts at the server follow the number of guards. An operation that is interrupted, by a
 //! dropped future or by a server that does not answer, is handed to the watchdog task, which
-//! repeats it until the server agrees or the lease is over.
+//! repeats it until the server agrees or the lease is over. What several holds on one server give
+//! back together takes one script.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 
-use super::{Hold, Phase, Share, fence_for};
+use super::protocol::Bid;
+use super::{Hold, Phase, Share};
 use crate::clock::Tick;
 use crate::conn::Lane;
+use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
 use crate::options::Term;
-use crate::script::reply::{Acquired, Released};
-use crate::script::{Patience, on_first_poll};
+use crate::script::reply::{self, Acquired, Released};
+use crate::script::{Call, Patience, catalog, on_first_poll};
 
 impl Hold {
     /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
     pub(crate) async fn reenter(
         self: &Arc<Self>,
+        mode: Mode,
         term: Option<Term>,
         fenced: bool,
         operation: &'static str,
@@ -32,10 +37,14 @@ impl Hold {
         if self.loss().is_some() {
             return Ok(None);
         }
-        let (target, lease, fence) = {
+        let (target, bid) = {
             let mut state = self.state.lock();
             if state.phase != Phase::Held {
                 return Ok(None);
+            }
+            let wanted = state.wanted();
+            if mode == Mode::Exclusive && wanted.exclusive == 0 {
+                return Err(self.no_upgrade(operation));
             }
             let lease = match term {
                 Some(term) => term.lease(),
@@ -44,11 +53,21 @@ impl Hold {
                 None => Duration::from_millis(1),
             };
             state.will_ask(patience.until, lease);
-            (state.wanted() + 1, lease, fence_for(fenced, state.token))
+            let bid = Bid {
+                publish: self.core.scripts.transport.publish(),
+                mode,
+                lease,
+                // A hold has one token for as long as it lasts.
+                fenced: fenced && state.token.is_none(),
+                is_new: false,
+                place: None,
+                waited: Duration::ZERO,
+            };
+            (wanted.raised(mode), bid)
         };
         // If this is given up, the server may have counted one too many.
-        let mut repair = Repair::armed(self);
-        let call = self.protocol.acquire(&self.claim(target), lease, fence);
+        let mut repair = Repair::armed(std::slice::from_ref(self));
+        let call = self.protocol.acquire(&self.claim(target), &bid);
         let answer = self
             .core
             .scripts
@@ -60,7 +79,7 @@ impl Hold {
             self.lose(LostReason::Revoked);
             return Ok(None);
         };
-        if !self.extend(answer.sent, lease) {
+        if !self.extend(answer.sent, bid.lease) {
             return Ok(None);
         }
         let (share, look) = {
@@ -68,9 +87,9 @@ impl Hold {
             if state.phase != Phase::Held {
                 return Ok(None);
             }
-            state.count += 1;
-            state.confirmed = target;
-            state.token = token.or(state.token);
+            state.counts = state.counts.raised(mode);
+            state.confirmed = Some(target);
+            state.token = state.token.or(token);
             if let Some(Term::Renewed(lease)) = term {
                 state.lease = if state.renewed {
                     state.lease.max(lease)
@@ -79,44 +98,38 @@ impl Hold {
                 };
                 state.renewed = true;
             }
-            if state.wanted() == state.confirmed {
+            if state.wanted() == target {
                 repair.disarm();
             }
-            (Share::of(Arc::clone(self)), state.next_look())
+            (Share::of(Arc::clone(self), mode), state.next_look())
         };
         self.core.watchdog.shift(self.number, look);
         Ok(Some(share))
     }
 
-    /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
-    /// the watchdog task goes on with it.
-    pub(crate) async fn release(self: Arc<Self>) -> Result<()> {
-        const OPERATION: &str = "release";
-        if let Some(reason) = self.leave() {
+    /// Turns one exclusive share into a shared one, and waits for the server to agree. If this
+    /// future is dropped, the watchdog task gives the share back.
+    pub(super) async fn downgrade(self: Arc<Self>) -> Result<Share> {
+        const OPERATION: &str = "downgrade";
+        if let Some(reason) = self.change(Mode::Exclusive, Some(Mode::Shared)) {
             let error = self.not_held(OPERATION, reason);
             self.clean_up(reason);
             return Err(error);
         }
-        let mut repair = Repair::armed(&self);
-        let mut patience = self.core.patience(None);
-        patience.until = patience.until.min(self.state.lock().server_deadline);
-        let settled = self.settle(patience).await;
-        if settled.is_ok() {
-            repair.disarm();
-        }
-        match settled {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.not_held(OPERATION, LostReason::Revoked)),
-            Err(error) => Err(error.during(OPERATION)),
-        }
+        let share = Share::of(Arc::clone(&self), Mode::Shared);
+        settle_by(std::slice::from_ref(&self), OPERATION).await?;
+        Ok(share)
+    }
+
+    /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
+    /// the watchdog task goes on with it.
+    pub(super) async fn release(self: Arc<Self>, mode: Mode) -> Result<()> {
+        release_all(vec![(self, mode)]).await
     }
 
     /// Gives one guard's share back without waiting; what `Drop` does. Never blocks or panics.
-    pub(crate) fn release_later(self: Arc<Self>) {
-        match self.leave() {
-            Some(reason) => self.clean_up(reason),
-            None => self.settle_later(),
-        }
+    pub(super) fn release_later(self: Arc<Self>, mode: Mode) {
+        release_all_later(vec![(self, mode)]);
     }
 
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
@@ -125,25 +138,46 @@ impl Hold {
         Error::new(Kind::NotHeld, operation, message).of_lock(self.name())
     }
 
-    /// Takes one guard's share out; says why if the hold was lost before.
-    fn leave(&self) -> Option<LostReason> {
+    /// Why an owner that only reads cannot write: it would wait for itself.
+    pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
+        let message = "this owner reads already, and a writer waits for all readers, so it would \
+                       wait for itself for ever: release the read guard first, or write first and \
+                       downgrade";
+        Error::new(Kind::Upgrade, operation, message).of_lock(self.name())
+    }
+
+    /// Ends one share, or changes its mode; says why if the hold was lost before.
+    fn change(&self, from: Mode, to: Option<Mode>) -> Option<LostReason> {
         // Lets the clock speak first.
         self.loss();
         let mut state = self.state.lock();
-        state.count -= 1;
+        let was_exclusive = state.wanted().exclusive > 0;
+        state.counts = state.counts.lowered(from);
         if let Phase::Lost(reason) = state.phase {
             return Some(reason);
         }
-        if state.count == 0 && state.forgotten > 0 {
+        if let Some(to) = to {
+            state.counts = state.counts.raised(to);
+        }
+        let is_over = state.counts.is_none();
+        if is_over && !state.forgotten.is_none() {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
-        } else if state.count == 0 {
+            return None;
+        }
+        let lets_others_in = is_over || (was_exclusive && state.wanted().exclusive == 0);
+        if is_over {
             state.phase = Phase::Left;
+        }
+        if lets_others_in && !state.unsent {
             state.unsent = true;
-            drop(state);
-            // From here on no renewal is made for it, and who asks in this client asks after it.
+            // Who asks in this client from here on asks after it.
             self.local.begin_leaving();
+        }
+        drop(state);
+        if is_over {
+            // No renewal is made for it any more.
             self.end();
         }
         None
@@ -152,62 +186,9 @@ impl Hold {
     /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
     /// may have of it all the same, instead of letting others wait for that.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
-        if reason != LostReason::Closed && self.count() == 0 {
-            self.settle_later();
+        if reason != LostReason::Closed && self.counts().is_none() {
+            settle_later(vec![self]);
         }
-    }
-
-    fn settle_later(self: Arc<Self>) {
-        let core = Arc::clone(&self.core);
-        let work = async move {
-            let mut patience = self.core.patience(None).stubborn();
-            patience.until = patience.until.max(self.state.lock().server_deadline);
-            // There is nobody to tell; once the lease is over, nothing is left to settle.
-            let _ = self.settle(patience).await;
-            self.sent();
-        };
-        core.watchdog.later(work.boxed());
-    }
-
-    /// Sets the count at the server to the number of guards. False if the server had no such hold.
-    async fn settle(&self, patience: Patience) -> Result<bool> {
-        let _one_at_a_time = self.one_at_a_time(patience, "release").await?;
-        let (count, confirmed) = {
-            let state = self.state.lock();
-            (state.wanted(), state.confirmed)
-        };
-        if count == confirmed {
-            return Ok(true);
-        }
-        let lease = match count {
-            0 => Duration::ZERO,
-            _ => self.remaining().max(Duration::from_millis(1)),
-        };
-        let publish = self.core.scripts.transport.publish();
-        let call = self.protocol.release(&self.claim(count), lease, publish);
-        let run = self.core.scripts.run(Lane::Command, &call, patience);
-        let on_its_way = || {
-            if count == 0 {
-                self.sent();
-            }
-        };
-        let answer = on_first_poll(run, on_its_way)
-            .await
-            .map_err(|failure| failure.into_error("release").of_lock(self.name()))?;
-        let held = match self.protocol.released(&answer.value)? {
-            Released::Done { told } => {
-                self.local.note_heard(told);
-                true
-            }
-            // An earlier attempt got no reply: it was that one which released, in time.
-            Released::NotHeld => answer.repeated && self.core.clock.now() < self.deadline(),
-        };
-        if held {
-            self.state.lock().confirmed = count;
-        } else if count > 0 {
-            self.lose(LostReason::Revoked);
-        }
-        Ok(held)
     }
 
     async fn one_at_a_time(
@@ -226,37 +207,231 @@ impl Hold {
         }
     }
 
-    /// A release is on its way: waiters of this client that ask now ask behind it.
-    fn sent(&self) {
-        let unsent = std::mem::take(&mut self.state.lock().unsent);
-        if unsent {
+    /// These counts are on their way: waiters of this client that ask now ask behind them.
+    fn sent(&self, counts: Counts) {
+        let mut state = self.state.lock();
+        if state.unsent && state.wanted() == counts {
+            state.unsent = false;
+            drop(state);
             self.local.end_leaving();
+        }
+    }
+
+    /// Takes over what the server answered to these counts. False if it had no such hold.
+    fn settled(&self, counts: Counts, released: Released, repeated: bool) -> bool {
+        let held = match released {
+            Released::Done { told } => {
+                self.local.note_heard(told);
+                true
+            }
+            // An earlier attempt got no reply: it was that one which released, in time.
+            Released::NotHeld => {
+                repeated && counts.is_none() && self.core.clock.now() < self.deadline()
+            }
+        };
+        if held {
+            self.state.lock().confirmed = Some(counts);
+        } else if !counts.is_none() {
+            self.lose(LostReason::Revoked);
+        }
+        held
+    }
+
+    fn wanted(&self) -> Counts {
+        self.state.lock().wanted()
+    }
+
+    fn server_deadline(&self) -> Tick {
+        self.state.lock().server_deadline
+    }
+}
+
+/// Gives shares back and waits for the servers to agree.
+pub(super) async fn release_all(shares: Vec<(Arc<Hold>, Mode)>) -> Result<()> {
+    const OPERATION: &str = "release";
+    let (left, lost) = leave_all(shares);
+    let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
+    let settled = match by_server(left).as_slice() {
+        [] => Ok(()),
+        [holds] => settle_by(holds, OPERATION).await,
+        servers => {
+            let all = servers.iter().map(|holds| settle_by(holds, OPERATION));
+            join_all(all).await.into_iter().collect()
+        }
+    };
+    lost.map_or(settled, Err)
+}
+
+/// Gives shares back without waiting.
+pub(super) fn release_all_later(shares: Vec<(Arc<Hold>, Mode)>) {
+    let (left, _) = leave_all(shares);
+    for holds in by_server(left) {
+        settle_later(holds);
+    }
+}
+
+type FirstLost = Option<(Arc<Hold>, LostReason)>;
+
+/// Ends shares: the holds that the server has to hear of, and the first that was lost before.
+fn leave_all(shares: Vec<(Arc<Hold>, Mode)>) -> (Vec<Arc<Hold>>, FirstLost) {
+    let mut first_lost = None;
+    let mut left = Vec::with_capacity(shares.len());
+    for (hold, mode) in shares {
+        match hold.change(mode, None) {
+            None => left.push(hold),
+            Some(reason) => {
+                Arc::clone(&hold).clean_up(reason);
+                first_lost.get_or_insert((hold, reason));
+            }
+        }
+    }
+    (left, first_lost)
+}
+
+/// Holds that one script can name, last one first.
+fn by_server(holds: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
+    let mut servers: Vec<Vec<Arc<Hold>>> = Vec::new();
+    for hold in holds.into_iter().rev() {
+        match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {
+            Some(holds) => holds.push(hold),
+            None => servers.push(vec![hold]),
+        }
+    }
+    servers
+}
+
+/// Settles for a caller who waits; if that is interrupted, the watchdog task goes on with it.
+async fn settle_by(holds: &[Arc<Hold>], operation: &'static str) -> Result<()> {
+    let core = &holds[0].core;
+    let mut repair = Repair::armed(holds);
+    let mut patience = core.patience(None);
+    patience.until = patience.until.min(end_of_leases(holds));
+    let settled = settle(holds, patience, operation).await?;
+    repair.disarm();
+    match holds.iter().zip(settled).find(|(_, held)| !held) {
+        Some((hold, _)) => Err(hold.not_held(operation, LostReason::Revoked)),
+        None => Ok(()),
+    }
+}
+
+fn settle_later(holds: Vec<Arc<Hold>>) {
+    let core = Arc::clone(&holds[0].core);
+    let work = async move {
+        let mut patience = holds[0].core.patience(None).stubborn();
+        patience.until = patience.until.max(end_of_leases(&holds));
+        // There is nobody to tell; once the lease is over, nothing is left to settle.
+        let _ = settle(&holds, patience, "release").await;
+        for hold in &holds {
+            hold.sent(hold.wanted());
+        }
+    };
+    core.watchdog.later(work.boxed());
+}
+
+/// When nothing is left of these holds at the server, come what may.
+fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
+    let ends = holds.iter().map(|hold| hold.server_deadline());
+    ends.max().unwrap_or(Tick::ZERO)
+}
+
+/// Sets the counts at the server to the numbers of guards. For each hold, false if the server had
+/// none such. All holds must be on one server.
+async fn settle(
+    holds: &[Arc<Hold>],
+    patience: Patience,
+    operation: &'static str,
+) -> Result<Vec<bool>> {
+    let mut turns = Vec::with_capacity(holds.len());
+    for hold in holds {
+        turns.push(hold.one_at_a_time(patience, operation).await?);
+    }
+    let mut settled = vec![true; holds.len()];
+    let open: Vec<(usize, &Hold, Counts)> = holds
+        .iter()
+        .enumerate()
+        .filter_map(|(index, hold)| {
+            let state = hold.state.lock();
+            let counts = state.wanted();
+            (state.confirmed != Some(counts)).then_some((index, &**hold, counts))
+        })
+        .collect();
+    let Some((_, first, counts)) = open.first() else {
+        return Ok(settled);
+    };
+    let publish = first.core.scripts.transport.publish();
+    let call = match open.len() {
+        1 => {
+            let claim = first.claim(*counts);
+            let lease = first.lease_to_keep(*counts);
+            first.protocol.release(&claim, lease, publish)
+        }
+        _ => Call::of_parts(
+            &catalog::MULTI_RELEASE,
+            &[publish],
+            open.iter().map(|(_, hold, counts)| {
+                let claim = hold.claim(*counts);
+                let lease = hold.lease_to_keep(*counts);
+                hold.protocol.release_as_member(&claim, lease)
+            }),
+        ),
+    };
+    let run = first.core.scripts.run(Lane::Command, &call, patience);
+    let on_its_way = || {
+        for (_, hold, counts) in &open {
+            hold.sent(*counts);
+        }
+    };
+    let answer = on_first_poll(run, on_its_way)
+        .await
+        .map_err(|failure| failure.into_error(operation).of_lock(first.name()))?;
+    let released = match open.len() {
+        1 => vec![first.protocol.released(&answer.value)?],
+        count => reply::released_each(&answer.value, count)?,
+    };
+    for ((index, hold, counts), released) in open.into_iter().zip(released) {
+        settled[index] = hold.settled(counts, released, answer.repeated);
+    }
+    Ok(settled)
+}
+
+impl Hold {
+    /// Whether one script can name both.
+    fn is_beside(&self, other: &Self) -> bool {
+        let transport = &self.core.scripts.transport;
+        Arc::ptr_eq(&self.core, &other.core)
+            && transport.group(self.name.key()) == transport.group(other.name.key())
+    }
+
+    /// What a release leaves of the lease, if it leaves a hold.
+    fn lease_to_keep(&self, counts: Counts) -> Duration {
+        match counts.is_none() {
+            true => Duration::ZERO,
+            false => self.remaining().max(Duration::from_millis(1)),
         }
     }
 }
 
-/// Hands a hold whose count at the server is in doubt to the watchdog task when dropped.
-struct Repair<'a>(Option<&'a Arc<Hold>>);
+/// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.
+struct Repair<'a>(&'a [Arc<Hold>]);
 
 impl<'a> Repair<'a> {
-    fn armed(hold: &'a Arc<Hold>) -> Self {
-        Self(Some(hold))
+    fn armed(holds: &'a [Arc<Hold>]) -> Self {
+        Self(holds)
     }
 
     fn disarm(&mut self) {
-        self.0 = None;
+        self.0 = &[];
     }
 }
 
 impl Drop for Repair<'_> {
     fn drop(&mut self) {
-        if let Some(hold) = self.0 {
-            // Never equal to the number of guards, so the server is asked in any case.
-            hold.state.lock().confirmed = UNCONFIRMED;
-            Arc::clone(hold).settle_later();
+        if self.0.is_empty() {
+            return;
         }
+        for hold in self.0 {
+            hold.state.lock().confirmed = None;
+        }
+        settle_later(self.0.to_vec());
     }
 }
-
-/// A count the server never has.
-const UNCONFIRMED: u32 = u32::MAX;

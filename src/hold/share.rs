@@ -8,24 +8,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Hold;
+use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
 
-/// One share of a hold. `None` once it was given back: then only `Drop` is left to run.
+/// One share of a hold.
 #[derive(Debug)]
-pub(crate) struct Share(Option<Arc<Hold>>);
+pub(crate) struct Share {
+    /// `None` once it was given back: then only `Drop` is left to run.
+    hold: Option<Arc<Hold>>,
+    mode: Mode,
+}
 
 impl Share {
     /// Takes over a share that the hold has counted already.
-    pub(super) fn of(hold: Arc<Hold>) -> Self {
-        Self(Some(hold))
+    pub(super) fn of(hold: Arc<Hold>, mode: Mode) -> Self {
+        Self {
+            hold: Some(hold),
+            mode,
+        }
+    }
+
+    /// Takes the share apart; whoever has the parts gives it back.
+    pub(super) fn into_parts(mut self) -> Option<(Arc<Hold>, Mode)> {
+        self.take().map(|hold| (hold, self.mode))
+    }
+
+    fn take(&mut self) -> Option<Arc<Hold>> {
+        self.hold.take()
     }
 
     fn hold(&self) -> &Arc<Hold> {
         // Methods that give the share back take the guard by value.
-        self.0
+        self.hold
             .as_ref()
             .expect("a guard holds its share until it is consumed")
     }
@@ -40,9 +57,13 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        let hold = self.hold();
+        Self::enter_again(self.hold(), self.mode).await
+    }
+
+    /// One more share of a hold, for a guard that has one.
+    pub(super) async fn enter_again(hold: &Arc<Hold>, mode: Mode) -> Result<Self> {
         let fenced = hold.token().is_some();
-        let entered = hold.reenter(None, fenced, "reenter", None).await?;
+        let entered = hold.reenter(mode, None, fenced, "reenter", None).await?;
         entered.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);
             hold.not_held("reenter", reason)
@@ -50,15 +71,21 @@ impl Share {
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
-        match self.0.take() {
-            Some(hold) => hold.release().await,
+        match self.take() {
+            Some(hold) => hold.release(self.mode).await,
             None => Ok(()),
         }
     }
 
+    /// Turns an exclusive share into a shared one.
+    pub(crate) async fn downgrade(mut self) -> Result<Self> {
+        let hold = self.take().expect("a guard holds its share");
+        hold.downgrade().await
+    }
+
     pub(crate) fn forget(mut self) {
-        if let Some(hold) = self.0.take() {
-            hold.forget();
+        if let Some(hold) = self.take() {
+            hold.forget(self.mode);
         }
     }
 
@@ -71,7 +98,7 @@ impl Share {
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        self.hold().count()
+        self.hold().counts().of(self.mode)
     }
 
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
@@ -93,8 +120,8 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(hold) = self.0.take() {
-            hold.release_later();
+        if let Some(hold) = self.take() {
+            hold.release_later(self.mode);
         }
     }
 }

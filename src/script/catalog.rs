@@ -18,19 +18,134 @@ macro_rules! script {
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script = script!("reentrant_acquire", "next_token");
-pub(crate) static REENTRANT_RELEASE: Script = script!("reentrant_release");
+pub(crate) static REENTRANT_ACQUIRE: Script =
+    script!("reentrant_acquire", "refusal", "grant", "next_token");
+pub(crate) static REENTRANT_RELEASE: Script =
+    script!("reentrant_release", "grant", "keep", "lower");
 pub(crate) static REENTRANT_INSPECT: Script = script!("reentrant_inspect");
-pub(crate) static REENTRANT_FORCE_UNLOCK: Script = script!("reentrant_force_unlock");
+pub(crate) static REENTRANT_FORCE_UNLOCK: Script =
+    script!("reentrant_force_unlock", "force_unlock");
+pub(crate) static FAIR_ACQUIRE: Script = script!(
+    "fair_acquire",
+    "server_ms",
+    "refusal",
+    "fair_head",
+    "fair_refusal",
+    "fair_enqueue",
+    "fair_served",
+    "grant",
+    "next_token"
+);
+pub(crate) static FAIR_RELEASE: Script = script!(
+    "fair_release",
+    "server_ms",
+    "grant",
+    "keep",
+    "fair_head",
+    "fair_tell",
+    "fair_leave",
+    "fair_lower"
+);
+pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
+    "fair_force_unlock",
+    "server_ms",
+    "fair_head",
+    "fair_tell",
+    "force_unlock"
+);
+pub(crate) static FAIR_WAITERS: Script = script!("fair_waiters");
+pub(crate) static READ_ACQUIRE: Script = script!(
+    "read_acquire",
+    "server_ms",
+    "writer_waits",
+    "read_refusal",
+    "read_timeout",
+    "read_leases",
+    "grant",
+    "read_grant",
+    "next_token"
+);
+pub(crate) static WRITE_ACQUIRE: Script = script!(
+    "write_acquire",
+    "server_ms",
+    "read_timeout",
+    "readers_lease",
+    "write_refusal",
+    "writer_enqueue",
+    "grant",
+    "next_token"
+);
+pub(crate) static RW_RELEASE: Script = script!(
+    "rw_release",
+    "server_ms",
+    "read_timeout",
+    "read_leases",
+    "readers_lease",
+    "writer_leave",
+    "rw_settle"
+);
+pub(crate) static RW_INSPECT: Script = script!("rw_inspect", "read_timeout");
+pub(crate) static RW_FORCE_UNLOCK: Script = script!("rw_force_unlock", "read_timeout");
+pub(crate) static MULTI_ACQUIRE: Script = script!(
+    "multi_acquire",
+    "server_ms",
+    "refusal",
+    "fair_head",
+    "fair_tell",
+    "fair_refusal",
+    "fair_enqueue",
+    "fair_served",
+    "fair_leave",
+    "writer_waits",
+    "read_refusal",
+    "read_timeout",
+    "read_leases",
+    "readers_lease",
+    "write_refusal",
+    "writer_enqueue",
+    "writer_leave",
+    "grant",
+    "read_grant",
+    "next_token"
+);
+pub(crate) static MULTI_RELEASE: Script = script!(
+    "multi_release",
+    "server_ms",
+    "grant",
+    "keep",
+    "lower",
+    "fair_head",
+    "fair_tell",
+    "fair_leave",
+    "fair_lower",
+    "read_timeout",
+    "read_leases",
+    "readers_lease",
+    "writer_leave",
+    "rw_settle"
+);
 pub(crate) static RENEW: Script = script!("renew");
+pub(crate) static RW_RENEW: Script = script!("rw_renew", "read_timeout", "read_leases");
 
 /// All of them by file name.
-pub(crate) static ALL: [(&str, &Script); 5] = [
+pub(crate) static ALL: [(&str, &Script); 17] = [
     ("reentrant_acquire", &REENTRANT_ACQUIRE),
     ("reentrant_release", &REENTRANT_RELEASE),
     ("reentrant_inspect", &REENTRANT_INSPECT),
     ("reentrant_force_unlock", &REENTRANT_FORCE_UNLOCK),
+    ("fair_acquire", &FAIR_ACQUIRE),
+    ("fair_release", &FAIR_RELEASE),
+    ("fair_force_unlock", &FAIR_FORCE_UNLOCK),
+    ("fair_waiters", &FAIR_WAITERS),
+    ("read_acquire", &READ_ACQUIRE),
+    ("write_acquire", &WRITE_ACQUIRE),
+    ("rw_release", &RW_RELEASE),
+    ("rw_inspect", &RW_INSPECT),
+    ("rw_force_unlock", &RW_FORCE_UNLOCK),
+    ("multi_acquire", &MULTI_ACQUIRE),
+    ("multi_release", &MULTI_RELEASE),
     ("renew", &RENEW),
+    ("rw_renew", &RW_RENEW),
 ];
 
 /// What makes a server know every script, to be sent on each new connection: then a call needs no

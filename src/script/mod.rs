@@ -38,7 +38,7 @@ impl Script {
         }
     }
 
-    fn sha(&self) -> &str {
+    pub(crate) fn sha(&self) -> &str {
         self.sha
             .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
     }
@@ -68,6 +68,27 @@ impl Call {
         }
     }
 
+    /// A script for many: the arguments it takes for all, and the keys and arguments of each.
+    pub(crate) fn of_parts(
+        script: &'static Script,
+        for_all: &[&str],
+        parts: impl Iterator<Item = Part>,
+    ) -> Self {
+        let parts: Vec<Part> = parts.collect();
+        let keys: Vec<&str> = parts
+            .iter()
+            .flat_map(|part| &part.keys)
+            .map(|key| &**key)
+            .collect();
+        let route = keys.first().copied().unwrap_or_default().into();
+        let mut call = Self::new(script, &route, &keys);
+        call.by_sha.arg(for_all);
+        for part in &parts {
+            call.by_sha.arg(&part.args);
+        }
+        call
+    }
+
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
         self.by_sha.arg(arg);
         self
@@ -82,6 +103,25 @@ impl Call {
             }
         }
         cmd
+    }
+}
+
+/// The keys and arguments of one of many.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+}
+
+impl Part {
+    pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
+        self.keys.push(key.into());
+        self
+    }
+
+    pub(crate) fn arg(mut self, arg: impl ToString) -> Self {
+        self.args.push(arg.to_string());
+        self
     }
 }
 
@@ -246,6 +286,17 @@ impl Failure {
     /// Whether the server itself said no, and would say it again.
     pub(crate) fn is_final_answer(&self) -> bool {
         matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
+    }
+
+    /// Which of many it speaks of, if it says so.
+    pub(crate) fn member(&self) -> Option<usize> {
+        let Cause::Answered(error) = &self.cause else {
+            return None;
+        };
+        let text = error.detail()?;
+        let (_, number) = text.rsplit_once(" member ")?;
+        let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<usize>().ok()?.checked_sub(1)
     }
 
     /// The failure as the caller of `operation` sees it.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::counts::Mode;
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
 
@@ -37,6 +38,18 @@ impl Acquired {
     }
 }
 
+/// What an attempt to take several locks was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AcquiredAll {
+    /// All of them, with these tokens.
+    Held { tokens: Vec<Option<FencingToken>> },
+    /// None, because of this one.
+    Elsewhere {
+        member: usize,
+        remaining: Option<Duration>,
+    },
+}
+
 /// What an attempt to lower a hold count was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -53,6 +66,7 @@ pub(crate) struct Inspected {
     pub(crate) holder: String,
     pub(crate) hold_count: u32,
     pub(crate) remaining: Option<Duration>,
+    pub(crate) mode: Mode,
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
@@ -71,6 +85,41 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
     }
 }
 
+pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, Error> {
+    let items = array(value)?;
+    match int(items.first())? {
+        0 if items.len() == locks + 1 => {
+            let tokens = items[1..].iter().map(|item| match text(Some(item)) {
+                Some("") => Ok(None),
+                Some(token) => token
+                    .parse()
+                    .map(|token| Some(FencingToken::new(token)))
+                    .map_err(|_| unreadable(value)),
+                None => Err(unreadable(value)),
+            });
+            Ok(AcquiredAll::Held {
+                tokens: tokens.collect::<Result<_, _>>()?,
+            })
+        }
+        member => match usize::try_from(member) {
+            Ok(member) if (1..=locks).contains(&member) => Ok(AcquiredAll::Elsewhere {
+                member: member - 1,
+                remaining: span(int(items.get(1))?),
+            }),
+            _ => Err(unreadable(value)),
+        },
+    }
+}
+
+/// One entry for each hold.
+pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Vec<Released>, Error> {
+    let items = array(value)?;
+    if items.len() != holds {
+        return Err(unreadable(value));
+    }
+    items.iter().map(released).collect()
+}
+
 pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     match int(Some(value))? {
         NOT_HELD => Ok(Released::NotHeld),
@@ -82,14 +131,40 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
 }
 
 pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
-    let items = array(value)?;
-    if items.is_empty() {
-        return Ok(None);
+    match array(value)? {
+        [] => Ok(None),
+        [holder, hold_count, remaining, ..] => {
+            inspected_hold(value, [holder, hold_count, remaining], Mode::Exclusive).map(Some)
+        }
+        _ => Err(unreadable(value)),
     }
-    let (Some(holder), Some(count)) = (text(items.first()), text(items.get(1))) else {
+}
+
+/// Everybody who reads or writes.
+pub(crate) fn inspected_all(value: &Value) -> Result<Vec<Inspected>, Error> {
+    let holds = array(value)?.chunks(4).map(|hold| {
+        let [holder, mode, hold_count, remaining] = hold else {
+            return Err(unreadable(value));
+        };
+        let mode = match text(Some(mode)) {
+            Some("read") => Mode::Shared,
+            Some("write") => Mode::Exclusive,
+            _ => return Err(unreadable(value)),
+        };
+        inspected_hold(value, [holder, hold_count, remaining], mode)
+    });
+    holds.collect()
+}
+
+fn inspected_hold(
+    value: &Value,
+    [holder, hold_count, remaining]: [&Value; 3],
+    mode: Mode,
+) -> Result<Inspected, Error> {
+    let (Some(holder), Some(hold_count)) = (text(Some(holder)), text(Some(hold_count))) else {
         return Err(unreadable(value));
     };
-    let Ok(hold_count) = count.parse() else {
+    let Ok(hold_count) = hold_count.parse() else {
         return Err(Error::new(
             Kind::WrongType,
             "reply",
@@ -97,11 +172,24 @@ pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
              touched: choose another name",
         ));
     };
-    Ok(Some(Inspected {
+    Ok(Inspected {
         holder: holder.to_owned(),
         hold_count,
-        remaining: span(int(items.get(2))?),
-    }))
+        remaining: span(int(Some(remaining))?),
+        mode,
+    })
+}
+
+/// Ids, in order.
+pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
+    let items = array(value)?.iter();
+    items
+        .map(|item| {
+            text(Some(item))
+                .map(str::to_owned)
+                .ok_or_else(|| unreadable(value))
+        })
+        .collect()
 }
 
 /// One entry for each hold of a batch: whether it was renewed.

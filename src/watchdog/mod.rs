@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Tick;
 use crate::hint::Hint;
-use crate::script::Scripts;
+use crate::script::{Script, Scripts};
 use schedule::Schedule;
 
 /// Holds renewed by one script: bounds the time for which one batch blocks the server.
@@ -52,6 +52,8 @@ pub(crate) enum Due {
 /// One line of a renewal.
 #[derive(Debug)]
 pub(crate) struct Item {
+    /// Renews any number of holds of this kind: keys, and for each a holder and a lease.
+    pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
     pub(crate) holder: Arc<str>,
     pub(crate) lease: Duration,

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{BATCH_HOLDS_MAX, Due, Item, Job, Leased, Shared, Work};
 use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::script::{Call, Failure, Patience, Scripts, catalog, millis, reply};
+use crate::script::{Call, Failure, Patience, Scripts, millis, reply};
 
 /// Renewal scripts under way at once: the next start as these end.
 const BATCHES_MAX: usize = 8;
@@ -91,8 +91,9 @@ fn start(
 ) -> Vec<BoxFuture<'static, Vec<(Renewal, Outcome)>>> {
     let now = scripts.clock.now();
     let mut expired = Vec::new();
-    // By server, and by how long a reply may take: a short lease makes no long one impatient.
-    let mut groups: BTreeMap<(u64, Duration), Vec<Renewal>> = BTreeMap::new();
+    // By server, by script, and by how long a reply may take: a short lease makes no long one
+    // impatient.
+    let mut groups: BTreeMap<(u64, &str, Duration), Vec<Renewal>> = BTreeMap::new();
     {
         // Held throughout, so that what is withdrawn from now on is not put back.
         let mut schedule = shared.schedule.lock();
@@ -105,7 +106,8 @@ fn start(
                 Due::Later(at) => schedule.insert(id, at, weak),
                 Due::Renew { item, deadline } => {
                     let wait = (item.lease / 6).clamp(REPLY_WAIT_MIN.min(reply_max), reply_max);
-                    let group = (scripts.transport.group(&item.key), wait);
+                    let server = scripts.transport.group(&item.key);
+                    let group = (server, item.script.sha(), wait);
                     let entry = (id, Weak::clone(&weak), item);
                     groups.entry(group).or_default().push(entry);
                     // Until its renewal is answered, its deadline is the next thing to look at.
@@ -123,7 +125,7 @@ fn start(
         lease.expired();
     }
     let mut batches = Vec::new();
-    for ((_, wait), holds) in groups {
+    for ((.., wait), holds) in groups {
         let mut holds = holds.into_iter().peekable();
         while holds.peek().is_some() {
             let batch = holds.by_ref().take(BATCH_HOLDS_MAX).collect();
@@ -160,7 +162,7 @@ async fn ask(
     reply_wait: Duration,
 ) -> Result<Vec<Outcome>, Failure> {
     let keys: Vec<&str> = holds.iter().map(|(_, _, item)| &*item.key).collect();
-    let mut call = Call::new(&catalog::RENEW, &holds[0].2.key, &keys);
+    let mut call = Call::new(holds[0].2.script, &holds[0].2.key, &keys);
     for (_, _, item) in holds {
         call = call.arg(&*item.holder).arg(millis(item.lease));
     }

@@ -1,0 +1,38 @@
+--[[
+  fair_acquire: take the lock for a holder when it is its turn, or enter it again, up to a given
+  hold count.
+  KEYS[1]  lock        HASH    holder -> hold count, one field while held
+  KEYS[2]  queue       LIST    waiters, the next one first
+  KEYS[3]  timeouts    ZSET    waiter -> server ms until which Redisson keeps it
+  KEYS[4]  alive       ZSET    waiter of ours -> server ms until which its heartbeat lasts
+  KEYS[5]  token       STRING  last fencing token of the lock; read and written only if fenced
+  ARGV[1]  holder
+  ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
+  ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
+  ARGV[4]  fenced      1: a token with the grant
+  ARGV[5]  heartbeat   ms for which a place in the queue is kept from now; 0 takes no place
+  ARGV[6]  channel     where waiters listen, before :waiter
+  ARGV[7]  publish     PUBLISH or SPUBLISH
+  Reply    nil held now | text held now, with this token
+           remaining_ms (-1: unknown) held elsewhere, or not its turn | -3 no such hold
+]]
+local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
+local why, remaining, head =
+  fair_refusal(lock, queue, timeouts, alive, holder, hold_count, ARGV[6], ARGV[7])
+if why then
+  if why ~= -3 and heartbeat_ms > 0 then
+    fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining)
+  end
+  return why
+end
+local token
+if ARGV[4] == '1' then
+  token = next_token(KEYS[5])
+  if type(token) ~= 'string' then return token end
+end
+local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
+if refused then return refused end
+if head then fair_served(queue, timeouts, alive, holder) end
+if token then redis.call('SET', KEYS[5], token) end
+return token

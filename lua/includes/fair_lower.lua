@@ -1,0 +1,10 @@
+-- As `lower`, for a fair lock: a free one is the turn of the head of its queue. 0 takes a holder
+-- that only waits out of the queue.
+local function fair_lower(
+  lock, queue, timeouts, alive, holder, hold_count, lease, channel, publish)
+  if hold_count ~= '0' then return keep(lock, holder, hold_count, lease) end
+  if redis.call('HDEL', lock, holder) == 1 then
+    return fair_tell(queue, timeouts, alive, channel, publish)
+  end
+  return fair_leave(lock, queue, timeouts, alive, holder, channel, publish) and 0 or -1
+end

@@ -1,0 +1,22 @@
+-- Sets the count of one field of a lock and lengthens its lease; `remaining` is what is left of that,
+-- -2 for a free lock, which gets this mode if it has modes. Returns nothing, or the error of a user
+-- without the right.
+local function grant(lock, field, hold_count, lease, remaining, mode)
+  if remaining == -2 then
+    if mode then
+      redis.call('HSET', lock, field, hold_count, 'mode', mode)
+    else
+      redis.call('HSET', lock, field, hold_count)
+    end
+    -- A hold must not stay without a lease.
+    local leased = redis.pcall('PEXPIRE', lock, lease)
+    if leased ~= 1 then
+      redis.call('HDEL', lock, field, 'mode')
+      return leased
+    end
+  else
+    -- First: it is a write that a full server accepts, and after it the other one too.
+    redis.call('PEXPIRE', lock, math.max(remaining, tonumber(lease)))
+    redis.call('HSET', lock, field, hold_count)
+  end
+end

@@ -1,0 +1,8 @@
+-- Gives each of a holder's read holds a lease of at least this.
+local function read_leases(lock, holder, hold_count, lease)
+  lease = tonumber(lease)
+  for hold = 1, hold_count do
+    local key = read_timeout(lock, holder, hold)
+    if redis.call('PTTL', key) < lease then redis.call('SET', key, '1', 'PX', lease) end
+  end
+end

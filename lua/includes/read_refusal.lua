@@ -1,0 +1,15 @@
+-- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown),
+-- or -3 if it has no hold to build on; nil if it can. Then what is left of that lease.
+local function read_refusal(lock, writers, holder, is_new, waited_ms)
+  local remaining = redis.call('PTTL', lock)
+  if remaining ~= -2 then
+    local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
+    -- Its own write hold does not keep a reader out, nor does a writer that waits.
+    if held[2] or held[3] then return nil, remaining end
+    -- A hash without a mode is another kind of lock.
+    if is_new and held[1] ~= 'read' then return remaining, remaining end
+  end
+  if not is_new then return -3, remaining end
+  if writer_waits(writers, waited_ms) then return math.max(remaining, -1), remaining end
+  return nil, remaining
+end

@@ -1,0 +1,15 @@
+-- Why a holder cannot write, or write once more: what is left of the lease of the lock (-1: without
+-- end), or -3 if it has no write hold to build on; nil if it can. Then what is left of that lease.
+local function write_refusal(lock, holder, is_new)
+  local remaining = redis.call('PTTL', lock)
+  if remaining ~= -2 then
+    if redis.call('HEXISTS', lock, holder .. ':write') == 1 then return nil, remaining end
+    if not is_new then return -3, remaining end
+    local mode = redis.call('HGET', lock, 'mode')
+    if mode ~= 'read' or readers_lease(lock, -1) ~= -2 then return remaining, remaining end
+    -- All its readers are dead; others that read with them have only kept the key.
+    redis.call('DEL', lock)
+  end
+  if not is_new then return -3, -2 end
+  return nil, -2
+end

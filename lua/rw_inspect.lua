@@ -1,0 +1,25 @@
+--[[
+  rw_inspect: who reads and who writes, how often, and for how long still.
+  KEYS[1]  lock  HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
+  Reply    {holder, read | write, hold_count, remaining_ms, ...}  four for each kind of hold
+]]
+local lock, reply = KEYS[1], {}
+local function add(...)
+  for _, what in ipairs({ ... }) do reply[#reply + 1] = what end
+end
+local fields = redis.call('HGETALL', lock)
+for i = 1, #fields, 2 do
+  local field, holds = fields[i], tonumber(fields[i + 1])
+  local writer = string.match(field, '^(.*):write$')
+  if writer and holds then
+    add(writer, 'write', fields[i + 1], redis.call('PTTL', lock))
+  elseif holds then
+    -- A reader whose lease is over is dead, and gone with the next look of a writer.
+    local remaining = -2
+    for hold = 1, holds do
+      remaining = math.max(remaining, redis.call('PTTL', read_timeout(lock, field, hold)))
+    end
+    if remaining ~= -2 then add(field, 'read', fields[i + 1], remaining) end
+  end
+end
+return reply

@@ -1,0 +1,15 @@
+--[[
+  rw_release: set the counts of a hold: lower, or one write hold turned into a read hold. 0 and 0
+  gives it up, or takes a holder that only waits to write out of those who wait.
+  KEYS[1]  lock         HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
+  KEYS[2]  writers      ZSET  waiting writer of ours -> server ms until which its heartbeat lasts
+  ARGV[1]  holder
+  ARGV[2]  write_count  the number of write holds to leave
+  ARGV[3]  read_count   the number of read holds to leave
+  ARGV[4]  lease_ms     lease to keep at least, if one of them is not 0
+  ARGV[5]  channel      where waiters listen
+  ARGV[6]  publish      PUBLISH or SPUBLISH
+  Reply    how many connections were told that others may enter | -1 neither held nor waited for
+]]
+return rw_settle(
+  KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6])

@@ -1,0 +1,20 @@
+--[[
+  rw_renew: lengthen the leases of many holds on read-write locks in one call.
+  KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds
+  ARGV[2i-1]    holder    of KEYS[i]
+  ARGV[2i]      lease_ms  lease from now; a longer one that already runs is kept
+  Reply         {1 | 0, ...}  for each key: renewed | this holder does not hold it
+]]
+local reply = {}
+for i, lock in ipairs(KEYS) do
+  local holder, lease = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
+  -- A key that holds something else is no hold of ours, and must not stop the others.
+  local held = redis.pcall('HMGET', lock, holder, holder .. ':write')
+  reply[i] = 0
+  if held[1] or held[2] then
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
+    read_leases(lock, holder, tonumber(held[1]) or 0, lease)
+    reply[i] = 1
+  end
+end
+return reply

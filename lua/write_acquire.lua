@@ -1,0 +1,30 @@
+--[[
+  write_acquire: let a holder write, or write once more, up to a given number of write holds.
+  KEYS[1]  lock        HASH    mode -> read | write, holder -> read holds, holder:write -> write holds
+  KEYS[2]  writers     ZSET    waiting writer of ours -> server ms until which its heartbeat lasts
+  KEYS[3]  token       STRING  last fencing token of the lock; read and written only if fenced
+  ARGV[1]  holder
+  ARGV[2]  hold_count  the number of write holds to reach
+  ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
+  ARGV[4]  fenced      1: a token with the grant
+  ARGV[5]  is_new      1 a new holder | 0 one that writes already
+  ARGV[6]  heartbeat   ms for which new readers let it go first; 0 does not wait
+  Reply    nil held now | text held now, with this token
+           remaining_ms (-1: without end) held elsewhere | -3 no such hold
+]]
+local lock, writers, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
+local why, remaining = write_refusal(lock, holder, ARGV[5] == '1')
+if why then
+  if why ~= -3 and heartbeat_ms > 0 then writer_enqueue(writers, holder, heartbeat_ms) end
+  return why
+end
+local token
+if ARGV[4] == '1' then
+  token = next_token(KEYS[3])
+  if type(token) ~= 'string' then return token end
+end
+local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
+if refused then return refused end
+redis.call('ZREM', writers, holder)
+if token then redis.call('SET', KEYS[3], token) end
+return token

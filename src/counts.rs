@@ -1,0 +1,67 @@
+//! How often something is held, and in which mode.
+
+/// How a share of a lock is held: alone, or beside others of the same mode. A writer and a reader;
+/// locks of one holder are always held exclusively.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+/// How often an owner holds a lock in each mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) exclusive: u32,
+    pub(crate) shared: u32,
+}
+
+impl Counts {
+    pub(crate) const NONE: Self = Self {
+        exclusive: 0,
+        shared: 0,
+    };
+
+    /// Once, in this mode.
+    pub(crate) fn one(mode: Mode) -> Self {
+        Self::NONE.raised(mode)
+    }
+
+    pub(crate) fn of(self, mode: Mode) -> u32 {
+        match mode {
+            Mode::Exclusive => self.exclusive,
+            Mode::Shared => self.shared,
+        }
+    }
+
+    pub(crate) fn raised(self, mode: Mode) -> Self {
+        self.with(mode, self.of(mode) + 1)
+    }
+
+    pub(crate) fn lowered(self, mode: Mode) -> Self {
+        self.with(mode, self.of(mode) - 1)
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            exclusive: self.exclusive + other.exclusive,
+            shared: self.shared + other.shared,
+        }
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    fn with(self, mode: Mode, count: u32) -> Self {
+        match mode {
+            Mode::Exclusive => Self {
+                exclusive: count,
+                ..self
+            },
+            Mode::Shared => Self {
+                shared: count,
+                ..self
+            },
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The fair lock: one owner at a time, in the order in which they asked.
+//!
+//! What goes over the wire for it; the engine does the work. There it is Redisson's `RFairLock`: one
+//! queue at the server for Rust and Java. Each waiter has a place in it, a channel of its own and a
+//! heartbeat, which is its poll.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::counts::Mode;
+use crate::error::Result;
+use crate::guard::guard_methods;
+use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
+use crate::hold::Share;
+use crate::hold::protocol::{Bid, Claim, Protocol, Queue};
+use crate::keys::LockName;
+use crate::reentrant::inspect;
+use crate::script::{Call, Part, catalog, millis, reply};
+
+impl Client {
+    /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock); a fair and a
+    /// reentrant lock of one name exclude each other, but do not wake each other's waiters.
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
+        FairLock(Handle::new(self, name.as_ref(), &PROTOCOL, Mode::Exclusive))
+    }
+}
+
+/// A lock for one owner at a time, given to waiters in the order in which the server heard of them,
+/// whichever process they are in.
+///
+/// A handle: cheap to make and to clone, holds nothing. Each waiter has a place in a queue at the
+/// server, which it keeps by asking at least every second (less for short client leases); one that
+/// has not asked for three seconds (three polls, at least 1 s) is passed over when its turn comes,
+/// and goes to the end if it comes back. Dropping the future or running out of time gives up the
+/// place at once. A grant costs the server the same however many wait.
+///
+/// Waiters that are Redisson's stand in the same queue under Redisson's rule: a dead one is passed
+/// over when its own time is up, five minutes by default.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+/// let desk = client.fair_lock("desk:1");
+///
+/// let guard = desk.lock().await?;
+/// println!("{} wait", desk.waiters().await?.len());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct FairLock(pub(crate) Handle);
+
+option_methods!(FairLock);
+verb_methods!(FairLock, FairGuard);
+holder_methods!(FairLock);
+
+impl FairLock {
+    /// The holder ids of those who wait, in the order of the queue. One round trip; the answer may
+    /// be outdated when it arrives, and a waiter that died may still be in it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn waiters(&self) -> Result<Vec<String>> {
+        let call = |name: &LockName| {
+            Call::new(
+                &catalog::FAIR_WAITERS,
+                name.key(),
+                &[&name.fair_queue_key()],
+            )
+        };
+        self.0
+            .query("waiters", call, |answer| reply::texts(&answer.value))
+            .await
+    }
+
+    async fn inspect(&self, operation: &'static str) -> Result<Option<Holder>> {
+        inspect(&self.0, operation).await
+    }
+
+    async fn force(&self) -> Result<bool> {
+        let call = |name: &LockName, publish: &str| {
+            call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name)
+                .arg(name.lock_channel())
+                .arg(publish)
+        };
+        self.0.force_unlock(call, Mode::Exclusive).await
+    }
+}
+
+/// One hold on a [`FairLock`]; dropping it releases in the background.
+///
+/// Use [`release`](Self::release) to know that the lock was held to the end.
+#[derive(Debug)]
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct FairGuard(Share);
+
+guard_methods!(FairGuard);
+
+static PROTOCOL: FairProtocol = FairProtocol;
+
+#[derive(Debug)]
+struct FairProtocol;
+
+impl Protocol for FairProtocol {
+    fn kind(&self) -> &'static str {
+        "fair"
+    }
+
+    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
+        let name = claim.name;
+        let [queue, timeouts, alive] = queue_keys(name);
+        let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
+        let token = name.token_key();
+        if bid.fenced {
+            keys.push(&token);
+        }
+        Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
+            .arg(claim.holder)
+            .arg(claim.counts.exclusive)
+            .arg(millis(bid.lease))
+            .arg(u8::from(bid.fenced))
+            .arg(bid.place.map_or(0, millis))
+            .arg(name.lock_channel())
+            .arg(bid.publish)
+    }
+
+    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
+        call_on_queue(&catalog::FAIR_RELEASE, claim.name)
+            .arg(claim.holder)
+            .arg(claim.counts.exclusive)
+            .arg(millis(lease))
+            .arg(claim.name.lock_channel())
+            .arg(publish)
+    }
+
+    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
+        let part = Part::acquire("fair", claim, bid, &claim.name.lock_channel());
+        queue_keys(claim.name).into_iter().fold(part, Part::key)
+    }
+
+    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
+        let part = Part::release("fair", claim, lease, &claim.name.lock_channel());
+        queue_keys(claim.name).into_iter().fold(part, Part::key)
+    }
+
+    fn channel(&self, name: &LockName, holder: &str) -> String {
+        format!("{}:{holder}", name.lock_channel())
+    }
+
+    fn queue(&self) -> Queue {
+        Queue::Server
+    }
+
+    fn waits_at_server(&self, _mode: Mode) -> bool {
+        true
+    }
+}
+
+fn queue_keys(name: &LockName) -> [String; 3] {
+    [
+        name.fair_queue_key(),
+        name.fair_timeouts_key(),
+        name.fair_alive_key(),
+    ]
+}
+
+fn call_on_queue(script: &'static crate::script::Script, name: &LockName) -> Call {
+    let [queue, timeouts, alive] = queue_keys(name);
+    Call::new(script, name.key(), &[name.key(), &queue, &timeouts, &alive])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(FairLock) -> T) {}
+        check::<FairLock>();
+        check::<FairGuard>();
+        sends(|lock| async move { lock.lock().await });
+    }
+}

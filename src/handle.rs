@@ -1,0 +1,302 @@
+//! What all handles on a lock have in common: a client, a name, options, and the verbs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{self, Ask, Wait};
+use crate::client::Client;
+use crate::counts::Mode;
+use crate::error::{Error, Result};
+use crate::hold::Share;
+use crate::hold::core::Core;
+use crate::hold::protocol::Protocol;
+use crate::keys::LockName;
+use crate::options::Options;
+use crate::script::reply::{self, Inspected};
+use crate::script::{Answer, Call};
+use crate::watchdog::Leased;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    core: Arc<Core>,
+    /// A name that cannot work is told by the first call that uses it.
+    name: Result<LockName>,
+    pub(crate) options: Options,
+    protocol: &'static dyn Protocol,
+    mode: Mode,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        client: &Client,
+        name: &str,
+        protocol: &'static dyn Protocol,
+        mode: Mode,
+    ) -> Self {
+        Self {
+            core: Arc::clone(client.core()),
+            name: LockName::new(client.key_prefix(), name),
+            options: Options::new(),
+            protocol,
+            mode,
+        }
+    }
+
+    /// The same lock, to be held in another mode.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        Self {
+            mode,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn name(&self) -> Result<&LockName> {
+        self.name.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn ask(&self, operation: &'static str) -> Result<Ask> {
+        let name = self.name.clone()?;
+        let term = self
+            .options
+            .term(self.core.timing.lease)
+            .map_err(|error| error.of_lock(name.as_str()))?;
+        Ok(Ask {
+            core: Arc::clone(&self.core),
+            protocol: self.protocol,
+            name,
+            options: self.options.clone(),
+            term,
+            mode: self.mode,
+            operation,
+        })
+    }
+
+    /// Takes it, waiting as long as it takes.
+    pub(crate) async fn take(&self, operation: &'static str) -> Result<Share> {
+        let ask = self.ask(operation)?;
+        // Without a deadline the wait ends with the lock or with an error, so there is one turn.
+        loop {
+            if let Some(share) = acquire::run(&ask, Wait::Forever).await? {
+                return Ok(share);
+            }
+        }
+    }
+
+    /// Takes it if it is free.
+    pub(crate) async fn try_take(&self, operation: &'static str) -> Result<Option<Share>> {
+        acquire::run(&self.ask(operation)?, Wait::Never).await
+    }
+
+    /// Takes it if it is free within this time.
+    pub(crate) async fn try_take_for(
+        &self,
+        operation: &'static str,
+        wait: Duration,
+    ) -> Result<Option<Share>> {
+        let deadline = self.core.clock.now().after(wait);
+        acquire::run(&self.ask(operation)?, Wait::Until(deadline)).await
+    }
+
+    /// Asks something of the lock.
+    pub(crate) async fn query<T>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce(&LockName) -> Call,
+        read: impl FnOnce(&Answer) -> Result<T>,
+    ) -> Result<T> {
+        let name = self.name()?;
+        let answer = acquire::query(&self.core, name, operation, &call(name)).await?;
+        read(&answer).map_err(|error: Error| error.during(operation).of_lock(name.as_str()))
+    }
+
+    /// Frees the lock, whoever holds it; tells the holds of this client that `are_ended`.
+    pub(crate) async fn force_unlock(
+        &self,
+        call: impl FnOnce(&LockName, &str) -> Call,
+        are_ended: Mode,
+    ) -> Result<bool> {
+        let publish = self.core.scripts.transport.publish();
+        // Before it is sent: what is granted after it was executed is another hold.
+        let holds = acquire::holds(&self.core, self.protocol, self.name()?);
+        let call = |name: &LockName| call(name, publish);
+        // A repeat finds free what an attempt without an answer has freed.
+        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
+        let freed = self.query("force_unlock", call, read).await?;
+        if freed {
+            for hold in holds {
+                if hold.is_exclusive() == (are_ended == Mode::Exclusive) {
+                    hold.revoked();
+                }
+            }
+        }
+        Ok(freed)
+    }
+}
+
+/// Who holds a lock, as the server saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The holder id: opaque, and different each time a lock is taken.
+    pub id: String,
+    /// How often it is held.
+    pub hold_count: u32,
+    /// The rest of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which
+    /// no client of lockset or Redisson causes.
+    pub remaining: Duration,
+}
+
+impl From<Inspected> for Holder {
+    fn from(seen: Inspected) -> Self {
+        Self {
+            id: seen.holder,
+            hold_count: seen.hold_count,
+            remaining: seen.remaining.unwrap_or(Duration::MAX),
+        }
+    }
+}
+
+/// Stamps the options onto a public handle, a newtype over [`Handle`].
+macro_rules! option_methods {
+    ($lock:ident) => {
+        impl $lock {
+            /// Asks in the name of `owner`: a call made while that owner holds the lock enters it
+            /// again at once. Without an owner every call is a stranger to every other, so nothing
+            /// re-enters by accident.
+            pub fn owner(mut self, owner: &$crate::Owner) -> Self {
+                self.0.options.owner = Some(owner.clone());
+                self
+            }
+
+            /// A lease of `lease`, renewed in the background until the guard is gone. The default is
+            /// the client's lease (30 s). From 50 ms to a year.
+            ///
+            /// The shorter it is, the sooner others get in after a crash, and the shorter a pause of
+            /// this process or of the network has to be to lose the lock.
+            pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
+                self.0.options.term = Some($crate::options::Term::Renewed(lease));
+                self
+            }
+
+            /// A lease of `lease` that is never renewed: the guard is lost at its end. From 50 ms to
+            /// a year.
+            pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+                self.0.options.term = Some($crate::options::Term::Fixed(lease));
+                self
+            }
+
+            /// Every new grant carries a [fencing token]($crate::FencingToken).
+            ///
+            /// Use it on all handles of a lock or on none: grants without it do not raise the token.
+            pub fn fenced(mut self) -> Self {
+                self.0.options.fenced = true;
+                self
+            }
+        }
+    };
+}
+
+/// Stamps the verbs onto a public handle, a newtype over [`Handle`].
+macro_rules! verb_methods {
+    ($lock:ident, $guard:ident) => {
+        impl $lock {
+            /// Takes the lock, waiting as long as it takes.
+            ///
+            /// One round trip if it is free; if it is held elsewhere, one more and a subscription.
+            ///
+            /// # Cancel safety
+            /// Dropping the future gives up the place in the queue. A grant that is under way is
+            /// released in the background.
+            ///
+            /// # Errors
+            /// [`is_io`]($crate::Error::is_io) if the server does not answer for a third of the
+            /// client's lease; [`is_invalid`]($crate::Error::is_invalid) for a name, option or key
+            /// that cannot work; [`is_refused`]($crate::Error::is_refused) if the server cannot do
+            /// it now. That the lock is held is not an error.
+            pub async fn lock(&self) -> $crate::Result<$guard> {
+                self.0.take("lock").await.map($guard)
+            }
+
+            /// Takes the lock if it is free (or held by the same owner), in one round trip. `None`:
+            /// it is held elsewhere, or others come first. Takes no place in a queue.
+            ///
+            /// # Cancel safety
+            /// As for [`lock`](Self::lock).
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock).
+            pub async fn try_lock(&self) -> $crate::Result<Option<$guard>> {
+                let share = self.0.try_take("try_lock").await?;
+                Ok(share.map($guard))
+            }
+
+            /// Takes the lock, waiting at most `wait`; `None`: it did not become free in time. Asks
+            /// once more at the deadline.
+            ///
+            /// # Cancel safety
+            /// As for [`lock`](Self::lock).
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock). A server that is silent is noticed after at least the
+            /// time of one reply (a sixth of the client's lease, at most a second), even if `wait`
+            /// is shorter.
+            pub async fn try_lock_for(
+                &self,
+                wait: ::std::time::Duration,
+            ) -> $crate::Result<Option<$guard>> {
+                let share = self.0.try_take_for("try_lock_for", wait).await?;
+                Ok(share.map($guard))
+            }
+        }
+    };
+}
+
+/// Stamps the questions onto a public handle on a lock of one holder, a newtype over [`Handle`].
+macro_rules! holder_methods {
+    ($lock:ident) => {
+        impl $lock {
+            /// Whether anybody holds the lock. One round trip; the answer may be outdated when it
+            /// arrives.
+            ///
+            /// # Cancel safety
+            /// Cancel safe.
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock).
+            pub async fn is_locked(&self) -> $crate::Result<bool> {
+                Ok(self.inspect("is_locked").await?.is_some())
+            }
+
+            /// Who holds the lock, how often and for how long still. One round trip; the answer may
+            /// be outdated when it arrives.
+            ///
+            /// # Cancel safety
+            /// Cancel safe.
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock).
+            pub async fn holder(&self) -> $crate::Result<Option<$crate::Holder>> {
+                self.inspect("holder").await
+            }
+
+            /// Frees the lock, whoever holds it; `false` if nobody did. For operators: the holder is
+            /// told by its next renewal at the latest, and may be in the middle of its work until
+            /// then. If an answer is lost the call is repeated, and may free the lock of a holder
+            /// that came in between.
+            ///
+            /// # Cancel safety
+            /// If the future is dropped, the lock may or may not be freed.
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock).
+            pub async fn force_unlock(&self) -> $crate::Result<bool> {
+                self.force().await
+            }
+        }
+    };
+}
+
+pub(crate) use {holder_methods, option_methods, verb_methods};

@@ -1,0 +1,433 @@
+//! The multi-lock: several locks of any kind, all of them or none.
+//!
+//! Members that one script can name are taken with one script and one round trip, and nothing is
+//! held while it waits. Others are taken one after the other in the order of their keys, so that two
+//! multi-locks over the same things cannot each wait for the other; while it waits for one, it holds
+//! those before it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+
+use crate::acquire::{self, Ask, Sought, Wait};
+use crate::error::{Error, Result};
+use crate::fair::FairLock;
+use crate::fencing::FencingToken;
+use crate::handle::Handle;
+use crate::hold::Share;
+use crate::hold::bundle::Bundle;
+use crate::lost::{Lost, LostReason};
+use crate::options::Term;
+use crate::owner::Owner;
+use crate::reentrant::ReentrantLock;
+use crate::rwlock::{ReadSide, WriteSide};
+
+/// Most members of a [`MultiLock`]: bounds the time for which its script blocks the server.
+pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
+
+/// A lock as a member of a [`MultiLock`], with the options of its handle.
+#[derive(Clone, Debug)]
+pub struct Member(Handle);
+
+macro_rules! member {
+    ($($lock:ident)*) => {
+        $(
+            impl From<$lock> for Member {
+                fn from(lock: $lock) -> Self {
+                    Self(lock.0)
+                }
+            }
+
+            impl From<&$lock> for Member {
+                fn from(lock: &$lock) -> Self {
+                    Self(lock.0.clone())
+                }
+            }
+        )*
+    };
+}
+
+member!(ReentrantLock FairLock ReadSide WriteSide);
+
+/// Several locks taken as one: all of them, or none.
+///
+/// A handle: cheap to clone, holds nothing. Members are [`ReentrantLock`]s, [`FairLock`]s, and the
+/// [`read_side`](crate::RwLock::read_side) or [`write_side`](crate::RwLock::write_side) of
+/// [`RwLock`](crate::RwLock)s, in any mix; different kinds in one list are written as [`Member`]s.
+///
+/// * Members of one client are taken by one script in one round trip (in a cluster, those of one
+///   slot), and released by one. While it waits, nothing is held.
+/// * Members of several clients are taken in the order of their names, one after the other, within
+///   one time budget, and released in reverse.
+/// * Two multi-locks over the same things cannot block each other for ever, in whatever order they
+///   list them.
+/// * A fair member is taken when it is free and nobody stands before this one in its queue. It has a
+///   place there only while that lock is the one that is waited for: with other members in the way
+///   it gives the place up, so that nobody waits behind one who cannot come yet.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockset::{Member, MultiLock};
+///
+/// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+/// let both = MultiLock::new([
+///     Member::from(client.lock("order:7")),
+///     Member::from(client.rw_lock("prices").read_side()),
+/// ])?;
+///
+/// let guard = both.lock().await?;
+/// guard.run(async { /* work on both */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct MultiLock {
+    /// In the order of their keys.
+    members: Arc<[Handle]>,
+    owner: Option<Owner>,
+    term: Option<Term>,
+    fenced: bool,
+}
+
+impl MultiLock {
+    /// A lock of these members: at least one, at most [`MULTI_LOCK_MEMBERS_MAX`], each once.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for too few or too many, for a name that cannot work,
+    /// and for two members of one name: whatever their kinds, they are one key.
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
+        let members = members.into_iter().map(|member| member.into().0);
+        let mut members: Vec<Handle> = members.collect();
+        if members.is_empty() {
+            return Err(invalid("a multi-lock needs at least one member"));
+        }
+        if members.len() > MULTI_LOCK_MEMBERS_MAX {
+            return Err(invalid(format!(
+                "{} members; the most is {MULTI_LOCK_MEMBERS_MAX}",
+                members.len()
+            )));
+        }
+        let mut seen = HashSet::new();
+        for member in &members {
+            let name = member.name()?;
+            if !seen.insert((Arc::as_ptr(member.core()), Arc::clone(name.key()))) {
+                return Err(invalid("it is a member twice").of_lock(name.as_str()));
+            }
+        }
+        drop(seen);
+        members.sort_by_cached_key(|member| member.name().map(|name| Arc::clone(name.key())).ok());
+        Ok(Self {
+            members: members.into(),
+            owner: None,
+            term: None,
+            fenced: false,
+        })
+    }
+
+    /// Asks in the name of `owner` for all members. Members it holds are entered again.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// A lease of `lease` for all members, renewed in the background; as
+    /// [`ReentrantLock::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.term = Some(Term::Renewed(lease));
+        self
+    }
+
+    /// A lease of `lease` for all members that is never renewed; as
+    /// [`ReentrantLock::fixed_lease`].
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.term = Some(Term::Fixed(lease));
+        self
+    }
+
+    /// Every new grant carries a fencing token for each member.
+    pub fn fenced(mut self) -> Self {
+        self.fenced = true;
+        self
+    }
+
+    /// Takes all members, waiting as long as it takes.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves no member held and no place in a queue.
+    ///
+    /// # Errors
+    /// As for [`ReentrantLock::lock`], and as for [`RwLock::write`](crate::RwLock::write);
+    /// [`lock_name`](crate::Error::lock_name) says which member failed, or all if it is the matter of
+    /// all.
+    pub async fn lock(&self) -> Result<MultiGuard> {
+        // Without a deadline the wait ends with the locks or with an error, so there is one turn.
+        loop {
+            if let Some(guard) = self.take("lock", Wait::Forever).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Takes all members if all are free (or held by the same owner). `None`: one is not, and none
+    /// is taken.
+    ///
+    /// # Cancel safety
+    /// As for [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        self.take("try_lock", Wait::Never).await
+    }
+
+    /// Takes all members, waiting at most `wait` for all of them together; `None`: they did not
+    /// become free in time, and none is taken.
+    ///
+    /// # Cancel safety
+    /// As for [`lock`](Self::lock).
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
+        let deadline = self.members[0].core().clock.now().after(wait);
+        self.take("try_lock_for", Wait::Until(deadline)).await
+    }
+
+    async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
+        let asks = self.asks(operation)?;
+        let shares = match asks.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
+            true => together(&asks, wait).await?,
+            false => in_order(&asks, wait).await?,
+        };
+        Ok(shares.map(|shares| MultiGuard(Bundle::of(shares))))
+    }
+
+    fn asks(&self, operation: &'static str) -> Result<Vec<Ask>> {
+        // One owner for those that name none, so that the guard has one.
+        let owner = self.owner.clone().unwrap_or_else(Owner::new);
+        let ask = |member: &Handle| {
+            let mut member = member.clone();
+            let options = &mut member.options;
+            if self.owner.is_some() || options.owner.is_none() {
+                options.owner = Some(owner.clone());
+            }
+            options.term = self.term.or(options.term);
+            options.fenced |= self.fenced;
+            member.ask(operation)
+        };
+        self.members.iter().map(ask).collect()
+    }
+}
+
+/// Takes all with one script. Members that their owner holds are entered again first.
+async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
+    loop {
+        let mut shares = Vec::with_capacity(asks.len());
+        let mut rest = Vec::with_capacity(asks.len());
+        for ask in asks {
+            match acquire::reenter(ask, wait.deadline()).await? {
+                Some(share) => shares.push(share),
+                None => rest.push(ask.clone()),
+            }
+        }
+        if rest.is_empty() {
+            return Ok(Some(shares));
+        }
+        match acquire::seek(&rest, wait).await? {
+            Sought::Granted(granted) => {
+                shares.extend(granted);
+                return Ok(Some(shares));
+            }
+            Sought::NotInTime => return Ok(None),
+            // What was entered is given back and entered again.
+            Sought::Owned => {}
+        }
+    }
+}
+
+/// Takes one after the other. If one of those taken is lost meanwhile, starts over.
+async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
+    loop {
+        let mut held = Reversed(Vec::with_capacity(asks.len()));
+        for ask in asks {
+            let share = tokio::select! {
+                biased;
+                share = acquire::run(ask, wait) => share?,
+                () = held.one_lost() => break,
+            };
+            match share {
+                Some(share) => held.0.push(share),
+                None => return Ok(None),
+            }
+        }
+        if held.0.len() == asks.len() && !held.0.iter().any(Share::is_lost) {
+            return Ok(Some(std::mem::take(&mut held.0)));
+        }
+    }
+}
+
+/// Shares that are given back last one first.
+struct Reversed(Vec<Share>);
+
+impl Reversed {
+    async fn one_lost(&self) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.0.iter().map(|share| Box::pin(share.lost()))).await;
+    }
+}
+
+impl Drop for Reversed {
+    fn drop(&mut self) {
+        while let Some(share) = self.0.pop() {
+            drop(share);
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::invalid("multi_lock", message)
+}
+
+/// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.
+///
+/// It is lost when any member is lost; the others are then released. Use [`release`](Self::release)
+/// to know that all were held to the end.
+#[derive(Debug)]
+#[must_use = "if unused the locks are released at once"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard(Bundle);
+
+impl MultiGuard {
+    /// The name of the first member, in the order in which they are taken.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names()[0]
+    }
+
+    /// The names of the members, in the order in which they are taken.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.0.names().collect()
+    }
+
+    /// The owner that holds the locks; of the first, if the handles named several.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        self.0.owner()
+    }
+
+    /// How often this owner holds all members: the least count of any.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.0.hold_count()
+    }
+
+    /// The largest of the fencing tokens: it grows with each grant of the same members. For one
+    /// resource behind all of them; `None` unless a member has one.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.0.fencing_tokens().flatten().max()
+    }
+
+    /// The fencing token of each member, in the order of [`names`](Self::names); `None` for those
+    /// that asked for none.
+    #[must_use]
+    pub fn fencing_tokens(&self) -> Vec<Option<FencingToken>> {
+        self.0.fencing_tokens().collect()
+    }
+
+    /// How long all members are still held for certain, by the local monotonic clock. Zero once one
+    /// is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Whether any member is lost. Once true it stays true.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Resolves when a member is lost, with the reason; [`lost_member`](Self::lost_member) says
+    /// which.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; may be called any number of times, also after the loss.
+    pub async fn lost(&self) -> LostReason {
+        self.0.lost().await.1
+    }
+
+    /// Resolves when a member is lost, with its name and the reason.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; may be called any number of times, also after the loss.
+    pub async fn lost_member(&self) -> (&str, LostReason) {
+        self.0.lost().await
+    }
+
+    /// Drives `work` to its end, or drops it the moment a member is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping this future drops `work`; the guard is not touched.
+    ///
+    /// # Errors
+    /// [`Lost`] with the name of the member that was lost.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        self.0.run(work).await
+    }
+
+    /// One more hold of every member for the same owner; never waits for anybody.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, counts that a server may have raised are put right in the
+    /// background.
+    ///
+    /// # Errors
+    /// [`is_not_held`](crate::Error::is_not_held) if a member is lost, with its name;
+    /// [`is_io`](crate::Error::is_io) if a server does not answer.
+    pub async fn reenter(&self) -> Result<Self> {
+        self.0.reenter().await.map(Self)
+    }
+
+    /// Gives all members back and waits until the servers have done so: the exact way out. One round
+    /// trip for each server.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release goes on in the background.
+    ///
+    /// # Errors
+    /// [`is_not_held`](crate::Error::is_not_held) if a member was lost before, with its name; the
+    /// others are released all the same. [`is_io`](crate::Error::is_io) if a server does not answer:
+    /// the release goes on in the background until the leases are over.
+    pub async fn release(self) -> Result<()> {
+        self.0.release().await
+    }
+
+    /// Gives up the guard without releasing: renewals stop, and the locks stay taken until their
+    /// leases run out.
+    pub fn forget(self) {
+        self.0.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(MultiLock) -> T) {}
+        check::<MultiLock>();
+        check::<MultiGuard>();
+        sends(|lock| async move { lock.lock().await });
+        sends(|lock| async move { lock.lock().await.unwrap().release().await });
+        sends(|lock| async move { lock.lock().await.unwrap().run(async {}).await });
+    }
+}

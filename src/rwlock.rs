@@ -1,0 +1,359 @@
+//! The read-write lock: many readers or one writer.
+//!
+//! What goes over the wire for it; the engine does the work. There it is Redisson's
+//! `RReadWriteLock`: each read hold has a lease in a key of its own, so a reader that dies ends with
+//! its own lease, whoever else reads on. What an owner has of one lock, read and write holds, is one
+//! hold of the engine with two counts.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::counts::Mode;
+use crate::error::Result;
+use crate::guard::guard_methods;
+use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
+use crate::hold::Share;
+use crate::hold::protocol::{Bid, Claim, Protocol};
+use crate::keys::LockName;
+use crate::script::{Call, Part, Script, catalog, millis, reply};
+
+impl Client {
+    /// A handle on the read-write lock called `name`. Names are as for [`lock`](Self::lock); use a
+    /// name for one kind of lock only.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock(Handle::new(self, name.as_ref(), &PROTOCOL, Mode::Shared))
+    }
+}
+
+/// A lock for many readers or one writer.
+///
+/// A handle: cheap to make and to clone, holds nothing.
+///
+/// * **Writers do not starve.** While a writer of this library waits, no new reader of this library
+///   enters; readers that waited already when the last writer was done go beside it, so readers do
+///   not starve either. Redisson's readers do not know of this and enter whenever others read.
+/// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
+/// * **An owner that reads cannot write**: it would wait for itself. It is refused at once, with
+///   [`is_upgrade`](crate::Error::is_upgrade); what is asked without an [owner](Self::owner) is a
+///   stranger, and waits.
+/// * **Each read hold has its own lease**: a reader that dies holds writers up until that ends,
+///   whoever else reads.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+/// let config = client.rw_lock("config");
+///
+/// let reading = config.read().await?;
+/// reading.release().await?;
+///
+/// let writing = config.write().await?;
+/// // Others may read now, and nobody wrote in between.
+/// let reading = writing.downgrade().await?;
+/// reading.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct RwLock(Handle);
+
+option_methods!(RwLock);
+
+impl RwLock {
+    /// The side that reads, as a lock of its own, with the options set so far.
+    pub fn read_side(&self) -> ReadSide {
+        ReadSide(self.0.in_mode(Mode::Shared))
+    }
+
+    /// The side that writes, as a lock of its own, with the options set so far.
+    pub fn write_side(&self) -> WriteSide {
+        WriteSide(self.0.in_mode(Mode::Exclusive))
+    }
+
+    /// Enters as a reader, waiting as long as it takes.
+    ///
+    /// One round trip if nobody writes or waits to write; else one more and a subscription that all
+    /// waiters of this client share.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue. A grant that is under way is released
+    /// in the background.
+    ///
+    /// # Errors
+    /// As for [`ReentrantLock::lock`](crate::ReentrantLock::lock).
+    pub async fn read(&self) -> Result<ReadGuard> {
+        let side = self.0.in_mode(Mode::Shared);
+        side.take("read").await.map(ReadGuard)
+    }
+
+    /// Enters as a reader if nobody writes or waits to write, in one round trip.
+    ///
+    /// # Cancel safety
+    /// As for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
+        let side = self.0.in_mode(Mode::Shared);
+        Ok(side.try_take("try_read").await?.map(ReadGuard))
+    }
+
+    /// Enters as a reader, waiting at most `wait`.
+    ///
+    /// # Cancel safety
+    /// As for [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>> {
+        let side = self.0.in_mode(Mode::Shared);
+        let share = side.try_take_for("try_read_for", wait).await?;
+        Ok(share.map(ReadGuard))
+    }
+
+    /// Enters as the writer, waiting as long as it takes. New readers of this library let it go
+    /// first.
+    ///
+    /// # Cancel safety
+    /// As for [`read`](Self::read); readers that let it go first are woken.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read), and [`is_upgrade`](crate::Error::is_upgrade) if its owner reads.
+    pub async fn write(&self) -> Result<WriteGuard> {
+        let side = self.0.in_mode(Mode::Exclusive);
+        side.take("write").await.map(WriteGuard)
+    }
+
+    /// Enters as the writer if nobody reads or writes, in one round trip.
+    ///
+    /// # Cancel safety
+    /// As for [`write`](Self::write).
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
+        let side = self.0.in_mode(Mode::Exclusive);
+        Ok(side.try_take("try_write").await?.map(WriteGuard))
+    }
+
+    /// Enters as the writer, waiting at most `wait`.
+    ///
+    /// # Cancel safety
+    /// As for [`write`](Self::write).
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>> {
+        let side = self.0.in_mode(Mode::Exclusive);
+        let share = side.try_take_for("try_write_for", wait).await?;
+        Ok(share.map(WriteGuard))
+    }
+}
+
+/// The side of a [`RwLock`] that reads; held by any number of owners together.
+#[derive(Clone, Debug)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct ReadSide(pub(crate) Handle);
+
+option_methods!(ReadSide);
+verb_methods!(ReadSide, ReadGuard);
+
+impl ReadSide {
+    /// Whether anybody reads. One round trip; the answer may be outdated when it arrives.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn is_locked(&self) -> Result<bool> {
+        let readers = inspect(&self.0, "is_locked", Mode::Shared).await?;
+        Ok(!readers.is_empty())
+    }
+
+    /// Who reads, how often and for how long still; in no order. One round trip; the answer may be
+    /// outdated when it arrives.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn holders(&self) -> Result<Vec<Holder>> {
+        inspect(&self.0, "holders", Mode::Shared).await
+    }
+
+    /// Ends all read holds, whoever has them; `false` if nobody reads, or the reader writes too. For
+    /// operators: readers are told by their next renewal at the latest, and may be in the middle of
+    /// their work until then.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they may or may not be ended.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn force_unlock(&self) -> Result<bool> {
+        force_unlock(&self.0, "read", Mode::Shared).await
+    }
+}
+
+/// The side of a [`RwLock`] that writes; held by one owner at a time.
+#[derive(Clone, Debug)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct WriteSide(pub(crate) Handle);
+
+option_methods!(WriteSide);
+verb_methods!(WriteSide, WriteGuard);
+holder_methods!(WriteSide);
+
+impl WriteSide {
+    async fn inspect(&self, operation: &'static str) -> Result<Option<Holder>> {
+        let writers = inspect(&self.0, operation, Mode::Exclusive).await?;
+        Ok(writers.into_iter().next())
+    }
+
+    async fn force(&self) -> Result<bool> {
+        force_unlock(&self.0, "write", Mode::Exclusive).await
+    }
+}
+
+async fn inspect(handle: &Handle, operation: &'static str, mode: Mode) -> Result<Vec<Holder>> {
+    let call = |name: &LockName| Call::new(&catalog::RW_INSPECT, name.key(), &[name.key()]);
+    let read = |answer: &crate::script::Answer| reply::inspected_all(&answer.value);
+    let seen = handle.query(operation, call, read).await?.into_iter();
+    let of_side = seen.filter(|hold| hold.mode == mode);
+    Ok(of_side.map(Holder::from).collect())
+}
+
+async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
+    let call = |name: &LockName, publish: &str| {
+        Call::new(&catalog::RW_FORCE_UNLOCK, name.key(), &[name.key()])
+            .arg(side)
+            .arg(name.rw_channel())
+            .arg(publish)
+    };
+    handle.force_unlock(call, mode).await
+}
+
+/// One read hold on a [`RwLock`]; dropping it releases in the background.
+///
+/// Use [`release`](Self::release) to know that nobody wrote until the end.
+#[derive(Debug)]
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct ReadGuard(Share);
+
+guard_methods!(ReadGuard);
+
+/// One write hold on a [`RwLock`]; dropping it releases in the background.
+///
+/// Use [`release`](Self::release) to know that nobody else read or wrote until the end.
+#[derive(Debug)]
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct WriteGuard(Share);
+
+guard_methods!(WriteGuard);
+
+impl WriteGuard {
+    /// Turns this write hold into a read hold, in one step: nobody writes in between. Waiting
+    /// readers are woken, unless this owner has another write hold. One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the hold is given back in the background.
+    ///
+    /// # Errors
+    /// [`is_not_held`](crate::Error::is_not_held) if the lock was lost before;
+    /// [`is_io`](crate::Error::is_io) if the server does not answer: then the hold is given back in
+    /// the background.
+    pub async fn downgrade(self) -> Result<ReadGuard> {
+        self.0.downgrade().await.map(ReadGuard)
+    }
+}
+
+static PROTOCOL: RwProtocol = RwProtocol;
+
+#[derive(Debug)]
+struct RwProtocol;
+
+impl Protocol for RwProtocol {
+    fn kind(&self) -> &'static str {
+        "rw"
+    }
+
+    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
+        let name = claim.name;
+        let writers = name.rw_writers_key();
+        let token = name.token_key();
+        let mut keys = vec![&**name.key(), &writers];
+        if bid.fenced {
+            keys.push(&token);
+        }
+        let script = match bid.mode {
+            Mode::Shared => &catalog::READ_ACQUIRE,
+            Mode::Exclusive => &catalog::WRITE_ACQUIRE,
+        };
+        let call = Call::new(script, name.key(), &keys)
+            .arg(claim.holder)
+            .arg(claim.counts.of(bid.mode))
+            .arg(millis(bid.lease))
+            .arg(u8::from(bid.fenced))
+            .arg(u8::from(bid.is_new));
+        match bid.mode {
+            Mode::Shared => call.arg(millis(bid.waited)),
+            Mode::Exclusive => call.arg(bid.place.map_or(0, millis)),
+        }
+    }
+
+    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
+        let name = claim.name;
+        let keys = [&**name.key(), &name.rw_writers_key()];
+        Call::new(&catalog::RW_RELEASE, name.key(), &keys)
+            .arg(claim.holder)
+            .arg(claim.counts.exclusive)
+            .arg(claim.counts.shared)
+            .arg(millis(lease))
+            .arg(name.rw_channel())
+            .arg(publish)
+    }
+
+    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
+        let kind = match bid.mode {
+            Mode::Shared => "read",
+            Mode::Exclusive => "write",
+        };
+        Part::acquire(kind, claim, bid, &claim.name.rw_channel()).key(claim.name.rw_writers_key())
+    }
+
+    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
+        Part::release("rw", claim, lease, &claim.name.rw_channel()).key(claim.name.rw_writers_key())
+    }
+
+    fn renewal(&self) -> &'static Script {
+        &catalog::RW_RENEW
+    }
+
+    fn channel(&self, name: &LockName, _holder: &str) -> String {
+        name.rw_channel()
+    }
+
+    fn waits_at_server(&self, mode: Mode) -> bool {
+        mode == Mode::Exclusive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(RwLock) -> T) {}
+        check::<RwLock>();
+        check::<ReadGuard>();
+        check::<WriteGuard>();
+        sends(|lock| async move { lock.read().await });
+        sends(|lock| async move { lock.write().await?.downgrade().await });
+    }
+}

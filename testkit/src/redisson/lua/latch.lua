@@ -1,0 +1,9 @@
+-- The answer this unlock request got before, or nil.
+local function answered(latch)
+  local stored = redis.call('GET', latch)
+  return stored and tonumber(stored) or nil
+end
+
+local function remember(latch, number, ttl_ms)
+  redis.call('SET', latch, number, 'PX', ttl_ms)
+end
