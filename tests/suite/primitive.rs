@@ -4,7 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use lockset::{
-    Client, FencingToken, Lost, LostReason, Owner, ReentrantGuard, ReentrantLock, Result,
+    Client, FairGuard, FairLock, FencingToken, Lost, LostReason, Owner, ReentrantGuard,
+    ReentrantLock, Result, WriteGuard, WriteSide,
 };
 
 /// A handle on a lock that one owner can hold at a time.
@@ -44,12 +45,13 @@ pub(crate) trait Guard: Sized + Send + Sync + 'static {
 }
 
 macro_rules! primitive {
-    ($lock:ident, $constructor:ident) => {
+    ($lock:ident, $of:expr) => {
         impl Primitive for $lock {
             type Guard = <Self as Guarded>::Guard;
 
             fn of(client: &Client, name: &str) -> Self {
-                client.$constructor(name)
+                let of: fn(&Client, &str) -> Self = $of;
+                of(client, name)
             }
             fn owner(self, owner: &Owner) -> Self {
                 $lock::owner(self, owner)
@@ -134,14 +136,20 @@ macro_rules! guard {
     };
 }
 
-primitive!(ReentrantLock, lock);
+primitive!(ReentrantLock, |client, name| client.lock(name));
 guard!(ReentrantLock, ReentrantGuard);
+primitive!(FairLock, |client, name| client.fair_lock(name));
+guard!(FairLock, FairGuard);
+primitive!(WriteSide, |client, name| client.rw_lock(name).write_side());
+guard!(WriteSide, WriteGuard);
 
 /// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
 /// a line here.
 macro_rules! for_every_primitive {
     ($flavor:tt: $($test:ident)*) => {
         $crate::primitive::for_every_primitive!(@reentrant lockset::ReentrantLock, $flavor: $($test)*);
+        $crate::primitive::for_every_primitive!(@fair lockset::FairLock, $flavor: $($test)*);
+        $crate::primitive::for_every_primitive!(@write lockset::WriteSide, $flavor: $($test)*);
     };
     (@$primitive:ident $lock:ty, $flavor:tt: $($test:ident)*) => {
         mod $primitive {
