@@ -5,7 +5,6 @@
 //! multi-locks over the same things cannot each wait for the other; while it waits for one, it holds
 //! those before it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,15 +109,19 @@ impl MultiLock {
                 members.len()
             )));
         }
-        let mut seen = HashSet::new();
         for member in &members {
-            let name = member.name()?;
-            if !seen.insert((Arc::as_ptr(member.core()), Arc::clone(name.key()))) {
-                return Err(invalid("it is a member twice").of_lock(name.as_str()));
+            member.name()?;
+        }
+        let place = |member: &Handle| {
+            let key = member.name().ok().map(|name| Arc::clone(name.key()));
+            (key, member.core().scripts.transport.place().to_owned())
+        };
+        members.sort_by_cached_key(place);
+        for pair in members.windows(2) {
+            if place(&pair[0]) == place(&pair[1]) {
+                return Err(invalid("it is a member twice").of_lock(pair[0].name()?.as_str()));
             }
         }
-        drop(seen);
-        members.sort_by_cached_key(|member| member.name().map(|name| Arc::clone(name.key())).ok());
         Ok(Self {
             members: members.into(),
             owner: None,
@@ -237,22 +240,27 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
             return Ok(Some(shares));
         }
         match acquire::seek(&rest, wait).await? {
-            Sought::Granted(granted) => {
+            Sought::Granted(granted) if !shares.iter().any(Share::is_lost) => {
                 shares.extend(granted);
                 return Ok(Some(shares));
             }
             Sought::NotInTime => return Ok(None),
             // What was entered is given back and entered again.
-            Sought::Owned => {}
+            Sought::Granted(_) | Sought::Owned => {}
         }
     }
 }
 
-/// Takes one after the other. If one of those taken is lost meanwhile, starts over.
+/// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited
+/// for so long that two who disagree about the order may be waiting for each other.
 async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
     loop {
         let mut held = Reversed(Vec::with_capacity(asks.len()));
         for ask in asks {
+            let wait = match held.0.is_empty() {
+                true => wait,
+                false => wait.at_most(ask.core.clock.now().after(held_wait(ask))),
+            };
             let share = tokio::select! {
                 biased;
                 share = acquire::run(ask, wait) => share?,
@@ -260,13 +268,21 @@ async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
             };
             match share {
                 Some(share) => held.0.push(share),
-                None => return Ok(None),
+                None => break,
             }
         }
         if held.0.len() == asks.len() && !held.0.iter().any(Share::is_lost) {
             return Ok(Some(std::mem::take(&mut held.0)));
         }
+        if wait.is_over(asks[0].core.clock.now()) {
+            return Ok(None);
+        }
     }
+}
+
+/// How long one member is waited for while others are held: about a lease, never twice the same.
+fn held_wait(ask: &Ask) -> Duration {
+    ask.core.timing.lease.mul_f64(0.5 + fastrand::f64())
 }
 
 /// Shares that are given back last one first.

@@ -136,6 +136,10 @@ impl Transport for Scripted {
         0
     }
 
+    fn place(&self) -> &str {
+        "scripted"
+    }
+
     fn publish(&self) -> &'static str {
         "PUBLISH"
     }

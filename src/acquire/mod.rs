@@ -80,6 +80,24 @@ impl Wait {
             Self::Never | Self::Forever => None,
         }
     }
+
+    /// The same, but not past `limit`.
+    pub(crate) fn at_most(self, limit: Tick) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(deadline) => Self::Until(deadline.min(limit)),
+            Self::Forever => Self::Until(limit),
+        }
+    }
+
+    /// Whether a wait that has not led to anything by `now` is not to be tried again.
+    pub(crate) fn is_over(self, now: Tick) -> bool {
+        match self {
+            Self::Never => true,
+            Self::Until(deadline) => now >= deadline,
+            Self::Forever => false,
+        }
+    }
 }
 
 /// What became of a search for several locks.

@@ -63,6 +63,10 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Keys with equal groups live on one server, and may be named in one script.
     fn group(&self, route: &str) -> u64;
 
+    /// Where the server is, without secrets: equal for clients of one server, if they write its
+    /// address the same way.
+    fn place(&self) -> &str;
+
     /// `PUBLISH`, or `SPUBLISH` where the listeners of a channel are found by its slot.
     fn publish(&self) -> &'static str;
 }

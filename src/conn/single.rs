@@ -16,6 +16,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
+    place: String,
     command: Link,
     renewal: Link,
     push: Link,
@@ -34,6 +35,7 @@ impl SingleServer {
             .set_nodelay(true)
             .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(KEEPALIVE));
         let info = info.set_tcp_settings(tcp);
+        let place = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Messages come on the connection that asked for them only in the newer protocol.
         let settings = info
             .redis_settings()
@@ -52,6 +54,7 @@ impl SingleServer {
             )
         };
         Self {
+            place,
             command: link("command", info.clone(), None),
             renewal: link("renewal", info, None),
             push: link("push", push_info, Some(listener)),
@@ -91,6 +94,10 @@ impl Transport for SingleServer {
 
     fn group(&self, _route: &str) -> u64 {
         0
+    }
+
+    fn place(&self) -> &str {
+        &self.place
     }
 
     fn publish(&self) -> &'static str {

@@ -257,6 +257,10 @@ impl Hold {
         drop(state);
         self.end();
         self.changed.give();
+        if reason == LostReason::Closed {
+            // Every hold of this client is lost, and left to its lease.
+            return;
+        }
         let bundles = std::mem::take(&mut *self.bundles.lock());
         for members in bundles.iter().filter_map(Weak::upgrade) {
             members.fall();
