@@ -26,6 +26,10 @@ use crate::script::Patience;
 /// fight over would else be subscribed to anew for each grant.
 const LINGER: Duration = Duration::from_millis(100);
 
+/// A place at the server is worth asking again on a connection that has fallen silent, for the time
+/// of so many replies; then it is as good as lost.
+const REPLIES_FOR_A_PLACE: u32 = 3;
+
 /// One waiter; leaves the queue when dropped.
 pub(super) struct Waiter<'a> {
     ask: &'a Ask,
@@ -118,7 +122,11 @@ impl<'a> Waiter<'a> {
         let reply = left.map_or(core.timing.reply, |left| left.min(core.timing.reply));
         let patience = match self.own {
             None => Patience::once(reply),
-            Some(_) => core.patience(deadline),
+            Some(_) => Patience {
+                reply,
+                until: core.clock.now().after(reply * REPLIES_FOR_A_PLACE),
+                stubborn: false,
+            },
         };
         let listening = self.listening();
         let subscription = core.clock.within(reply, listening.subscription.lock());

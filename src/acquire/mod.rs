@@ -163,8 +163,9 @@ struct Party<'a> {
 /// How the wait of a head ended.
 enum Headed {
     Sought(Sought),
-    /// It is this lock that has to be waited for.
-    Behind(usize),
+    /// It is this lock that has to be waited for. To be asked next on this lane: behind a
+    /// subscription, if it was the server who refused it.
+    Behind(usize, Lane),
 }
 
 impl<'a> Party<'a> {
@@ -187,7 +188,7 @@ impl<'a> Party<'a> {
     async fn queue(self, deadline: Option<Tick>) -> Result<Sought> {
         let clock = self.core().clock;
         let mut candidate = Candidate::new(self, true);
-        let mut at = 0;
+        let (mut at, mut lane) = (0, Lane::Command);
         loop {
             let (ask, local) = (&self.asks[at], &self.locals[at]);
             let waiter = Waiter::enter(ask, local);
@@ -202,9 +203,12 @@ impl<'a> Party<'a> {
                     }
                 },
             };
-            match self.head(&waiter, &mut candidate, at, deadline).await? {
+            match self
+                .head(&waiter, &mut candidate, (at, lane), deadline)
+                .await?
+            {
                 Headed::Sought(sought) => return Ok(sought),
-                Headed::Behind(other) => at = other,
+                Headed::Behind(other, on) => (at, lane) = (other, on),
             }
         }
     }
@@ -214,14 +218,13 @@ impl<'a> Party<'a> {
         self,
         waiter: &Waiter<'_>,
         candidate: &mut Candidate<'a>,
-        at: usize,
+        (at, mut lane): (usize, Lane),
         deadline: Option<Tick>,
     ) -> Result<Headed> {
         let (ask, local) = (&self.asks[at], &self.locals[at]);
         let core = self.core();
         let clock = core.clock;
         let queues_here = ask.protocol.queue() == Queue::Local;
-        let mut lane = Lane::Command;
         let mut hints_in_a_row = 0;
         loop {
             ensure_open(ask)?;
@@ -235,7 +238,7 @@ impl<'a> Party<'a> {
                 if closed != at {
                     // Its place in a queue would keep others from a lock it cannot use yet.
                     *candidate = Candidate::new(self, true);
-                    return Ok(Headed::Behind(closed));
+                    return Ok(Headed::Behind(closed, Lane::Command));
                 }
                 let end = Some(now.until(until));
                 match plan::next(now, deadline, end, core.timing.lease) {
@@ -278,7 +281,9 @@ impl<'a> Party<'a> {
                 Outcome::Granted(shares) => {
                     return Ok(Headed::Sought(Sought::Granted(shares)));
                 }
-                Outcome::Refused { at: by, .. } if by != at => return Ok(Headed::Behind(by)),
+                Outcome::Refused { at: by, .. } if by != at => {
+                    return Ok(Headed::Behind(by, Lane::Push));
+                }
                 Outcome::Refused { remaining, .. } => remaining,
             };
             local.end_passing();

@@ -323,3 +323,123 @@ async fn a_declined_connection_executed_nothing() {
     tokio::time::sleep(MS * 10).await;
     assert_eq!(server.sent().len(), 1);
 }
+
+/// One that queues at the server: its place, its own channel, its heartbeat, and its leave.
+#[tokio::test(start_paused = true)]
+async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    let wait = Duration::from_millis(2_500);
+    let lock = client.fair_lock("x");
+    assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+    tokio::time::sleep(MS * 10).await;
+    let sent = server.sent();
+    let asked: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.is("EVALSHA"))
+        .map(|sent| (sent.at.as_millis(), sent.lane, &*sent.script_args()[5]))
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            (0, Lane::Command, "1"),
+            (0, Lane::Push, "1"),
+            (1_000, Lane::Push, "1"),
+            (2_000, Lane::Push, "1"),
+            (2_500, Lane::Command, "1"),
+            // Takes it out of the queue.
+            (2_500, Lane::Command, "0"),
+        ]
+    );
+    let first = sent[0].script_args();
+    assert!(
+        sent.iter()
+            .all(|sent| !sent.is("EVALSHA") || sent.script_args()[4] == first[4])
+    );
+    assert_eq!(first[8], "3000", "its place is kept for three polls");
+    let channel = format!("redisson_lock__channel:{{x}}:{}", first[4]);
+    let words: Vec<_> = sent.iter().filter(|sent| !sent.is("EVALSHA")).collect();
+    assert_eq!(words[0].words, ["SUBSCRIBE", &channel]);
+    assert_eq!(words[1].words, ["UNSUBSCRIBE", &channel]);
+    assert_eq!(words.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_attempt_that_is_not_waited_for_takes_no_place() {
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    assert!(client.fair_lock("x").try_lock().await.unwrap().is_none());
+    tokio::time::sleep(MS * 10).await;
+    let sent = server.sent();
+    assert_eq!(sent.len(), 1, "and so has nothing to give up");
+    assert_eq!(sent[0].script_args()[8], "0");
+}
+
+/// The push lane is silent: the place is lost with it, the lock is not.
+#[tokio::test(start_paused = true)]
+async fn a_fair_waiter_comes_back_over_the_other_lane() {
+    let server = Scripted::new(|sent| match (sent.lane, sent.is("EVALSHA")) {
+        (Lane::Push, _) => Answer::Silence,
+        (_, true) if sent.script_args()[5] == "0" => Answer::Value(done()),
+        _ if sent.at > MS * 4_000 => Answer::Value(granted()),
+        _ => Answer::Value(elsewhere(500_000)),
+    });
+    let client = Client::over(&server, LEASE);
+    let _guard = client.fair_lock("x").lock().await.unwrap();
+    let sent = server.sent();
+    let first = &sent[0].script_args()[4];
+    let last = sent.iter().rfind(|sent| sent.lane == Lane::Command);
+    let last = last.expect("granted");
+    assert_ne!(&last.script_args()[4], first, "the first may still arrive");
+    assert!(last.at < MS * 9_000, "{:?}", last.at);
+}
+
+/// Refused by one of several, it listens for that one and says where it may be queued.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_waits_for_the_member_that_refused() {
+    let refused = |member, remaining| {
+        let items = [member, remaining].map(redis::Value::Int);
+        redis::Value::Array(items.to_vec())
+    };
+    let server = Scripted::new(move |sent| match sent.is("EVALSHA") {
+        true if sent.at < MS * 1_500 => Answer::Value(refused(2, 25_000)),
+        true if sent.at < MS * 2_500 => Answer::Value(refused(1, 25_000)),
+        true => Answer::Value(refused(3, 25_000)),
+        false => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let locks = crate::MultiLock::new([
+        crate::Member::from(client.lock("a")),
+        crate::Member::from(client.fair_lock("b")),
+        crate::Member::from(client.rw_lock("c").write_side()),
+    ]);
+    let locks = locks.unwrap();
+    let wait = Duration::from_millis(3_200);
+    assert!(locks.try_lock_for(wait).await.unwrap().is_none());
+    tokio::time::sleep(MS * 200).await;
+    let sent = server.sent();
+    let channels: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.is("SUBSCRIBE"))
+        .map(|sent| sent.words[1].split_once("{").unwrap().1)
+        .map(|name| &name[..1])
+        .collect();
+    assert_eq!(channels, ["b", "a", "c"]);
+    // Keys: 2 of the first, 5 of the second, 3 of the third; then PUBLISH, then the place.
+    let places: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.is("EVALSHA") && sent.words[2] == "10")
+        .map(|sent| (sent.at.as_millis(), &*sent.script_args()[11]))
+        .collect();
+    let first_of_each: Vec<_> = [0, 1, 2, 3].map(|nth| places[nth]).to_vec();
+    assert_eq!(
+        first_of_each,
+        [(0, "0"), (0, "2"), (1_000, "2"), (2_000, "2")]
+    );
+    assert!(
+        places.contains(&(3_000, "0")),
+        "a plain lock keeps no place: {places:?}"
+    );
+    let last = sent.iter().rfind(|sent| sent.is("EVALSHA")).unwrap();
+    assert_eq!(last.words[2], "7", "gives up what may be left: {last:?}");
+}
