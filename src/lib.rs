@@ -2,6 +2,11 @@
 //!
 //! Wire-compatible with Redisson: a Rust and a Java process share one lock.
 //!
+//! * [`Client::lock`]: a lock for one owner at a time, who may enter it again;
+//! * [`Client::fair_lock`]: the same, first come, first served between all processes;
+//! * [`Client::rw_lock`]: many readers or one writer;
+//! * [`MultiLock`]: several of these, all or none.
+//!
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
@@ -17,10 +22,12 @@
 //!
 //! # What a lock here promises, and what it cannot
 //!
-//! * While [`ReentrantGuard::is_lost`] is false, no other guard of that lock is valid.
+//! * While [`ReentrantGuard::is_lost`] is false, no other guard of that lock is valid; for a
+//!   [`ReadGuard`], no [`WriteGuard`] of another owner.
 //! * Losing a lease is never silent: [`ReentrantGuard::lost`] resolves at the latest when the lease
 //!   ends by the local clock, whatever the network does.
-//! * A dropped future, a dropped guard, a panic or a lost reply leaves nothing behind.
+//! * A dropped future, a dropped guard, a panic or a lost reply leaves no hold and no place in a
+//!   queue behind.
 //! * A call that is repeated, by whomever, counts once.
 //! * Every wait ends without needing a message.
 //!

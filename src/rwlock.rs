@@ -34,8 +34,10 @@ impl Client {
 ///   not starve either. Redisson's readers do not know of this and enter whenever others read.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once, with
-///   [`is_upgrade`](crate::Error::is_upgrade); what is asked without an [owner](Self::owner) is a
-///   stranger, and waits.
+///   [`is_upgrade`](crate::Error::is_upgrade). What is asked without an [owner](Self::owner) is a
+///   stranger, and waits: also for what the same task reads. A task that may read while it reads
+///   needs an owner, or [`reenter`](ReadGuard::reenter): as a stranger it would stand behind a
+///   writer that waits for it.
 /// * **Each read hold has its own lease**: a reader that dies holds writers up until that ends,
 ///   whoever else reads.
 ///
