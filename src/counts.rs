@@ -52,7 +52,7 @@ impl Counts {
         self == Self::NONE
     }
 
-    fn with(self, mode: Mode, count: u32) -> Self {
+    pub(crate) fn with(self, mode: Mode, count: u32) -> Self {
         match mode {
             Mode::Exclusive => Self {
                 exclusive: count,

@@ -124,7 +124,7 @@ impl Protocol for FairProtocol {
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
             .arg(u8::from(bid.fenced))
-            .arg(bid.place.map_or(0, millis))
+            .arg(bid.heartbeat.map_or(0, millis))
             .arg(name.lock_channel())
             .arg(bid.publish)
     }

@@ -59,7 +59,7 @@ member!(ReentrantLock FairLock ReadSide WriteSide);
 /// * Members of one client are taken by one script in one round trip (in a cluster, those of one
 ///   slot), and released by one. While it waits, nothing is held.
 /// * Members of several clients are taken in the order of their names, one after the other, within
-///   one time budget, and released in reverse.
+///   one time budget; the last one is given back first.
 /// * Two multi-locks over the same things cannot block each other for ever, in whatever order they
 ///   list them.
 /// * A fair member is taken when it is free and nobody stands before this one in its queue. It has a
@@ -114,7 +114,7 @@ impl MultiLock {
         }
         let place = |member: &Handle| {
             let key = member.name().ok().map(|name| Arc::clone(name.key()));
-            (key, member.core().scripts.transport.place().to_owned())
+            (key, member.core().scripts.transport.address().to_owned())
         };
         members.sort_by_cached_key(place);
         for pair in members.windows(2) {
@@ -228,25 +228,28 @@ impl MultiLock {
 /// Takes all with one script. Members that their owner holds are entered again first.
 async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
     loop {
-        let mut shares = Vec::with_capacity(asks.len());
-        let mut rest = Vec::with_capacity(asks.len());
+        let mut entered = Vec::with_capacity(asks.len());
         for ask in asks {
-            match acquire::reenter(ask, wait.deadline()).await? {
-                Some(share) => shares.push(share),
-                None => rest.push(ask.clone()),
-            }
+            entered.push(acquire::reenter(ask, wait.deadline()).await?);
         }
-        if rest.is_empty() {
-            return Ok(Some(shares));
-        }
-        match acquire::seek(&rest, wait).await? {
-            Sought::Granted(granted) if !shares.iter().any(Share::is_lost) => {
-                shares.extend(granted);
-                return Ok(Some(shares));
-            }
-            Sought::NotInTime => return Ok(None),
-            // What was entered is given back and entered again.
-            Sought::Granted(_) | Sought::Owned => {}
+        let is_new =
+            |(ask, entered): (&Ask, &Option<Share>)| entered.is_none().then(|| ask.clone());
+        let new: Vec<Ask> = asks.iter().zip(&entered).filter_map(is_new).collect();
+        let granted = match new.is_empty() {
+            true => Vec::new(),
+            false => match acquire::seek(&new, wait).await? {
+                Sought::Granted(granted) => granted,
+                Sought::NotInTime => return Ok(None),
+                // What was entered is given back and entered again.
+                Sought::Owned => continue,
+            },
+        };
+        if !entered.iter().flatten().any(Share::is_lost) {
+            let mut granted = granted.into_iter();
+            let in_order = entered
+                .into_iter()
+                .filter_map(|share| share.or_else(|| granted.next()));
+            return Ok(Some(in_order.collect()));
         }
     }
 }
@@ -311,8 +314,9 @@ fn invalid(message: impl Into<String>) -> Error {
 
 /// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.
 ///
-/// It is lost when any member is lost; the others are then released. Use [`release`](Self::release)
-/// to know that all were held to the end.
+/// It is lost when any member is lost; the others are then released at once, so stop what is done
+/// under it ([`run`](Self::run) does). Use [`release`](Self::release) to know that all were held to
+/// the end.
 #[derive(Debug)]
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]

@@ -303,7 +303,7 @@ impl Protocol for RwProtocol {
             .arg(u8::from(bid.is_new));
         match bid.mode {
             Mode::Shared => call.arg(millis(bid.waited)),
-            Mode::Exclusive => call.arg(bid.place.map_or(0, millis)),
+            Mode::Exclusive => call.arg(bid.heartbeat.map_or(0, millis)),
         }
     }
 

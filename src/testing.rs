@@ -136,7 +136,7 @@ impl Transport for Scripted {
         0
     }
 
-    fn place(&self) -> &str {
+    fn address(&self) -> &str {
         "scripted"
     }
 

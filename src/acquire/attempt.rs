@@ -14,7 +14,7 @@ use crate::conn::Lane;
 use crate::counts::Counts;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
-use crate::hold::protocol::{Bid, Claim};
+use crate::hold::protocol::{Bid, Claim, Queue};
 use crate::hold::{Granted, Hold, Share};
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired, AcquiredAll};
@@ -27,8 +27,8 @@ pub(super) struct Candidate<'a> {
     holders: Vec<(u64, Arc<str>)>,
     /// When it began to wait.
     since: Tick,
-    /// Whether it takes a place in a queue when it is refused.
-    waits: bool,
+    /// Whether it takes a place in a queue when it is refused, and until when it waits.
+    waits: Option<Tick>,
     /// The lane of an attempt whose outcome is not known.
     unanswered: Option<Lane>,
     /// The lock at whose queue it may have a place at the server.
@@ -46,7 +46,16 @@ pub(super) enum Outcome {
 }
 
 impl<'a> Candidate<'a> {
-    pub(super) fn new(party: Party<'a>, waits: bool) -> Self {
+    /// For one attempt.
+    pub(super) fn passing(party: Party<'a>) -> Self {
+        Self::new(party, None)
+    }
+
+    pub(super) fn waiting(party: Party<'a>, deadline: Option<Tick>) -> Self {
+        Self::new(party, Some(deadline.unwrap_or(Tick::NEVER)))
+    }
+
+    fn new(party: Party<'a>, waits: Option<Tick>) -> Self {
         let core = party.core();
         Self {
             party,
@@ -69,12 +78,18 @@ impl<'a> Candidate<'a> {
         self.unanswered.is_some()
     }
 
-    /// Asks the server; an attempt that gets no answer is repeated as it is.
-    pub(super) async fn attempt(&mut self, lane: Lane, patience: Patience) -> Result<Outcome> {
+    /// Asks the server, as one who heads the local queue of the lock at `at`; an attempt that gets no
+    /// answer is repeated as it is.
+    pub(super) async fn attempt(
+        &mut self,
+        at: usize,
+        lane: Lane,
+        patience: Patience,
+    ) -> Result<Outcome> {
         let core = self.party.core();
         let scripts = &core.scripts;
         loop {
-            let call = self.acquire();
+            let call = self.acquire(at);
             self.unanswered = Some(lane);
             let answer = match scripts.run(lane, &call, patience).await {
                 Ok(answer) => answer,
@@ -88,21 +103,26 @@ impl<'a> Candidate<'a> {
             if answer.repeated && !scripts.transport.past_is_settled(lane) {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
-                self.start_over().await;
+                self.start_over();
+                self.party.left(self.waits).await;
                 continue;
             }
             let tokens = match self.read(&answer.value)? {
                 AcquiredAll::Held { tokens } => tokens,
                 AcquiredAll::Elsewhere { member, remaining } => {
                     self.unanswered = None;
-                    let ask = &self.party.asks[member];
-                    let waits = self.waits && ask.protocol.waits_at_server(ask.mode);
-                    self.queued_at = waits.then_some(member);
+                    let has_place = self.heartbeat(member, at, answer.sent).is_some();
+                    // A place it had elsewhere was given up; one it had here is still there.
+                    self.queued_at = self.queued_at.filter(|queued| *queued == member);
+                    if has_place {
+                        self.queued_at = Some(member);
+                    }
                     if answer.repeated && self.holders.len() > 1 {
                         // The attempt that got no answer may have been granted, and then one of
                         // the locks was lost: the others are left from it.
                         self.unanswered = Some(lane);
-                        self.start_over().await;
+                        self.start_over();
+                        self.party.left(self.waits).await;
                     }
                     return Ok(Outcome::Refused {
                         at: member,
@@ -124,12 +144,21 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Undoes what may be left of this candidate, and is another.
-    async fn start_over(&mut self) {
+    /// Has undone what may be left of this candidate, and is another that has waited as long.
+    pub(super) fn start_over(&mut self) {
         let since = self.since;
         *self = Self::new(self.party, self.waits);
         self.since = since;
-        self.party.left(None).await;
+    }
+
+    /// How long a place is kept that it takes where it is refused. Only where it would go on asking
+    /// without waiting for others of this client, and not when it asks for the last time.
+    fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
+        let ask = &self.party.asks[member];
+        let takes_place = self.waits.is_some_and(|until| now < until)
+            && ask.protocol.waits_at_server(ask.mode)
+            && (member == at || ask.protocol.queue() == Queue::Server);
+        takes_place.then_some(ask.core.timing.heartbeat)
     }
 
     fn granted(&self, sent: Tick, tokens: &[Option<FencingToken>]) -> Vec<Share> {
@@ -151,26 +180,26 @@ impl<'a> Candidate<'a> {
             .collect()
     }
 
-    fn acquire(&self) -> Call {
+    fn acquire(&self, at: usize) -> Call {
         let now = self.party.core().clock.now();
-        let bid = |ask: &Ask| Bid {
+        let bid = |member: usize, ask: &Ask| Bid {
             publish: ask.core.scripts.transport.publish(),
             mode: ask.mode,
             lease: ask.term.lease(),
             fenced: ask.options.fenced,
             is_new: true,
-            place: self.waits.then_some(ask.core.timing.place),
+            heartbeat: self.heartbeat(member, at, now),
             waited: self.since.until(now),
         };
         if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
             let claim = claim_of(ask, holder, Counts::one(ask.mode));
-            return ask.protocol.acquire(&claim, &bid(ask));
+            return ask.protocol.acquire(&claim, &bid(0, ask));
         }
         let publish = self.party.core().scripts.transport.publish();
         let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
-        let parts = self.members().map(|(ask, holder)| {
+        let parts = self.members().enumerate().map(|(member, (ask, holder))| {
             let claim = claim_of(ask, holder, Counts::one(ask.mode));
-            ask.protocol.acquire_as_member(&claim, &bid(ask))
+            ask.protocol.acquire_as_member(&claim, &bid(member, ask))
         });
         Call::of_parts(&catalog::MULTI_ACQUIRE, &[publish, &queued], parts)
     }

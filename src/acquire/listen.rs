@@ -15,7 +15,7 @@ use super::{Ask, Woken};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
-use crate::hint::Mark;
+use crate::hint::{Hint, Mark};
 use crate::hold::core::Core;
 use crate::hold::listening::{Listening, Subscription};
 use crate::hold::local::LocalLock;
@@ -42,7 +42,8 @@ pub(super) struct Waiter<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Marks {
     told: Mark,
-    local: Mark,
+    entered: Mark,
+    closing: Mark,
 }
 
 impl<'a> Waiter<'a> {
@@ -66,19 +67,27 @@ impl<'a> Waiter<'a> {
     pub(super) fn marks(&self) -> Marks {
         Marks {
             told: self.listening().hint.mark(),
-            local: self.local.hint().mark(),
+            entered: self.local.entered.mark(),
+            closing: self.ask.core.closing.mark(),
+        }
+    }
+
+    /// Marks as of now, but for messages: those of `before`.
+    pub(super) fn marks_but_told(&self, before: Marks) -> Marks {
+        Marks {
+            told: before.told,
+            ..self.marks()
         }
     }
 
     /// Resolves when it is told to look again, or at a time.
     pub(super) async fn wait(&self, marks: Marks, at: Tick) -> Woken {
-        // One with a channel of its own looks at what happens in this client for one reason: its
-        // owner may have got the lock.
-        let looks_around = self.own.is_some() && self.ask.options.owner.is_some();
+        let has_owner = self.ask.options.owner.is_some();
         tokio::select! {
             biased;
             () = self.listening().hint.past(marks.told) => Woken::ByHint,
-            () = self.local.hint().past(marks.local), if looks_around => Woken::ByHint,
+            () = self.local.entered.past(marks.entered), if has_owner => Woken::ByEntry,
+            () = self.ask.core.closing.past(marks.closing) => Woken::ByEntry,
             () = self.ask.core.clock.sleep_until(at) => Woken::ByTimer,
         }
     }
@@ -132,16 +141,16 @@ impl<'a> Waiter<'a> {
         let subscription = core.clock.within(reply, listening.subscription.lock());
         let Some(mut subscription) = subscription.await else {
             // It is being given up, on a connection that does not answer.
-            return candidate.attempt(Lane::Push, patience).await;
+            return candidate.attempt(at, Lane::Push, patience).await;
         };
         let channel = candidate.channel(at);
         if self.serves(&subscription, &channel) {
             drop(subscription);
-            return candidate.attempt(Lane::Push, patience).await;
+            return candidate.attempt(at, Lane::Push, patience).await;
         }
         if let Some(old) = subscription.channel.take_if(|old| *old != channel) {
             // The holder id of this candidate is a new one.
-            ignore(core, self.ask.name.key(), &old).await;
+            ignore(core, self.ask.name.key(), &old, &listening.hint).await;
         }
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
@@ -159,7 +168,7 @@ impl<'a> Waiter<'a> {
             let subscribe = transport.send(Lane::Push, route, &command, reply);
             // The first is polled first, and so sent first.
             let (subscribed, outcome) =
-                join(subscribe, candidate.attempt(Lane::Push, patience)).await;
+                join(subscribe, candidate.attempt(at, Lane::Push, patience)).await;
             match (&subscribed, &outcome) {
                 (Ok(_), _) => subscription.since = Some(gaps),
                 // The first found the connection dead and the second made a new one: once more.
@@ -186,6 +195,9 @@ impl Drop for Waiter<'_> {
             };
             let route = Arc::clone(self.ask.name.key());
             let work = unsubscribe(Arc::clone(core), Arc::clone(listening), route, linger);
+            // Whoever comes meanwhile is to find what it listens with.
+            let local = Arc::clone(self.local);
+            let work = work.map(|()| drop(local));
             core.watchdog.later(work.boxed());
         }
         if self.own.is_some() {
@@ -218,12 +230,15 @@ async fn unsubscribe(
         ..
     } = std::mem::take(&mut *subscription)
     {
-        ignore(&core, &route, &channel).await;
+        ignore(&core, &route, &channel, &listening.hint).await;
     }
 }
 
-async fn ignore(core: &Core, route: &str, channel: &str) {
-    core.locals.ignore(channel);
+async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
+    if !core.locals.ignore(channel, hint) {
+        // Another waiter listens to it by now.
+        return;
+    }
     let command = push_command("UNSUBSCRIBE", channel);
     let transport = &core.scripts.transport;
     // If it is not answered the connection is replaced, and with it all subscriptions.

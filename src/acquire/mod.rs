@@ -177,8 +177,8 @@ impl<'a> Party<'a> {
     async fn once(self) -> Result<Sought> {
         self.left(None).await;
         let patience = self.core().patience(None);
-        let mut candidate = Candidate::new(self, false);
-        match candidate.attempt(Lane::Command, patience).await? {
+        let mut candidate = Candidate::passing(self);
+        match candidate.attempt(0, Lane::Command, patience).await? {
             Outcome::Granted(shares) => Ok(Sought::Granted(shares)),
             Outcome::Refused { .. } => Ok(Sought::NotInTime),
         }
@@ -187,12 +187,15 @@ impl<'a> Party<'a> {
     /// Waits in the local queue of one lock after the other, and there at the server.
     async fn queue(self, deadline: Option<Tick>) -> Result<Sought> {
         let clock = self.core().clock;
-        let mut candidate = Candidate::new(self, true);
+        // These go after the candidate: who asks next finds what it undoes.
+        let (mut turn, mut waiter);
+        let mut candidate = Candidate::waiting(self, deadline);
         let (mut at, mut lane) = (0, Lane::Command);
+        let mut hints = 0;
         loop {
             let (ask, local) = (&self.asks[at], &self.locals[at]);
-            let waiter = Waiter::enter(ask, local);
-            let _turn = match ask.protocol.queue() {
+            waiter = Waiter::enter(ask, local);
+            turn = match ask.protocol.queue() {
                 Queue::Server => None,
                 Queue::Local => tokio::select! {
                     biased;
@@ -203,13 +206,16 @@ impl<'a> Party<'a> {
                     }
                 },
             };
-            match self
-                .head(&waiter, &mut candidate, (at, lane), deadline)
-                .await?
-            {
+            let place = (at, lane, &mut hints);
+            match self.head(&waiter, &mut candidate, place, deadline).await? {
                 Headed::Sought(sought) => return Ok(sought),
+                Headed::Behind(..) if deadline.is_some_and(|deadline| clock.now() >= deadline) => {
+                    return Ok(Sought::NotInTime);
+                }
                 Headed::Behind(other, on) => (at, lane) = (other, on),
             }
+            // Never waits for one turn while it has another.
+            drop(turn.take());
         }
     }
 
@@ -218,14 +224,13 @@ impl<'a> Party<'a> {
         self,
         waiter: &Waiter<'_>,
         candidate: &mut Candidate<'a>,
-        (at, mut lane): (usize, Lane),
+        (at, mut lane, hints_in_a_row): (usize, Lane, &mut u32),
         deadline: Option<Tick>,
     ) -> Result<Headed> {
         let (ask, local) = (&self.asks[at], &self.locals[at]);
         let core = self.core();
         let clock = core.clock;
         let queues_here = ask.protocol.queue() == Queue::Local;
-        let mut hints_in_a_row = 0;
         loop {
             ensure_open(ask)?;
             let marks = waiter.marks();
@@ -237,7 +242,7 @@ impl<'a> Party<'a> {
             if let Some((closed, until)) = self.closed_here(at) {
                 if closed != at {
                     // Its place in a queue would keep others from a lock it cannot use yet.
-                    *candidate = Candidate::new(self, true);
+                    candidate.start_over();
                     return Ok(Headed::Behind(closed, Lane::Command));
                 }
                 let end = Some(now.until(until));
@@ -252,7 +257,7 @@ impl<'a> Party<'a> {
             self.left(deadline).await;
             if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
                 self.pause(STAND_BACK, deadline).await;
-            } else if hints_in_a_row > HINTS_IN_A_ROW_MAX {
+            } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX {
                 self.pause(HINT_PAUSE, deadline).await;
             }
             let mut outcome = None;
@@ -265,7 +270,7 @@ impl<'a> Party<'a> {
                         let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
                         waiter.listen_after(clock.now().after(polls));
                         if candidate.is_in_doubt() {
-                            *candidate = Candidate::new(self, true);
+                            candidate.start_over();
                         }
                     }
                 }
@@ -274,7 +279,7 @@ impl<'a> Party<'a> {
                 Some(outcome) => outcome,
                 None => {
                     let patience = core.patience(deadline);
-                    candidate.attempt(Lane::Command, patience).await?
+                    candidate.attempt(at, Lane::Command, patience).await?
                 }
             };
             let remaining = match outcome {
@@ -282,6 +287,7 @@ impl<'a> Party<'a> {
                     return Ok(Headed::Sought(Sought::Granted(shares)));
                 }
                 Outcome::Refused { at: by, .. } if by != at => {
+                    *hints_in_a_row += 1;
                     return Ok(Headed::Behind(by, Lane::Push));
                 }
                 Outcome::Refused { remaining, .. } => remaining,
@@ -299,16 +305,27 @@ impl<'a> Party<'a> {
                 lane = Lane::Push;
                 continue;
             }
-            lane = match waiter.wait(marks, time).await {
-                Woken::ByHint => {
-                    hints_in_a_row += 1;
-                    // If it was a release of this client, then behind it.
-                    Lane::Command
-                }
-                Woken::ByTimer => {
-                    hints_in_a_row = 0;
-                    // Over the connection that has been silent: if it is dead, this finds out.
-                    Lane::Push
+            let mut marks = marks;
+            lane = loop {
+                match waiter.wait(marks, time).await {
+                    Woken::ByHint => {
+                        *hints_in_a_row += 1;
+                        // If it was a release of this client, then behind it.
+                        break Lane::Command;
+                    }
+                    Woken::ByTimer => {
+                        *hints_in_a_row = 0;
+                        // Over the connection that has been silent: if it is dead, this finds out.
+                        break Lane::Push;
+                    }
+                    // Nothing the server knows more of.
+                    Woken::ByEntry => {
+                        marks = waiter.marks_but_told(marks);
+                        ensure_open(ask)?;
+                        if let Some(sought) = self.owned(at, deadline).await? {
+                            return Ok(Headed::Sought(sought));
+                        }
+                    }
                 }
             };
         }
@@ -366,13 +383,16 @@ impl<'a> Party<'a> {
             return std::future::pending().await;
         }
         loop {
-            let hint = self.locals[at].hint();
-            let mark = hint.mark();
+            let (entered, closing) = (&self.locals[at].entered, &self.core().closing);
+            let marks = (entered.mark(), closing.mark());
             ensure_open(&self.asks[at])?;
             if let Some(sought) = self.owned(at, deadline).await? {
                 return Ok(sought);
             }
-            hint.past(mark).await;
+            tokio::select! {
+                () = entered.past(marks.0) => {}
+                () = closing.past(marks.1) => {}
+            }
         }
     }
 
@@ -385,7 +405,10 @@ impl<'a> Party<'a> {
 }
 
 enum Woken {
+    /// It is worth asking the server.
     ByHint,
+    /// The owner may have got the lock, or the client is being closed.
+    ByEntry,
     ByTimer,
 }
 

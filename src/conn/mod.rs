@@ -65,7 +65,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
 
     /// Where the server is, without secrets: equal for clients of one server, if they write its
     /// address the same way.
-    fn place(&self) -> &str;
+    fn address(&self) -> &str;
 
     /// `PUBLISH`, or `SPUBLISH` where the listeners of a channel are found by its slot.
     fn publish(&self) -> &'static str;

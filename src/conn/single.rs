@@ -16,7 +16,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
-    place: String,
+    address: String,
     command: Link,
     renewal: Link,
     push: Link,
@@ -35,7 +35,7 @@ impl SingleServer {
             .set_nodelay(true)
             .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(KEEPALIVE));
         let info = info.set_tcp_settings(tcp);
-        let place = format!("{}/{}", info.addr(), info.redis_settings().db());
+        let address = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Messages come on the connection that asked for them only in the newer protocol.
         let settings = info
             .redis_settings()
@@ -54,7 +54,7 @@ impl SingleServer {
             )
         };
         Self {
-            place,
+            address,
             command: link("command", info.clone(), None),
             renewal: link("renewal", info, None),
             push: link("push", push_info, Some(listener)),
@@ -96,8 +96,8 @@ impl Transport for SingleServer {
         0
     }
 
-    fn place(&self) -> &str {
-        &self.place
+    fn address(&self) -> &str {
+        &self.address
     }
 
     fn publish(&self) -> &'static str {

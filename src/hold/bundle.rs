@@ -24,34 +24,43 @@ pub(crate) struct Bundle(Arc<Members>);
 
 /// What the holds know of a bundle they belong to.
 #[derive(Debug)]
-pub(super) struct Members {
-    holds: Vec<(Arc<Hold>, Mode)>,
-    /// Whether the shares were given back, or are not to be.
+pub(super) struct Members(Vec<Member>);
+
+#[derive(Debug)]
+struct Member {
+    hold: Arc<Hold>,
+    mode: Mode,
+    /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
 }
 
 impl Members {
-    /// One of the holds was lost.
+    /// One of the holds was lost: the others are given back. What the server may still have of the
+    /// lost one is left until the guard is gone, and with it the work under it.
     pub(super) fn fall(&self) {
-        if self.end() {
-            release_all_later(self.holds.clone());
-        }
+        release_all_later(self.end(|hold| hold.loss().is_none()));
     }
 
-    /// True for the one who has to give the shares back.
-    fn end(&self) -> bool {
-        !self.is_over.swap(true, Ordering::AcqRel)
+    /// Takes out the shares that are still to be given back, of the holds that `which` says.
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<(Arc<Hold>, Mode)> {
+        let members = self.0.iter().filter(|member| which(&member.hold));
+        members
+            .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
+            .map(|member| (Arc::clone(&member.hold), member.mode))
+            .collect()
     }
 }
 
 impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
-        let holds = shares.into_iter().filter_map(Share::into_parts).collect();
-        let members = Arc::new(Members {
-            holds,
+        let members = shares.into_iter().filter_map(Share::into_parts);
+        let members = members.map(|(hold, mode)| Member {
+            hold,
+            mode,
             is_over: AtomicBool::new(false),
         });
-        for (hold, _) in &members.holds {
+        let members = Arc::new(Members(members.collect()));
+        for Member { hold, .. } in &members.0 {
             hold.bundles.lock().push(Arc::downgrade(&members));
         }
         let bundle = Self(members);
@@ -63,7 +72,13 @@ impl Bundle {
     }
 
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.0.holds.iter().map(|(hold, _)| hold)
+        self.0.0.iter().map(|member| &member.hold)
+    }
+
+    /// The first hold that was lost.
+    fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        self.holds()
+            .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -71,12 +86,12 @@ impl Bundle {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        self.0.holds[0].0.owner()
+        self.0.0[0].hold.owner()
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        let holds = self.0.holds.iter();
-        let counts = holds.map(|(hold, mode)| hold.counts().of(*mode));
+        let members = self.0.0.iter();
+        let counts = members.map(|member| member.hold.counts().of(member.mode));
         counts.min().unwrap_or(0)
     }
 
@@ -85,16 +100,22 @@ impl Bundle {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
+        if self.is_lost() {
+            return Duration::ZERO;
+        }
         let each = self.holds().map(|hold| hold.remaining());
         each.min().unwrap_or(Duration::ZERO)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.holds().any(|hold| hold.loss().is_some())
+        self.first_lost().is_some()
     }
 
     /// Resolves when the first hold is lost, and says which.
     pub(crate) async fn lost(&self) -> (&str, LostReason) {
+        if let Some((hold, reason)) = self.first_lost() {
+            return (hold.name(), reason);
+        }
         let each = self.holds().map(|hold| {
             Box::pin(async move {
                 let reason = hold.lost().await;
@@ -114,38 +135,39 @@ impl Bundle {
 
     /// One more share of each, or of none.
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        let holds = self.0.holds.iter();
-        let each = holds.map(|(hold, mode)| Share::enter_again(hold, *mode));
+        self.ensure_held("reenter")?;
+        let members = self.0.0.iter();
+        let each = members.map(|member| Share::enter_again(&member.hold, member.mode));
         let shares = join_all(each).await.into_iter();
-        shares.collect::<Result<Vec<_>>>().map(Self::of)
+        let shares = shares.collect::<Result<Vec<_>>>();
+        // That one was lost meanwhile is what is to be said, not that the others were given back.
+        self.ensure_held("reenter")?;
+        shares.map(Self::of)
     }
 
     pub(crate) async fn release(self) -> Result<()> {
-        if self.0.end() {
-            return release_all(self.0.holds.clone()).await;
-        }
-        // One of them was lost, and the others were given back then.
-        let lost = self
-            .holds()
-            .find_map(|hold| hold.loss().map(|reason| (hold, reason)));
-        match lost {
-            Some((hold, reason)) => Err(hold.not_held("release", reason)),
-            None => Ok(()),
-        }
+        let held = self.ensure_held("release");
+        let released = release_all(self.0.end(|_| true)).await;
+        held.and(released)
     }
 
     pub(crate) fn forget(self) {
-        if self.0.end() {
-            for (hold, mode) in &self.0.holds {
-                hold.forget(*mode);
-            }
+        for (hold, mode) in self.0.end(|_| true) {
+            hold.forget(mode);
+        }
+    }
+
+    fn ensure_held(&self, operation: &'static str) -> Result<()> {
+        match self.first_lost() {
+            Some((hold, reason)) => Err(hold.not_held(operation, reason)),
+            None => Ok(()),
         }
     }
 }
 
 impl Drop for Bundle {
     fn drop(&mut self) {
-        self.0.fall();
+        release_all_later(self.0.end(|_| true));
         for hold in self.holds() {
             let this = Arc::as_ptr(&self.0);
             let mut bundles = hold.bundles.lock();

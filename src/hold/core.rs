@@ -37,7 +37,7 @@ pub(crate) struct Timing {
     /// A waiter asks at least this often, message or no message.
     pub(crate) poll_cap: Duration,
     /// A waiter that has not asked for this long has lost its place at the server.
-    pub(crate) place: Duration,
+    pub(crate) heartbeat: Duration,
 }
 
 impl Timing {
@@ -49,7 +49,7 @@ impl Timing {
             reply,
             give_up: (lease / 3).max(reply * 2),
             poll_cap,
-            place: (poll_cap * 3).max(Duration::from_secs(1)),
+            heartbeat: (poll_cap * 3).max(Duration::from_secs(1)),
         }
     }
 }
@@ -132,9 +132,7 @@ impl Core {
             for hold in local.live_holds() {
                 hold.close();
             }
-            local.hint().give();
         }
-        self.locals.wake_all();
         self.waiters_gone().await;
         let done = self.watchdog.finish();
         self.clock.within(self.timing.give_up, done).await.is_some()

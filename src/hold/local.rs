@@ -51,6 +51,8 @@ pub(crate) struct LocalLock {
     turns: Semaphore,
     /// For those who wait here: given when it is worth asking the server again.
     pub(crate) listening: Arc<Listening>,
+    /// Given when a task of this client gets the lock: its owner can enter it now.
+    pub(crate) entered: Hint,
     state: Mutex<State>,
 }
 
@@ -77,6 +79,7 @@ impl Locals {
             locals: Arc::clone(self),
             turns: Semaphore::new(HEADS_MAX as usize),
             listening: Arc::default(),
+            entered: Hint::default(),
             state: Mutex::default(),
         });
         *entry = Arc::downgrade(&local);
@@ -98,15 +101,12 @@ impl Locals {
         self.channels.insert(channel.into(), Arc::clone(hint));
     }
 
-    pub(crate) fn ignore(&self, channel: &str) {
-        self.channels.remove(channel);
-    }
-
-    /// Has everybody look again who listens to anything.
-    pub(crate) fn wake_all(&self) {
-        for hint in &self.channels {
-            hint.give();
-        }
+    /// Listens no more, if it is still this hint that does. True if so.
+    pub(crate) fn ignore(&self, channel: &str, hint: &Arc<Hint>) -> bool {
+        let removed = self
+            .channels
+            .remove_if(channel, |_, listening| Arc::ptr_eq(listening, hint));
+        removed.is_some()
     }
 
     pub(crate) fn channels(&self) -> usize {
@@ -126,7 +126,9 @@ impl Listener for Locals {
 
     fn gap(&self) {
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        self.wake_all();
+        for hint in &self.channels {
+            hint.give();
+        }
     }
 }
 
@@ -179,8 +181,7 @@ impl LocalLock {
 
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         self.state.lock().holds.push(Arc::downgrade(hold));
-        // Somebody may wait here for the same owner: it can enter at once.
-        self.hint().give();
+        self.entered.give();
     }
 
     /// Forgets holds that ended.
@@ -200,7 +201,7 @@ impl LocalLock {
     /// It was sent: whoever asks now asks after it.
     pub(crate) fn end_leaving(&self) {
         self.state.lock().leaving -= 1;
-        self.hint().give();
+        self.look_again();
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
@@ -240,8 +241,13 @@ impl LocalLock {
     }
 
     /// The hint for those who wait here.
-    pub(crate) fn hint(&self) -> &Arc<Hint> {
+    pub(crate) fn hint(&self) -> &Hint {
         &self.listening.hint
+    }
+
+    /// It is worth asking the server again.
+    pub(crate) fn look_again(&self) {
+        self.hint().give();
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod core;
 pub(crate) mod listening;
 pub(crate) mod local;
 pub(crate) mod protocol;
+mod reenter;
 mod settle;
 mod share;
 
@@ -223,9 +224,11 @@ impl Hold {
             if let Some(reason) = self.loss() {
                 return reason;
             }
+            let is_held = self.state.lock().phase == Phase::Held;
             tokio::select! {
                 () = self.changed.past(mark) => {}
-                () = self.core.clock.sleep_until(self.deadline()) => {}
+                // One that was given back is never lost.
+                () = self.core.clock.sleep_until(self.deadline()), if is_held => {}
             }
         }
     }
@@ -245,6 +248,7 @@ impl Hold {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
+            self.local.look_again();
         }
     }
 
@@ -256,6 +260,7 @@ impl Hold {
         state.phase = Phase::Lost(reason);
         drop(state);
         self.end();
+        self.local.look_again();
         self.changed.give();
         if reason == LostReason::Closed {
             // Every hold of this client is lost, and left to its lease.
@@ -267,11 +272,10 @@ impl Hold {
         }
     }
 
-    /// No longer held, for whatever reason: no renewals, and local waiters may ask.
+    /// No longer held, for whatever reason: no renewals, and nobody enters it.
     fn end(&self) {
         self.core.watchdog.withdraw(self.number);
         self.local.sweep(self);
-        self.local.hint().give();
     }
 
     fn claim(&self, counts: Counts) -> Claim<'_> {

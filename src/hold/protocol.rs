@@ -87,8 +87,9 @@ pub(crate) struct Bid {
     pub(crate) fenced: bool,
     /// Whether it is a new hold, not a re-entry.
     pub(crate) is_new: bool,
-    /// How long a refused holder's place is kept; `None` takes no place.
-    pub(crate) place: Option<Duration>,
+    /// How long the place of a refused holder in a queue at the server is kept, if it does not ask
+    /// again; `None` takes no place.
+    pub(crate) heartbeat: Option<Duration>,
     /// How long it has waited.
     pub(crate) waited: Duration,
 }
@@ -103,7 +104,7 @@ impl Part {
             .arg(claim.holder)
             .arg(millis(bid.lease))
             .arg(u8::from(bid.fenced))
-            .arg(bid.place.map_or(0, millis))
+            .arg(bid.heartbeat.map_or(0, millis))
             .arg(millis(bid.waited))
             .arg(channel)
     }

@@ -1,4 +1,4 @@
-//! Making the server agree: re-entry, downgrade and release.
+//! Making the server agree: downgrade and release, of one hold or several.
 //!
 //! The counts at the server follow the number of guards. An operation that is interrupted, by a
 //! dropped future or by a server that does not answer, is handed to the watchdog task, which
@@ -11,102 +11,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::protocol::Bid;
 use super::{Hold, Phase, Share};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
-use crate::options::Term;
-use crate::script::reply::{self, Acquired, Released};
+use crate::script::reply::{self, Released};
 use crate::script::{Call, Patience, catalog, on_first_poll};
 
 impl Hold {
-    /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
-    pub(crate) async fn reenter(
-        self: &Arc<Self>,
-        mode: Mode,
-        term: Option<Term>,
-        fenced: bool,
-        operation: &'static str,
-        deadline: Option<Tick>,
-    ) -> Result<Option<Share>> {
-        let patience = self.core.patience(deadline);
-        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
-        if self.loss().is_some() {
-            return Ok(None);
-        }
-        let (target, bid) = {
-            let mut state = self.state.lock();
-            if state.phase != Phase::Held {
-                return Ok(None);
-            }
-            let wanted = state.wanted();
-            if mode == Mode::Exclusive && wanted.exclusive == 0 {
-                return Err(self.no_upgrade(operation));
-            }
-            let lease = match term {
-                Some(term) => term.lease(),
-                None if state.renewed => state.lease,
-                // A fixed lease is not lengthened by entering again.
-                None => Duration::from_millis(1),
-            };
-            state.will_ask(patience.until, lease);
-            let bid = Bid {
-                publish: self.core.scripts.transport.publish(),
-                mode,
-                lease,
-                // A hold has one token for as long as it lasts.
-                fenced: fenced && state.token.is_none(),
-                is_new: false,
-                place: None,
-                waited: Duration::ZERO,
-            };
-            (wanted.raised(mode), bid)
-        };
-        // If this is given up, the server may have counted one too many.
-        let mut repair = Repair::armed(std::slice::from_ref(self));
-        let call = self.protocol.acquire(&self.claim(target), &bid);
-        let answer = self
-            .core
-            .scripts
-            .run(Lane::Command, &call, patience)
-            .await
-            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
-            repair.disarm();
-            self.lose(LostReason::Revoked);
-            return Ok(None);
-        };
-        if !self.extend(answer.sent, bid.lease) {
-            return Ok(None);
-        }
-        let (share, look) = {
-            let mut state = self.state.lock();
-            if state.phase != Phase::Held {
-                return Ok(None);
-            }
-            state.counts = state.counts.raised(mode);
-            state.confirmed = Some(target);
-            state.token = state.token.or(token);
-            if let Some(Term::Renewed(lease)) = term {
-                state.lease = if state.renewed {
-                    state.lease.max(lease)
-                } else {
-                    lease
-                };
-                state.renewed = true;
-            }
-            if state.wanted() == target {
-                repair.disarm();
-            }
-            (Share::of(Arc::clone(self), mode), state.next_look())
-        };
-        self.core.watchdog.shift(self.number, look);
-        Ok(Some(share))
-    }
-
     /// Turns one exclusive share into a shared one, and waits for the server to agree. If this
     /// future is dropped, the watchdog task gives the share back.
     pub(super) async fn downgrade(self: Arc<Self>) -> Result<Share> {
@@ -117,7 +31,8 @@ impl Hold {
             return Err(error);
         }
         let share = Share::of(Arc::clone(&self), Mode::Shared);
-        settle_by(std::slice::from_ref(&self), OPERATION).await?;
+        let holds = std::slice::from_ref(&self);
+        settle_by(holds, Repair::armed(holds), OPERATION).await?;
         Ok(share)
     }
 
@@ -138,14 +53,6 @@ impl Hold {
         Error::new(Kind::NotHeld, operation, message).of_lock(self.name())
     }
 
-    /// Why an owner that only reads cannot write: it would wait for itself.
-    pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
-        let message = "this owner reads already, and a writer waits for all readers, so it would \
-                       wait for itself for ever: release the read guard first, or write first and \
-                       downgrade";
-        Error::new(Kind::Upgrade, operation, message).of_lock(self.name())
-    }
-
     /// Ends one share, or changes its mode; says why if the hold was lost before.
     fn change(&self, from: Mode, to: Option<Mode>) -> Option<LostReason> {
         // Lets the clock speak first.
@@ -164,6 +71,7 @@ impl Hold {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
+            self.local.look_again();
             return None;
         }
         let lets_others_in = is_over || (was_exclusive && state.wanted().exclusive == 0);
@@ -191,7 +99,7 @@ impl Hold {
         }
     }
 
-    async fn one_at_a_time(
+    pub(super) async fn one_at_a_time(
         &self,
         patience: Patience,
         operation: &'static str,
@@ -241,6 +149,21 @@ impl Hold {
         self.state.lock().wanted()
     }
 
+    /// Whether one script can name both.
+    fn is_beside(&self, other: &Self) -> bool {
+        let transport = &self.core.scripts.transport;
+        Arc::ptr_eq(&self.core, &other.core)
+            && transport.group(self.name.key()) == transport.group(other.name.key())
+    }
+
+    /// What a release leaves of the lease, if it leaves a hold.
+    fn lease_to_keep(&self, counts: Counts) -> Duration {
+        match counts.is_none() {
+            true => Duration::ZERO,
+            false => self.remaining().max(Duration::from_millis(1)),
+        }
+    }
+
     fn server_deadline(&self) -> Tick {
         self.state.lock().server_deadline
     }
@@ -253,9 +176,13 @@ pub(super) async fn release_all(shares: Vec<(Arc<Hold>, Mode)>) -> Result<()> {
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
     let settled = match by_server(left).as_slice() {
         [] => Ok(()),
-        [holds] => settle_by(holds, OPERATION).await,
+        [holds] => settle_by(holds, Repair::armed(holds), OPERATION).await,
         servers => {
-            let all = servers.iter().map(|holds| settle_by(holds, OPERATION));
+            // All repairs are there before the first of them is awaited.
+            let mut all = Vec::with_capacity(servers.len());
+            for holds in servers {
+                all.push(settle_by(holds, Repair::armed(holds), OPERATION));
+            }
             join_all(all).await.into_iter().collect()
         }
     };
@@ -301,9 +228,12 @@ fn by_server(holds: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
 }
 
 /// Settles for a caller who waits; if that is interrupted, the watchdog task goes on with it.
-async fn settle_by(holds: &[Arc<Hold>], operation: &'static str) -> Result<()> {
+async fn settle_by(
+    holds: &[Arc<Hold>],
+    mut repair: Repair<'_>,
+    operation: &'static str,
+) -> Result<()> {
     let core = &holds[0].core;
-    let mut repair = Repair::armed(holds);
     let mut patience = core.patience(None);
     patience.until = patience.until.min(end_of_leases(holds));
     let settled = settle(holds, patience, operation).await?;
@@ -341,8 +271,11 @@ async fn settle(
     patience: Patience,
     operation: &'static str,
 ) -> Result<Vec<bool>> {
+    // In one order for all who take several turns.
+    let mut in_turn: Vec<&Arc<Hold>> = holds.iter().collect();
+    in_turn.sort_by_key(|hold| hold.number);
     let mut turns = Vec::with_capacity(holds.len());
-    for hold in holds {
+    for hold in in_turn {
         turns.push(hold.one_at_a_time(patience, operation).await?);
     }
     let mut settled = vec![true; holds.len()];
@@ -394,32 +327,15 @@ async fn settle(
     Ok(settled)
 }
 
-impl Hold {
-    /// Whether one script can name both.
-    fn is_beside(&self, other: &Self) -> bool {
-        let transport = &self.core.scripts.transport;
-        Arc::ptr_eq(&self.core, &other.core)
-            && transport.group(self.name.key()) == transport.group(other.name.key())
-    }
-
-    /// What a release leaves of the lease, if it leaves a hold.
-    fn lease_to_keep(&self, counts: Counts) -> Duration {
-        match counts.is_none() {
-            true => Duration::ZERO,
-            false => self.remaining().max(Duration::from_millis(1)),
-        }
-    }
-}
-
 /// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.
-struct Repair<'a>(&'a [Arc<Hold>]);
+pub(super) struct Repair<'a>(&'a [Arc<Hold>]);
 
 impl<'a> Repair<'a> {
-    fn armed(holds: &'a [Arc<Hold>]) -> Self {
+    pub(super) fn armed(holds: &'a [Arc<Hold>]) -> Self {
         Self(holds)
     }
 
-    fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.0 = &[];
     }
 }

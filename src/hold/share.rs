@@ -62,8 +62,8 @@ impl Share {
 
     /// One more share of a hold, for a guard that has one.
     pub(super) async fn enter_again(hold: &Arc<Hold>, mode: Mode) -> Result<Self> {
-        let fenced = hold.token().is_some();
-        let entered = hold.reenter(mode, None, fenced, "reenter", None).await?;
+        // A hold keeps the token it has, or has none.
+        let entered = hold.reenter(mode, None, false, "reenter", None).await?;
         entered.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);
             hold.not_held("reenter", reason)

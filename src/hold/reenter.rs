@@ -1,0 +1,110 @@
+//! One more share of a hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::protocol::Bid;
+use super::settle::Repair;
+use super::{Hold, Phase, Share};
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::counts::Mode;
+use crate::error::{Error, Kind, Result};
+use crate::lost::LostReason;
+use crate::options::Term;
+use crate::script::reply::Acquired;
+
+impl Hold {
+    /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
+    pub(crate) async fn reenter(
+        self: &Arc<Self>,
+        mode: Mode,
+        term: Option<Term>,
+        fenced: bool,
+        operation: &'static str,
+        deadline: Option<Tick>,
+    ) -> Result<Option<Share>> {
+        let patience = self.core.patience(deadline);
+        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
+        if self.loss().is_some() {
+            return Ok(None);
+        }
+        let (target, known, bid) = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Held {
+                return Ok(None);
+            }
+            let wanted = state.wanted();
+            if mode == Mode::Exclusive && wanted.exclusive == 0 {
+                return Err(self.no_upgrade(operation));
+            }
+            let lease = match term {
+                Some(term) => term.lease(),
+                None if state.renewed => state.lease,
+                // A fixed lease is not lengthened by entering again.
+                None => Duration::from_millis(1),
+            };
+            state.will_ask(patience.until, lease);
+            let bid = Bid {
+                publish: self.core.scripts.transport.publish(),
+                mode,
+                lease,
+                // A hold has one token for as long as it lasts.
+                fenced: fenced && state.token.is_none(),
+                is_new: false,
+                heartbeat: None,
+                waited: Duration::ZERO,
+            };
+            (wanted.raised(mode), state.confirmed, bid)
+        };
+        // If this is given up, the server may have counted one too many.
+        let mut repair = Repair::armed(std::slice::from_ref(self));
+        let call = self.protocol.acquire(&self.claim(target), &bid);
+        let answer = self
+            .core
+            .scripts
+            .run(Lane::Command, &call, patience)
+            .await
+            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
+            repair.disarm();
+            self.lose(LostReason::Revoked);
+            return Ok(None);
+        };
+        if !self.extend(answer.sent, bid.lease) {
+            return Ok(None);
+        }
+        let (share, look) = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Held {
+                return Ok(None);
+            }
+            state.counts = state.counts.raised(mode);
+            // The script sets one count; a change of the other one may still be to be sent.
+            state.confirmed = known.map(|known| known.with(mode, target.of(mode)));
+            state.token = state.token.or(token);
+            if let Some(Term::Renewed(lease)) = term {
+                state.lease = if state.renewed {
+                    state.lease.max(lease)
+                } else {
+                    lease
+                };
+                state.renewed = true;
+            }
+            if state.confirmed == Some(state.wanted()) {
+                repair.disarm();
+            }
+            (Share::of(Arc::clone(self), mode), state.next_look())
+        };
+        self.core.watchdog.shift(self.number, look);
+        Ok(Some(share))
+    }
+
+    /// Why an owner that only reads cannot write: it would wait for itself.
+    pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
+        let message = "this owner reads already, and a writer waits for all readers, so it would \
+                       wait for itself for ever: release the read guard first, or write first and \
+                       downgrade";
+        Error::new(Kind::Upgrade, operation, message).of_lock(self.name())
+    }
+}
