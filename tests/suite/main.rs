@@ -13,6 +13,7 @@ mod faults;
 mod hammer;
 mod house;
 mod input;
+mod interleavings;
 mod limits;
 mod process;
 mod wire;
