@@ -16,21 +16,22 @@ mod office;
 mod participant;
 mod report;
 mod round;
-mod server;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::process::ExitCode;
 
 use lockset_testkit::unique_name;
 
-use database::{Database, Folder};
+use database::Database;
 use round::Round;
-use server::LockServer;
+use support::database::Folder;
+use support::server::LockServer;
+use support::{Result, Rule};
 
 const SEATS: usize = 90;
 const PEOPLE: usize = 100;
 const OFFICES: usize = 4;
-
-type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -43,13 +44,7 @@ async fn main() -> ExitCode {
         ["office", number, database, lock] => office::open(number, database, Some(lock)).await,
         _ => Err("no arguments, please; REDIS_URL=redis://host chooses a server".into()),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("seats: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit("seats", outcome)
 }
 
 async fn demo() -> Result<()> {
@@ -59,19 +54,17 @@ async fn demo() -> Result<()> {
     // Nobody else who uses the server can have a lock of this name.
     let lock = unique_name("lockset-demo-seats");
     let played = both_rounds(&server, &lock).await;
-    let cleared = server.clear(&lock).await;
-    let (without, with, faults) = played?;
+    let cleared = server.clear(std::slice::from_ref(&lock)).await;
+    let (without, with, rules) = played?;
     cleared?;
 
     report::table(&without, &with);
-    if !faults.is_empty() {
-        return Err(faults.join("; ").into());
-    }
+    support::all_kept(rules)?;
     report::closing();
     Ok(())
 }
 
-async fn both_rounds(server: &LockServer, lock: &str) -> Result<(Round, Round, Vec<&'static str>)> {
+async fn both_rounds(server: &LockServer, lock: &str) -> Result<(Round, Round, Vec<Rule>)> {
     let folder = Folder::create()?;
 
     let database = Database::create(folder.file("without.db"))?;
@@ -80,11 +73,10 @@ async fn both_rounds(server: &LockServer, lock: &str) -> Result<(Round, Round, V
     let database = Database::create(folder.file("with.db"))?;
     let with = Round::play("With the lock", &database, server, Some(lock)).await?;
 
-    let mut faults = with.faults();
+    let mut rules = with.rules();
     // Somebody who slept through the end of a lease, and now wants to sell with the old token.
     let late_token = with.sales.first().and_then(|sale| sale.token);
-    if database.sell(PEOPLE, late_token).is_ok() {
-        faults.push("the database took a sale with an old token");
-    }
-    Ok((without, with, faults))
+    let refused = database.sell(PEOPLE, late_token).is_err();
+    rules.push((refused, "the database took a sale with an old token"));
+    Ok((without, with, rules))
 }

@@ -3,7 +3,7 @@
 //! It tells the demo about it in lines: `READY`, then one for each person served.
 
 use std::fmt;
-use std::io::{Write as _, stdin, stdout};
+use std::io::{Write as _, stdout};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use tokio::task::JoinSet;
 
 use crate::database::Database;
 use crate::participant::{with_lock, without_lock};
-use crate::{OFFICES, PEOPLE, Result};
+use crate::support::Result;
+use crate::support::worker::{Orders, server_url};
+use crate::{OFFICES, PEOPLE};
 
 /// What became of one person.
 pub(crate) struct Served {
@@ -28,8 +30,7 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     let number: usize = number.parse()?;
     let database = Arc::new(Database::open(Path::new(database))?);
     let client = match lock {
-        // From the environment, since anybody can read the arguments of a process.
-        Some(_) => Some(Client::connect(&std::env::var("REDIS_URL")?).await?),
+        Some(_) => Some(Client::connect(&server_url()?).await?),
         None => None,
     };
     // Each grant of a fenced lock comes with a token for the database.
@@ -38,10 +39,7 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
         .zip(lock)
         .map(|(client, name)| client.lock(name).fenced());
 
-    writeln!(stdout(), "READY")?;
-    let mut word = String::new();
-    stdin().read_line(&mut word)?;
-    if word.trim() != "go" {
+    if Orders::take()?.next().await?.as_deref() != Some("go") {
         return Err("nobody said go".into());
     }
 

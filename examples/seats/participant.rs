@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use lockset::{FencingToken, ReentrantLock};
 
+use crate::SEATS;
 use crate::database::Database;
-use crate::{Result, SEATS};
+use crate::support::Result;
 
 /// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
 ///

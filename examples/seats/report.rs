@@ -1,9 +1,10 @@
 //! What a person sees.
 
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{IsTerminal as _, stdout};
 use std::time::{Duration, Instant};
 
 use crate::round::Round;
+use crate::support::{millis, say};
 use crate::{OFFICES, PEOPLE, SEATS};
 
 pub(crate) fn opening(server: &str) {
@@ -60,17 +61,6 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     let found = sorted.get(rank.saturating_sub(1));
     found.copied().unwrap_or_default()
-}
-
-fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
-}
-
-/// If nobody reads it, the demo goes on: it has a server to tidy up.
-fn say(text: &str) {
-    let mut out = stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
 }
 
 /// A bar that grows: in place on a terminal, else a few times a second on a line of its own.

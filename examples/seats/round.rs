@@ -1,22 +1,19 @@
 //! One round: opens the box offices, lets all people in at once and collects what became of them.
 
 use std::collections::HashSet;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::signal::ctrl_c;
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::time::timeout;
 use tokio::try_join;
 
 use crate::database::{Database, Sale};
 use crate::office::Served;
 use crate::report::Progress;
-use crate::server::LockServer;
-use crate::{OFFICES, PEOPLE, Result, SEATS};
+use crate::support::server::LockServer;
+use crate::support::worker::{Worker, bounded};
+use crate::support::{Result, Rule};
+use crate::{OFFICES, PEOPLE, SEATS};
 
 /// A box office that is not done by then fails the round.
 const BOUND: Duration = Duration::from_secs(60);
@@ -39,16 +36,13 @@ impl Round {
     ) -> Result<Self> {
         let mut offices = Vec::new();
         for number in 0..OFFICES {
-            offices.push(Office::start(number, database, server, lock)?);
+            offices.push(open(number, database, server, lock)?);
         }
-        let played = tokio::select! {
-            played = timeout(BOUND, serve(title, &mut offices)) => played,
-            _ = ctrl_c() => Ok(Err("interrupted".into())),
-        };
+        let played = bounded(BOUND, serve(title, &mut offices)).await;
         for office in &mut offices {
-            office.end().await;
+            office.kill().await;
         }
-        let (served, wall) = played.map_err(|_| format!("not done within {BOUND:?}"))??;
+        let (served, wall) = played?;
         Ok(Self {
             served,
             sales: database.sales()?,
@@ -64,14 +58,14 @@ impl Round {
         self.served.iter().filter(|served| !served.bought).count()
     }
 
-    /// What must not be, if the lock works.
-    pub(crate) fn faults(&self) -> Vec<&'static str> {
+    /// What must be so, if the lock works.
+    pub(crate) fn rules(&self) -> Vec<Rule> {
         let seated: HashSet<_> = self.sales.iter().map(|sale| sale.person).collect();
         let bought = self.served.iter().filter(|served| served.bought);
         let told: HashSet<_> = bought.map(|served| served.person).collect();
         let tokens: Option<Vec<_>> = self.sales.iter().map(|sale| sale.token).collect();
         let growing = tokens.is_some_and(|tokens| tokens.is_sorted_by(|a, b| a < b));
-        let rules = [
+        vec![
             (self.sales.len() == SEATS, "not every seat was sold once"),
             (
                 self.refused() == PEOPLE - SEATS,
@@ -80,24 +74,26 @@ impl Round {
             (seated.len() == self.sales.len(), "somebody has two seats"),
             (seated == told, "somebody was told what is not true"),
             (growing, "a fencing token did not grow"),
-        ];
-        let broken = rules.into_iter().filter(|(kept, _)| !kept);
-        broken.map(|(_, fault)| fault).collect()
+        ]
     }
 }
 
 /// Lets all people in at the same moment and waits until all are served; says how long that took.
-async fn serve(title: &'static str, offices: &mut [Office]) -> Result<(Vec<Served>, Duration)> {
+async fn serve(title: &'static str, offices: &mut [Worker]) -> Result<(Vec<Served>, Duration)> {
     for office in offices.iter_mut() {
-        office.opened().await?;
+        office.ready().await?;
     }
     let start = Instant::now();
     for office in offices.iter_mut() {
-        office.words.write_all(b"go\n").await?;
+        office.tell("go").await?;
     }
     // A channel, since four box offices speak at once.
     let (tell, mut told) = mpsc::unbounded_channel();
-    let all = try_join_all(offices.iter_mut().map(|office| office.serve(tell.clone())));
+    let all = try_join_all(
+        offices
+            .iter_mut()
+            .map(|office| listen(office, tell.clone())),
+    );
     drop(tell);
     let count = async {
         let mut progress = Progress::start(title);
@@ -114,60 +110,24 @@ async fn serve(title: &'static str, offices: &mut [Office]) -> Result<(Vec<Serve
     Ok(counted)
 }
 
-/// A box office as the demo sees it: a copy of this program, which is killed if this is dropped.
-struct Office {
+fn open(
     number: usize,
-    process: Child,
-    words: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    database: &Database,
+    server: &LockServer,
+    lock: Option<&str>,
+) -> Result<Worker> {
+    let number = number.to_string();
+    let path = database.path().to_str().ok_or("a path that is no text")?;
+    let mut args = vec!["office", &number, path];
+    args.extend(lock);
+    Worker::start(format!("box office {number}"), &args, server)
 }
 
-impl Office {
-    fn start(
-        number: usize,
-        database: &Database,
-        server: &LockServer,
-        lock: Option<&str>,
-    ) -> Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["office", &number.to_string()])
-            .arg(&database.path)
-            .args(lock)
-            .env("REDIS_URL", &server.url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Self {
-            number,
-            words: process.stdin.take().expect("it is piped"),
-            lines: BufReader::new(process.stdout.take().expect("it is piped")).lines(),
-            process,
-        })
+/// Tells of each person served, until the process has ended.
+async fn listen(office: &mut Worker, tell: UnboundedSender<Served>) -> Result<()> {
+    office.that_is_all();
+    while let Some(line) = office.line().await? {
+        tell.send(line.parse()?)?;
     }
-
-    async fn opened(&mut self) -> Result<()> {
-        match self.lines.next_line().await?.as_deref() {
-            Some("READY") => Ok(()),
-            _ => Err(format!("box office {} did not open", self.number).into()),
-        }
-    }
-
-    /// Tells of each person served, until the process has ended.
-    async fn serve(&mut self, tell: UnboundedSender<Served>) -> Result<()> {
-        while let Some(line) = self.lines.next_line().await? {
-            tell.send(line.parse()?)?;
-        }
-        let status = self.process.wait().await?;
-        if !status.success() {
-            return Err(format!("box office {} failed: {status}", self.number).into());
-        }
-        Ok(())
-    }
-
-    /// Kills the process if it still runs, and waits for its end.
-    async fn end(&mut self) {
-        // The only error is that it has ended already.
-        let _ = self.process.kill().await;
-    }
+    Ok(())
 }

@@ -1,9 +1,9 @@
-//! The lock server of the demo: the user's own if `REDIS_URL` is set, else a private one.
+//! The lock server of an example: the user's own if `REDIS_URL` is set, else a private one.
 
 use lockset_testkit::Server;
 use redis::aio::MultiplexedConnection;
 
-use crate::Result;
+use super::Result;
 
 pub(crate) struct LockServer {
     pub(crate) url: String,
@@ -49,17 +49,34 @@ impl LockServer {
         })
     }
 
-    /// Removes the counter of fencing tokens, which otherwise stays for good; and, after a run that
-    /// was broken off, the lock itself.
-    pub(crate) async fn clear(&self, lock: &str) -> Result<()> {
-        redis::cmd("DEL")
-            .arg(lock)
-            .arg(format!("redisson_lock_token:{{{lock}}}"))
-            .exec_async(&mut self.connection.clone())
-            .await?;
+    /// A connection of the example's own, for what is no lock.
+    pub(crate) fn connection(&self) -> MultiplexedConnection {
+        self.connection.clone()
+    }
+
+    /// Removes all that belongs to locks of these names: the counters of fencing tokens, which
+    /// otherwise stay for good; and, after a run that was broken off, holds and queues.
+    pub(crate) async fn clear(&self, locks: &[String]) -> Result<()> {
+        let mut delete = redis::cmd("DEL");
+        for lock in locks {
+            delete.arg(lock);
+            for helper in HELPERS {
+                delete.arg(format!("{helper}:{{{lock}}}"));
+            }
+        }
+        delete.exec_async(&mut self.connection()).await?;
         Ok(())
     }
 }
+
+/// The keys beside the one that is called as the lock.
+const HELPERS: [&str; 5] = [
+    "redisson_lock_token",
+    "redisson_lock_queue",
+    "redisson_lock_timeout",
+    "lockset_fair_alive",
+    "lockset_rw_writers",
+];
 
 /// Valkey also names the version of Redis it is compatible with, so its own name comes first.
 fn version(info: &str) -> String {

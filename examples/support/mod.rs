@@ -1,0 +1,48 @@
+//! What the examples share: a server to lock at, processes to lock in, and a database to protect.
+
+#![allow(dead_code, reason = "each example uses a part of it")]
+
+pub(crate) mod database;
+pub(crate) mod server;
+pub(crate) mod worker;
+
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// If nobody reads it, the example goes on: it has a server to tidy up.
+pub(crate) fn say(text: &str) {
+    let mut out = stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+pub(crate) fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+/// Whether something is as it must be, and the fault if not.
+pub(crate) type Rule = (bool, &'static str);
+
+/// An error that names every rule that was broken.
+pub(crate) fn all_kept(rules: impl IntoIterator<Item = Rule>) -> Result<()> {
+    let broken = rules.into_iter().filter(|(kept, _)| !kept);
+    let broken: Vec<&str> = broken.map(|(_, fault)| fault).collect();
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(broken.join("; ").into()),
+    }
+}
+
+/// The end of `main`.
+pub(crate) fn exit(example: &str, outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{example}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A process of an example: a copy of the program that does a part of the work.
+//!
+//! It is told what to do, and tells what it did, in lines. The first it says is `READY`; the end of
+//! what it is told is the end of its work.
+
+use std::io::{Write as _, stdout};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::signal::ctrl_c;
+use tokio::time::timeout;
+
+use super::Result;
+use super::server::LockServer;
+
+/// As its parent sees it; killed if this is dropped.
+pub(crate) struct Worker {
+    name: String,
+    process: Child,
+    words: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub(crate) fn start(name: String, args: &[&str], server: &LockServer) -> Result<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(args)
+            // Not as an argument, since anybody can read those of a process.
+            .env("REDIS_URL", &server.url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self {
+            name,
+            words: process.stdin.take(),
+            lines: BufReader::new(process.stdout.take().expect("it is piped")).lines(),
+            process,
+        })
+    }
+
+    /// Waits until it can be told something.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        match self.line().await?.as_deref() {
+            Some("READY") => Ok(()),
+            _ => Err(format!("{} did not start", self.name).into()),
+        }
+    }
+
+    pub(crate) async fn tell(&mut self, words: &str) -> Result<()> {
+        let pipe = self.words.as_mut().ok_or("it was told that this is all")?;
+        pipe.write_all(format!("{words}\n").as_bytes()).await?;
+        Ok(())
+    }
+
+    /// Nothing more is to be done than what it was told.
+    pub(crate) fn that_is_all(&mut self) {
+        self.words = None;
+    }
+
+    /// The next it says; `None` when it has ended as it should.
+    pub(crate) async fn line(&mut self) -> Result<Option<String>> {
+        if let Some(line) = self.lines.next_line().await? {
+            return Ok(Some(line));
+        }
+        let status = self.process.wait().await?;
+        match status.success() {
+            true => Ok(None),
+            false => Err(format!("{} failed: {status}", self.name).into()),
+        }
+    }
+
+    /// Kills it with SIGKILL if it still runs: from then on it does nothing, not even tidy up.
+    pub(crate) async fn kill(&mut self) {
+        // The only error is that it has ended already.
+        let _ = self.process.kill().await;
+    }
+}
+
+/// What a worker is told to do.
+pub(crate) struct Orders(Lines<BufReader<Stdin>>);
+
+impl Orders {
+    /// Says that this process is ready.
+    pub(crate) fn take() -> Result<Self> {
+        writeln!(stdout(), "READY")?;
+        Ok(Self(BufReader::new(tokio::io::stdin()).lines()))
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Option<String>> {
+        Ok(self.0.next_line().await?)
+    }
+}
+
+/// Where a worker finds the server.
+pub(crate) fn server_url() -> Result<String> {
+    Ok(std::env::var("REDIS_URL")?)
+}
+
+/// Does `work`, unless it takes too long or somebody presses Ctrl-C.
+pub(crate) async fn bounded<T>(
+    bound: Duration,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        done = timeout(bound, work) => done.map_err(|_| format!("not done within {bound:?}"))?,
+        _ = ctrl_c() => Err("interrupted".into()),
+    }
+}
