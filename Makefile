@@ -3,10 +3,13 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo test test-valkey check bench
+.PHONY: help demo desk config order test test-valkey check bench
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock"
+	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
+	@echo "make config       many readers, one writer, no torn read: the read-write lock"
+	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-valkey  the same on Valkey"
 	@echo "make check        formatting, lints, documentation"
@@ -14,6 +17,9 @@ help:
 
 demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
+
+desk config order:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
 
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \

@@ -1,0 +1,81 @@
+//! The database: one number for each thing, and the newest fencing token it has seen for it.
+//!
+//! Who looks shows a token just as who writes: from then on an older one is too late to write, so
+//! what was seen stays true until then.
+
+use std::path::{Path, PathBuf};
+
+use crate::purchase::{
+    ACCOUNTS, ITEMS, MONEY, ORDERS, STOCK, account, item, old_price, order, price,
+};
+use crate::support::Result;
+use crate::support::database::SharedFile;
+
+const SCHEMA: &str = "
+    CREATE TABLE record (
+        name   TEXT PRIMARY KEY,
+        value  INTEGER NOT NULL,
+        fence  INTEGER NOT NULL DEFAULT 0
+    );
+
+    CREATE TRIGGER refuse_old_token BEFORE UPDATE ON record WHEN NEW.fence < OLD.fence
+    BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
+";
+
+/// The record of an order that nobody has handled, and of one that was refused; else what was paid.
+pub(crate) const OPEN: i64 = -1;
+pub(crate) const REFUSED: i64 = -2;
+
+/// A name, a new value, and the token of the lock of that name; none where there are no locks.
+pub(crate) type Change = (String, i64, Option<u64>);
+
+pub(crate) struct Shop(SharedFile);
+
+impl Shop {
+    pub(crate) fn create(path: PathBuf) -> Result<Self> {
+        let shop = Self(SharedFile::create(path, SCHEMA)?);
+        let items = (0..ITEMS).map(|number| (item(number), STOCK));
+        let prices = (0..ITEMS).map(|number| (price(number), old_price(number)));
+        let accounts = (0..ACCOUNTS).map(|number| (account(number), MONEY));
+        let orders = (0..ORDERS).map(|number| (order(number), OPEN));
+        let mut connection = shop.0.connection();
+        let transaction = connection.transaction()?;
+        for record in items.chain(prices).chain(accounts).chain(orders) {
+            transaction.execute("INSERT INTO record (name, value) VALUES (?1, ?2)", record)?;
+        }
+        transaction.commit()?;
+        drop(connection);
+        Ok(shop)
+    }
+
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        SharedFile::open(path).map(Self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Fails if a newer token was seen for this.
+    pub(crate) fn look(&self, name: &str, token: Option<u64>) -> Result<i64> {
+        let connection = self.0.connection();
+        if let Some(token) = token {
+            let show = "UPDATE record SET fence = ?2 WHERE name = ?1";
+            connection.execute(show, (name, token))?;
+        }
+        let value = "SELECT value FROM record WHERE name = ?1";
+        Ok(connection.query_row(value, [name], |row| row.get(0))?)
+    }
+
+    /// Writes all of it or nothing. Fails if a newer token was seen for any of it.
+    pub(crate) fn write(&self, changes: &[Change]) -> Result<()> {
+        let mut connection = self.0.connection();
+        let transaction = connection.transaction()?;
+        let write = "UPDATE record SET value = ?2, fence = coalesce(?3, fence) WHERE name = ?1";
+        for change in changes {
+            transaction.execute(write, (&change.0, change.1, change.2))?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
