@@ -2,21 +2,22 @@
 //!
 //! Sent in pipelines of 100, so that the scripts are measured and not the system calls around them,
 //! which are some five times as dear as any script and the same for all. Of the rounds the least is
-//! taken: whatever else the machine does only adds. The scripts are read from their files and put
-//! together as the library does it; that a client of the library has loaded the very same texts is
-//! checked first.
+//! taken: whatever else the machine does only adds. The scripts of lockset are those of the library's
+//! own list. A multi-lock is compared with Redisson's, which takes its members one after the other.
 
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use lockset_testkit::Server;
 use redis::{Cmd, Connection, ConnectionLike as _, Pipeline, Value};
 
 use support::arguments::{Arguments, Effort};
+use support::ours::Hold;
 use support::rounds::{figure, report_least, rounds};
-use support::{Flavour, LEASE, lockset_client, place, redisson};
+use support::{LEASE, ours, place, redisson};
 
 const NAME: &str = "server cpu";
 
@@ -28,18 +29,6 @@ const LOCKS: usize = 5_000;
 /// Commands in one write, and holds in one renewal.
 const BATCH: usize = 100;
 
-macro_rules! script {
-    ($name:literal $(, $include:literal)*) => {
-        concat!(
-            $(include_str!(concat!("../lua/includes/", $include, ".lua")), "\n",)*
-            include_str!(concat!("../lua/", $name, ".lua")),
-        )
-    };
-}
-
-const ACQUIRE: &str = script!("reentrant_acquire", "next_token");
-const RELEASE: &str = script!("reentrant_release");
-const RENEW: &str = script!("renew");
 const COMPARE_AND_DELETE: &str = include_str!("support/compare_and_delete.lua");
 
 fn main() {
@@ -48,18 +37,7 @@ fn main() {
         return;
     }
     let server = place::server();
-    let runtime = Flavour::CurrentThread.runtime();
-    let client = runtime.block_on(lockset_client(&server.url()));
     let mut bench = Bench::connect(server);
-    for text in [ACQUIRE, RELEASE, RENEW] {
-        assert!(
-            bench.knows(text),
-            "the library sends another text: compare the includes here and in its catalog"
-        );
-    }
-    // It would renew nothing, but its connections are not to be served meanwhile.
-    drop(client);
-    drop(runtime);
     let locks = match arguments.effort {
         Effort::Full => LOCKS,
         Effort::Quick => LOCKS / 2,
@@ -99,10 +77,20 @@ enum Verb {
     Release,
     AcquireFenced,
     ReleaseFenced,
+    FairAcquire,
+    FairRelease,
+    ReadAcquire,
+    ReadRelease,
+    WriteAcquire,
+    WriteRelease,
+    Acquire3,
+    Release3,
+    Acquire10,
+    Release10,
 }
 
 impl Verb {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 18] = [
         Self::Acquire,
         Self::AcquireHeld,
         Self::Enter,
@@ -111,6 +99,16 @@ impl Verb {
         Self::Release,
         Self::AcquireFenced,
         Self::ReleaseFenced,
+        Self::FairAcquire,
+        Self::FairRelease,
+        Self::ReadAcquire,
+        Self::ReadRelease,
+        Self::WriteAcquire,
+        Self::WriteRelease,
+        Self::Acquire3,
+        Self::Release3,
+        Self::Acquire10,
+        Self::Release10,
     ];
 
     fn label(self) -> &'static str {
@@ -123,11 +121,30 @@ impl Verb {
             Self::Release => "release",
             Self::AcquireFenced => "acquire, fenced",
             Self::ReleaseFenced => "release, fenced",
+            Self::FairAcquire => "fair acquire, nobody waits",
+            Self::FairRelease => "fair release, nobody waits",
+            Self::ReadAcquire => "read acquire",
+            Self::ReadRelease => "read release",
+            Self::WriteAcquire => "write acquire",
+            Self::WriteRelease => "write release",
+            Self::Acquire3 => "multi acquire, all 3",
+            Self::Release3 => "multi release, all 3",
+            Self::Acquire10 => "multi acquire, all 10",
+            Self::Release10 => "multi release, all 10",
+        }
+    }
+
+    /// Locks that it is about.
+    fn members(self) -> usize {
+        match self {
+            Self::Acquire3 | Self::Release3 => 3,
+            Self::Acquire10 | Self::Release10 => 10,
+            _ => 1,
         }
     }
 }
 
-/// What one verb cost for one lock.
+/// What one verb cost, once.
 #[derive(Clone, Debug)]
 struct Cell {
     /// `None` where the kernel does not say.
@@ -162,22 +179,24 @@ impl Bench {
             shas: BTreeMap::new(),
             id: uuid::Uuid::new_v4(),
         };
-        for text in [
+        let of_lockset = ours::catalog::ALL.iter().map(|(_, script)| script.text);
+        let others = [
             COMPARE_AND_DELETE,
             redisson::ACQUIRE,
             redisson::ACQUIRE_FENCED,
             redisson::RELEASE,
             redisson::RENEW,
-        ] {
+            redisson::FAIR_ACQUIRE,
+            redisson::FAIR_RELEASE,
+            redisson::READ_ACQUIRE,
+            redisson::READ_RELEASE,
+            redisson::WRITE_ACQUIRE,
+            redisson::WRITE_RELEASE,
+        ];
+        for text in of_lockset.chain(others) {
             bench.look::<String>(&["SCRIPT", "LOAD", text]);
         }
         bench
-    }
-
-    /// Whether the server has this script already.
-    fn knows(&mut self, text: &str) -> bool {
-        let sha = sha(text);
-        self.look::<Vec<bool>>(&["SCRIPT", "EXISTS", &sha])[0]
     }
 
     /// All verbs of one way, on locks that are fresh at first.
@@ -188,9 +207,10 @@ impl Bench {
             let Some(expected) = expected(way, verb) else {
                 continue;
             };
-            let batches: Vec<(Vec<u8>, usize)> = (0..locks)
+            let times = locks / verb.members();
+            let batches: Vec<(Vec<u8>, usize)> = (0..times)
                 .step_by(BATCH)
-                .map(|first| self.batch(way, verb, first..(first + BATCH).min(locks)))
+                .map(|first| self.batch(way, verb, first..(first + BATCH).min(times)))
                 .collect();
             self.look::<()>(&["CONFIG", "RESETSTAT"]);
             let before = self.settled_cpu();
@@ -206,16 +226,18 @@ impl Bench {
             let after = self.settled_cpu();
             let micros = before
                 .zip(after)
-                .map(|(before, after)| (after - before) as f64 / 1e3 / locks as f64);
-            let calls = self.calls(locks);
+                .map(|(before, after)| (after - before) as f64 / 1e3 / times as f64);
+            let calls = self.calls(times);
             cells.insert(verb, Cell { micros, calls });
         }
         cells
     }
 
-    /// One write: what `verb` sends for these locks, and how many replies that makes.
-    fn batch(&mut self, way: Way, verb: Verb, locks: std::ops::Range<usize>) -> (Vec<u8>, usize) {
+    /// One write: what `verb` sends this many times, and how many replies that makes.
+    fn batch(&mut self, way: Way, verb: Verb, times: Range<usize>) -> (Vec<u8>, usize) {
         let mut pipeline = Pipeline::new();
+        let members = verb.members();
+        let locks = times.start * members..times.end * members;
         let names: Vec<(String, String)> = locks
             .map(|lock| {
                 let holder = format!("{}:{}", self.id, 1_000_000 + lock);
@@ -224,12 +246,13 @@ impl Bench {
             .collect();
         if verb == Verb::Renew {
             pipeline.add_command(match way {
-                Way::Lockset => self.renew(&names),
+                Way::Lockset => ours::renew(&names),
                 _ => redisson::renew(self.sha(redisson::RENEW), &names),
             });
         } else {
-            for (key, holder) in &names {
-                for command in self.commands(way, verb, key, holder) {
+            for names in names.chunks(members) {
+                let holds = names.iter().map(|(key, holder)| Hold { key, holder });
+                for command in self.commands(way, verb, &holds.collect::<Vec<_>>()) {
                     pipeline.add_command(command);
                 }
             }
@@ -237,76 +260,106 @@ impl Bench {
         (pipeline.get_packed_pipeline(), pipeline.len())
     }
 
-    fn commands(&mut self, way: Way, verb: Verb, key: &str, holder: &str) -> Vec<Cmd> {
-        let stranger = format!("{}:7", self.id);
-        match (way, verb) {
-            (Way::Lockset, Verb::Acquire) => vec![self.acquire(key, holder, 1, false)],
-            (Way::Lockset, Verb::AcquireHeld) => vec![self.acquire(key, &stranger, 1, false)],
-            (Way::Lockset, Verb::Enter) => vec![self.acquire(key, holder, 2, false)],
-            (Way::Lockset, Verb::AcquireFenced) => vec![self.acquire(key, holder, 1, true)],
-            (Way::Lockset, Verb::Leave) => vec![self.release(key, holder, 1)],
-            (Way::Lockset, _) => vec![self.release(key, holder, 0)],
-            (Way::Redisson, Verb::Acquire | Verb::Enter) => {
-                vec![redisson::acquire(self.sha(redisson::ACQUIRE), key, holder)]
+    fn commands(&mut self, way: Way, verb: Verb, holds: &[Hold<'_>]) -> Vec<Cmd> {
+        match way {
+            Way::Lockset => vec![self.of_lockset(verb, holds)],
+            Way::Redisson => {
+                let each = holds.iter().map(|hold| self.of_redisson(verb, *hold));
+                each.flatten().collect()
             }
-            (Way::Redisson, Verb::AcquireHeld) => {
-                vec![redisson::acquire(
-                    self.sha(redisson::ACQUIRE),
-                    key,
-                    &stranger,
-                )]
+            Way::Floor => vec![self.of_floor(verb, holds[0])],
+        }
+    }
+
+    fn of_lockset(&self, verb: Verb, holds: &[Hold<'_>]) -> Cmd {
+        let hold = holds[0];
+        match verb {
+            Verb::Acquire => hold.acquire(1),
+            Verb::AcquireHeld => {
+                let holder = &self.stranger();
+                Hold { holder, ..hold }.acquire(1)
             }
-            (Way::Redisson, Verb::AcquireFenced) => {
+            Verb::Enter => hold.acquire(2),
+            Verb::AcquireFenced => hold.acquire_fenced(),
+            Verb::Leave => hold.release(1),
+            Verb::Release | Verb::ReleaseFenced => hold.release(0),
+            Verb::Renew => unreachable!("it is of many holds"),
+            Verb::FairAcquire => hold.fair_acquire(0),
+            Verb::FairRelease => hold.fair_release(),
+            Verb::ReadAcquire => hold.read_acquire(),
+            Verb::WriteAcquire => hold.write_acquire(),
+            Verb::ReadRelease | Verb::WriteRelease => hold.rw_release(),
+            Verb::Acquire3 | Verb::Acquire10 => ours::multi_acquire(holds),
+            Verb::Release3 | Verb::Release10 => ours::multi_release(holds),
+        }
+    }
+
+    fn of_redisson(&mut self, verb: Verb, Hold { key, holder }: Hold<'_>) -> Vec<Cmd> {
+        let latch = redisson::latch(key, &redisson::latch_id());
+        let command = match verb {
+            Verb::Acquire | Verb::Enter | Verb::Acquire3 | Verb::Acquire10 => {
+                return vec![redisson::acquire(self.sha(redisson::ACQUIRE), key, holder)];
+            }
+            Verb::AcquireHeld => {
+                let stranger = self.stranger();
+                let sha = self.sha(redisson::ACQUIRE);
+                return vec![redisson::acquire(sha, key, &stranger)];
+            }
+            Verb::AcquireFenced => {
                 let sha = self.sha(redisson::ACQUIRE_FENCED);
-                vec![redisson::acquire_fenced(sha, key, holder)]
+                return vec![redisson::acquire_fenced(sha, key, holder)];
             }
-            (Way::Redisson, _) => {
-                let latch = redisson::latch(key, &redisson::latch_id());
+            Verb::FairAcquire => {
+                let sha = self.sha(redisson::FAIR_ACQUIRE);
+                return vec![redisson::fair_acquire(sha, key, holder)];
+            }
+            Verb::ReadAcquire => {
+                let sha = self.sha(redisson::READ_ACQUIRE);
+                return vec![redisson::read_acquire(sha, key, holder)];
+            }
+            Verb::WriteAcquire => {
+                let sha = self.sha(redisson::WRITE_ACQUIRE);
+                return vec![redisson::write_acquire(sha, key, holder)];
+            }
+            Verb::FairRelease => {
+                let sha = self.sha(redisson::FAIR_RELEASE);
+                redisson::fair_release(sha, key, holder, &latch)
+            }
+            Verb::ReadRelease => {
+                let sha = self.sha(redisson::READ_RELEASE);
+                redisson::read_release(sha, key, holder, &latch)
+            }
+            Verb::WriteRelease => {
+                let sha = self.sha(redisson::WRITE_RELEASE);
+                redisson::write_release(sha, key, holder, &latch)
+            }
+            Verb::Renew => unreachable!("it is of many holds"),
+            Verb::Leave
+            | Verb::Release
+            | Verb::ReleaseFenced
+            | Verb::Release3
+            | Verb::Release10 => {
                 let sha = self.sha(redisson::RELEASE);
-                let release = redisson::release(sha, key, holder, &latch);
-                vec![release, redisson::delete(&latch)]
+                redisson::release(sha, key, holder, &latch)
             }
-            (Way::Floor, Verb::Acquire | Verb::AcquireHeld) => {
-                let mut set = redis::cmd("SET");
-                set.arg(key).arg(holder);
-                set.arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
-                vec![set]
-            }
-            (Way::Floor, _) => {
-                let mut release = redisson::script(self.sha(COMPARE_AND_DELETE), &[key]);
-                release.arg(holder);
-                vec![release]
-            }
-        }
-    }
-
-    fn acquire(&mut self, key: &str, holder: &str, hold_count: u32, fenced: bool) -> Cmd {
-        let token = format!("redisson_lock_token:{{{key}}}");
-        let keys: &[&str] = match fenced {
-            true => &[key, &token],
-            false => &[key],
         };
-        let mut call = redisson::script(self.sha(ACQUIRE), keys);
-        call.arg(holder).arg(hold_count);
-        call.arg(LEASE.as_millis() as u64).arg(u8::from(fenced));
-        call
+        vec![command, redisson::delete(&latch)]
     }
 
-    fn release(&mut self, key: &str, holder: &str, hold_count: u32) -> Cmd {
-        let mut call = redisson::script(self.sha(RELEASE), &[key]);
-        call.arg(holder).arg(hold_count);
-        call.arg(LEASE.as_millis() as u64);
-        call.arg(redisson::channel(key)).arg("PUBLISH");
-        call
-    }
-
-    fn renew(&mut self, locks: &[(String, String)]) -> Cmd {
-        let keys: Vec<&str> = locks.iter().map(|(key, _)| key.as_str()).collect();
-        let mut call = redisson::script(self.sha(RENEW), &keys);
-        for (_, holder) in locks {
-            call.arg(holder).arg(LEASE.as_millis() as u64);
+    fn of_floor(&mut self, verb: Verb, Hold { key, holder }: Hold<'_>) -> Cmd {
+        if matches!(verb, Verb::Acquire | Verb::AcquireHeld) {
+            let mut set = redis::cmd("SET");
+            set.arg(key).arg(holder);
+            set.arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+            return set;
         }
-        call
+        let mut release = redisson::script(self.sha(COMPARE_AND_DELETE), &[key]);
+        release.arg(holder);
+        release
+    }
+
+    fn stranger(&self) -> String {
+        format!("{}:7", self.id)
     }
 
     fn sha(&mut self, text: &'static str) -> &str {
@@ -320,8 +373,8 @@ impl Bench {
         place::cpu::of_server(&self.server)
     }
 
-    /// Calls a lock, by command. `EVALSHA` is left out: all but the floor's `SET` are one.
-    fn calls(&mut self, locks: usize) -> BTreeMap<String, f64> {
+    /// Calls each time, by command. `EVALSHA` is left out: all but the floor's `SET` are one.
+    fn calls(&mut self, times: usize) -> BTreeMap<String, f64> {
         let info: String = self.look(&["INFO", "commandstats"]);
         let mut calls = BTreeMap::new();
         for line in info.lines() {
@@ -343,7 +396,7 @@ impl Bench {
             };
             let done = count("calls") - count("failed_calls") - count("rejected_calls");
             if done > 0.0 {
-                calls.insert(command.to_owned(), done / locks as f64);
+                calls.insert(command.to_owned(), done / times as f64);
             }
         }
         calls
@@ -367,11 +420,20 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
             Value::Array(items) => items.iter().all(|item| *item == Value::Int(1)),
             _ => false,
         },
-        (Way::Lockset, Verb::Acquire | Verb::Enter) => |reply| *reply == Value::Nil,
+        (
+            Way::Lockset | Way::Redisson,
+            Verb::Acquire
+            | Verb::Enter
+            | Verb::FairAcquire
+            | Verb::ReadAcquire
+            | Verb::WriteAcquire,
+        ) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
         (Way::Lockset, Verb::AcquireFenced) => |reply| matches!(reply, Value::BulkString(_)),
+        (Way::Lockset, Verb::Acquire3 | Verb::Acquire10) => |reply| starts_with(reply, 0),
+        (Way::Lockset, Verb::Release3 | Verb::Release10) => |reply| starts_with(reply, 0),
         (Way::Lockset, _) => |reply| *reply == Value::Int(0),
-        (Way::Redisson, Verb::Acquire | Verb::Enter) => |reply| *reply == Value::Nil,
+        (Way::Redisson, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Nil,
         (Way::Redisson, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
         (Way::Redisson, Verb::AcquireFenced) => |reply| starts_with(reply, -1),
         // An unlock that left the lock held or freed it, and a latch that was deleted.
@@ -410,7 +472,7 @@ fn best(rounds: &[&Cells]) -> Cells {
 fn print_table(ways: &[Cells; 3]) {
     let [lockset, redisson, floor] = ways;
     println!();
-    println!("Server CPU in µs for one lock, pipelined; calls inside scripts.");
+    println!("Server CPU in µs, pipelined; calls inside scripts.");
     println!();
     println!(
         "| verb | lockset | Redisson | ratio | floor | calls of lockset | calls of Redisson |"
@@ -443,13 +505,18 @@ fn print_table(ways: &[Cells; 3]) {
     println!();
 }
 
-const CYCLES: [(&str, Verb, Verb); 2] = [
+const CYCLES: [(&str, Verb, Verb); 7] = [
     ("acquire + release", Verb::Acquire, Verb::Release),
     (
         "acquire + release, fenced",
         Verb::AcquireFenced,
         Verb::ReleaseFenced,
     ),
+    ("fair cycle", Verb::FairAcquire, Verb::FairRelease),
+    ("read cycle", Verb::ReadAcquire, Verb::ReadRelease),
+    ("write cycle", Verb::WriteAcquire, Verb::WriteRelease),
+    ("multi cycle of 3", Verb::Acquire3, Verb::Release3),
+    ("multi cycle of 10", Verb::Acquire10, Verb::Release10),
 ];
 
 fn cycle(cells: &Cells, acquire: Verb, release: Verb) -> Option<f64> {

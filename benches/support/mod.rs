@@ -7,6 +7,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod floor;
+pub(crate) mod ours;
 pub(crate) mod place;
 pub(crate) mod redisson;
 pub(crate) mod rounds;

@@ -1,12 +1,12 @@
 //! Redisson's way to lock, over the same Redis library as lockset.
 //!
 //! The scripts are written from the facts of Redisson's wire format: the same keys, calls and
-//! replies, in the same order. A waiter subscribes to the channel of the lock; a message wakes one
+//! replies, in the same order; those of fair and read-write locks are the test kit's. A waiter subscribes to the channel of the lock; a message wakes one
 //! waiter of each client, which asks again; else it asks when the lease it was told has run out.
 //! Kinder than the original in two ways: there is no Java, and a client is subscribed beforehand.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ProtocolVersion, PushInfo, PushKind, Value};
@@ -19,6 +19,23 @@ pub(crate) const ACQUIRE: &str = include_str!("redisson/acquire.lua");
 pub(crate) const ACQUIRE_FENCED: &str = include_str!("redisson/acquire_fenced.lua");
 pub(crate) const RELEASE: &str = include_str!("redisson/release.lua");
 pub(crate) const RENEW: &str = include_str!("redisson/renew.lua");
+
+/// A script of the test kit's peer, after the pieces it calls.
+macro_rules! of_the_peer {
+    ($($piece:literal),*) => {
+        concat!($(include_str!(concat!("../../testkit/src/redisson/lua/", $piece, ".lua"))),*)
+    };
+}
+
+pub(crate) const FAIR_ACQUIRE: &str = of_the_peer!("fair_queue", "fair_acquire");
+pub(crate) const FAIR_RELEASE: &str = of_the_peer!("latch", "fair_queue", "fair_release");
+pub(crate) const READ_ACQUIRE: &str = of_the_peer!("read_acquire");
+pub(crate) const READ_RELEASE: &str = of_the_peer!("latch", "read_release");
+pub(crate) const WRITE_ACQUIRE: &str = of_the_peer!("write_acquire");
+pub(crate) const WRITE_RELEASE: &str = of_the_peer!("latch", "write_release");
+
+/// How long Redisson keeps a fair waiter whose user names no time.
+const FAIR_WAIT: Duration = Duration::from_secs(300);
 
 /// With Redisson's defaults a latch lives 16 to 20 s, unless it is deleted as usual.
 pub(crate) const LATCH_MILLIS: u64 = 18_000;
@@ -148,6 +165,51 @@ pub(crate) fn renew(sha: &str, locks: &[(String, String)]) -> Cmd {
     call
 }
 
+pub(crate) fn fair_acquire(sha: &str, key: &str, holder: &str) -> Cmd {
+    let [queue, timeouts] = fair_queue(key);
+    let mut call = script(sha, &[key, &queue, &timeouts]);
+    call.arg(LEASE.as_millis() as u64).arg(holder);
+    call.arg(FAIR_WAIT.as_millis() as u64).arg(now());
+    call
+}
+
+pub(crate) fn fair_release(sha: &str, key: &str, holder: &str, latch: &str) -> Cmd {
+    let [queue, timeouts] = fair_queue(key);
+    let mut call = script(sha, &[key, &queue, &timeouts, &channel(key), latch]);
+    call.arg(LEASE.as_millis() as u64).arg(holder);
+    call.arg(LATCH_MILLIS).arg(now());
+    call
+}
+
+pub(crate) fn read_acquire(sha: &str, key: &str, holder: &str) -> Cmd {
+    let mut call = script(sha, &[key, &read_holds(key, holder)]);
+    call.arg(LEASE.as_millis() as u64).arg(holder);
+    call
+}
+
+pub(crate) fn read_release(sha: &str, key: &str, holder: &str, latch: &str) -> Cmd {
+    let (channel, all) = (format!("redisson_rwlock:{{{key}}}"), format!("{{{key}}}"));
+    let keys = [key, &channel, latch, &read_holds(key, holder), &all];
+    let mut call = script(sha, &keys);
+    call.arg(holder).arg(LATCH_MILLIS);
+    call
+}
+
+pub(crate) fn write_acquire(sha: &str, key: &str, holder: &str) -> Cmd {
+    let mut call = script(sha, &[key]);
+    call.arg(LEASE.as_millis() as u64);
+    call.arg(format!("{holder}:write"));
+    call
+}
+
+pub(crate) fn write_release(sha: &str, key: &str, holder: &str, latch: &str) -> Cmd {
+    let channel = format!("redisson_rwlock:{{{key}}}");
+    let mut call = script(sha, &[key, &channel, latch]);
+    call.arg(LEASE.as_millis() as u64);
+    call.arg(format!("{holder}:write")).arg(LATCH_MILLIS);
+    call
+}
+
 /// What follows each unlock.
 pub(crate) fn delete(latch: &str) -> Cmd {
     let mut delete = redis::cmd("DEL");
@@ -157,6 +219,20 @@ pub(crate) fn delete(latch: &str) -> Cmd {
 
 pub(crate) fn channel(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
+}
+
+fn fair_queue(key: &str) -> [String; 2] {
+    ["queue", "timeout"].map(|what| format!("redisson_lock_{what}:{{{key}}}"))
+}
+
+fn read_holds(key: &str, holder: &str) -> String {
+    format!("{{{key}}}:{holder}:rwlock_timeout:")
+}
+
+/// The client's clock.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("it is after 1970").as_millis() as u64
 }
 
 pub(crate) fn latch(key: &str, id: &str) -> String {

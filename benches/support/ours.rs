@@ -1,0 +1,169 @@
+//! The scripts of the library as it sends them, for what is measured without its engine.
+//!
+//! Their texts are put together by the library's own list, which is compiled in here.
+
+#[path = "../../src/script/catalog.rs"]
+#[allow(dead_code, reason = "the library's own")]
+pub(crate) mod catalog;
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+use super::LEASE;
+use super::redisson::{channel, script};
+
+/// What the catalogue makes of each row.
+pub(crate) struct Script {
+    pub(crate) text: &'static str,
+    sha: OnceLock<String>,
+}
+
+impl Script {
+    const fn new(text: &'static str) -> Self {
+        Self {
+            text,
+            sha: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn sha(&self) -> &str {
+        self.sha
+            .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    }
+}
+
+/// Keys and arguments that every script names in this order: those of one lock, and its holder.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) holder: &'a str,
+}
+
+impl Hold<'_> {
+    /// Takes it or enters it again, up to this count.
+    pub(crate) fn acquire(self, hold_count: u32) -> Cmd {
+        let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &[self.key]);
+        self.bid(&mut call, hold_count, false);
+        call
+    }
+
+    pub(crate) fn acquire_fenced(self) -> Cmd {
+        let keys = [self.key, &self.helper("redisson_lock_token")];
+        let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &keys);
+        self.bid(&mut call, 1, true);
+        call
+    }
+
+    pub(crate) fn release(self, hold_count: u32) -> Cmd {
+        let mut call = script(catalog::REENTRANT_RELEASE.sha(), &[self.key]);
+        call.arg(self.holder).arg(hold_count);
+        call.arg(lease()).arg(channel(self.key)).arg("PUBLISH");
+        call
+    }
+
+    /// Takes a fair lock when it is its turn, or a place in the queue for this long.
+    pub(crate) fn fair_acquire(self, heartbeat_ms: u64) -> Cmd {
+        let [queue, timeouts, alive] = self.queue();
+        let keys = [self.key, &queue, &timeouts, &alive];
+        let mut call = script(catalog::FAIR_ACQUIRE.sha(), &keys);
+        self.bid(&mut call, 1, false);
+        call.arg(heartbeat_ms);
+        call.arg(channel(self.key)).arg("PUBLISH");
+        call
+    }
+
+    pub(crate) fn fair_release(self) -> Cmd {
+        let [queue, timeouts, alive] = self.queue();
+        let keys = [self.key, &queue, &timeouts, &alive];
+        let mut call = script(catalog::FAIR_RELEASE.sha(), &keys);
+        call.arg(self.holder).arg(0);
+        call.arg(lease()).arg(channel(self.key)).arg("PUBLISH");
+        call
+    }
+
+    pub(crate) fn read_acquire(self) -> Cmd {
+        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let mut call = script(catalog::READ_ACQUIRE.sha(), &keys);
+        self.bid(&mut call, 1, false);
+        // New, and has not waited.
+        call.arg(1).arg(0);
+        call
+    }
+
+    pub(crate) fn write_acquire(self) -> Cmd {
+        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let mut call = script(catalog::WRITE_ACQUIRE.sha(), &keys);
+        self.bid(&mut call, 1, false);
+        // New, and would not wait.
+        call.arg(1).arg(0);
+        call
+    }
+
+    /// Of either side.
+    pub(crate) fn rw_release(self) -> Cmd {
+        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let mut call = script(catalog::RW_RELEASE.sha(), &keys);
+        call.arg(self.holder).arg(0).arg(0).arg(lease());
+        call.arg(self.helper("redisson_rwlock")).arg("PUBLISH");
+        call
+    }
+
+    fn bid(self, call: &mut Cmd, hold_count: u32, fenced: bool) {
+        call.arg(self.holder).arg(hold_count);
+        call.arg(lease()).arg(u8::from(fenced));
+    }
+
+    fn queue(self) -> [String; 3] {
+        [
+            "redisson_lock_queue",
+            "redisson_lock_timeout",
+            "lockset_fair_alive",
+        ]
+        .map(|what| self.helper(what))
+    }
+
+    fn helper(self, what: &str) -> String {
+        format!("{what}:{{{}}}", self.key)
+    }
+}
+
+/// Takes reentrant locks, all or none.
+pub(crate) fn multi_acquire(holds: &[Hold<'_>]) -> Cmd {
+    let tokens = holds.iter().map(|hold| hold.helper("redisson_lock_token"));
+    let tokens: Vec<String> = tokens.collect();
+    let keys = holds.iter().zip(&tokens);
+    let keys: Vec<&str> = keys.flat_map(|(hold, token)| [hold.key, token]).collect();
+    let mut call = script(catalog::MULTI_ACQUIRE.sha(), &keys);
+    call.arg("PUBLISH").arg(0);
+    for hold in holds {
+        call.arg("reentrant").arg(hold.holder).arg(lease());
+        // Not fenced, would not wait, has not waited.
+        call.arg(0).arg(0).arg(0).arg(channel(hold.key));
+    }
+    call
+}
+
+pub(crate) fn multi_release(holds: &[Hold<'_>]) -> Cmd {
+    let keys: Vec<&str> = holds.iter().map(|hold| hold.key).collect();
+    let mut call = script(catalog::MULTI_RELEASE.sha(), &keys);
+    call.arg("PUBLISH");
+    for hold in holds {
+        call.arg("reentrant").arg(hold.holder).arg(0).arg(0);
+        call.arg(lease()).arg(channel(hold.key));
+    }
+    call
+}
+
+pub(crate) fn renew(locks: &[(String, String)]) -> Cmd {
+    let keys: Vec<&str> = locks.iter().map(|(key, _)| key.as_str()).collect();
+    let mut call = script(catalog::RENEW.sha(), &keys);
+    for (_, holder) in locks {
+        call.arg(holder).arg(lease());
+    }
+    call
+}
+
+fn lease() -> u64 {
+    LEASE.as_millis() as u64
+}
