@@ -33,7 +33,7 @@ impl Script {
     }
 }
 
-/// Keys and arguments that every script names in this order: those of one lock, and its holder.
+/// Whose hold on which lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold<'a> {
     pub(crate) key: &'a str,

@@ -65,23 +65,7 @@ pub(crate) struct RedissonLock {
 impl RedissonClient {
     pub(crate) async fn connect(url: &str, key: &str) -> Arc<Self> {
         let woken = Arc::new(Semaphore::new(0));
-        let heard = Arc::clone(&woken);
-        let config = floor::config().set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Message {
-                heard.add_permits(1);
-            }
-            Ok::<(), std::convert::Infallible>(())
-        });
-        let info = floor::info(url, Nagle::Off);
-        let newer = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3);
-        let mut subscriber = floor::connect(info.set_redis_settings(newer), config).await;
-        subscriber
-            .subscribe(channel(key))
-            .await
-            .expect("a subscription");
+        let subscriber = subscriber(url, &channel(key), Arc::clone(&woken)).await;
         let mut command = Floor::connect(url, Nagle::Off).await;
         Arc::new(Self {
             acquire: command.load(ACQUIRE).await,
@@ -101,6 +85,26 @@ impl RedissonClient {
             holder: format!("{}:{thread}", self.id),
         }
     }
+}
+
+/// A connection that listens to a channel, and counts what comes.
+pub(crate) async fn subscriber(
+    url: &str,
+    channel: &str,
+    heard: Arc<Semaphore>,
+) -> MultiplexedConnection {
+    let config = floor::config().set_push_sender(move |push: PushInfo| {
+        if push.kind == PushKind::Message {
+            heard.add_permits(1);
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    let info = floor::info(url, Nagle::Off);
+    let newer = info.redis_settings().clone();
+    let newer = newer.set_protocol(ProtocolVersion::RESP3);
+    let mut subscriber = floor::connect(info.set_redis_settings(newer), config).await;
+    subscriber.subscribe(channel).await.expect("a subscription");
+    subscriber
 }
 
 impl RedissonLock {
