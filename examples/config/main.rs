@@ -72,13 +72,17 @@ Lock server: {}
     ));
     // Nobody else who uses the server can have a lock of this name.
     let lock = unique_name("lockset-config");
+    let configs = ["without", "with"].map(|round| format!("{lock}:{round}"));
     let played = bounded(BOUND, async {
-        let without = round(&server, &format!("{lock}:without"), None).await?;
-        let with = round(&server, &format!("{lock}:with"), Some(&lock)).await?;
+        let without = round(&server, &configs[0], None).await?;
+        let with = round(&server, &configs[1], Some(&lock)).await?;
         Ok((without, with))
     });
     let played = played.await;
     let cleared = server.clear(std::slice::from_ref(&lock)).await;
+    for config in &configs {
+        Parts::new(server.connection(), config).delete().await?;
+    }
     let (without, with) = played?;
     cleared?;
 
@@ -109,7 +113,7 @@ its turn although somebody was reading all the time.
 
 /// Readers read for as long as the writer has changes to make.
 async fn round(server: &LockServer, config: &str, lock: Option<&str>) -> Result<Round> {
-    let parts = Parts::create(server.connection(), config).await?;
+    let parts = Parts::create(server, config).await?;
     let mut processes = Vec::new();
     for number in 1..=PROCESSES {
         let mut args = vec!["readers", config];
@@ -129,7 +133,6 @@ async fn round(server: &LockServer, config: &str, lock: Option<&str>) -> Result<
             reads.add(&line)?;
         }
     }
-    parts.delete().await?;
     Ok(Round {
         reads,
         writes,

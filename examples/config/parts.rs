@@ -4,6 +4,7 @@ use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 
 use crate::support::Result;
+use crate::support::server::LockServer;
 
 #[derive(Clone)]
 pub(crate) struct Parts {
@@ -21,8 +22,8 @@ impl Parts {
     }
 
     /// Both parts of version 0.
-    pub(crate) async fn create(connection: MultiplexedConnection, config: &str) -> Result<Self> {
-        let parts = Self::new(connection, config);
+    pub(crate) async fn create(server: &LockServer, config: &str) -> Result<Self> {
+        let parts = Self::new(server.connection(), config);
         for part in 0..2 {
             parts.write(part, 0).await?;
         }

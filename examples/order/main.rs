@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 use books::Books;
 use purchase::{ITEMS, ORDERS, PRICES, Purchase, item, price};
-use shop::Shop;
+use shop::{Shop, TOO_LATE};
 use support::database::Folder;
 use support::server::LockServer;
 use support::worker::{Worker, bounded};
@@ -195,7 +195,8 @@ async fn with_locks(server: &LockServer, shop: &Shop, prefix: &str) -> Result<(B
     // What the killed clerk would have written, had it only been very slow.
     let stalled = Purchase::of(STALLED);
     let late = shop.write(&[(item(stalled.lines[0].0), 0, Some(late_token))]);
-    Ok((Books::of(shop)?, late.is_err()))
+    let is_refused = late.is_err_and(|error| error.to_string().contains(TOO_LATE));
+    Ok((Books::of(shop)?, is_refused))
 }
 
 /// Item by item, so that for a while the list is neither the old nor the new one.

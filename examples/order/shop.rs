@@ -22,6 +22,9 @@ const SCHEMA: &str = "
     BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
 ";
 
+/// What the database says of an old token.
+pub(crate) const TOO_LATE: &str = "a newer token was here";
+
 /// The record of an order that nobody has handled, and of one that was refused; else what was paid.
 pub(crate) const OPEN: i64 = -1;
 pub(crate) const REFUSED: i64 = -2;
