@@ -85,10 +85,10 @@ impl<'a> Waiter<'a> {
         let has_owner = self.ask.options.owner.is_some();
         tokio::select! {
             biased;
-            () = self.listening().hint.past(marks.told) => Woken::ByHint,
-            () = self.local.entered.past(marks.entered), if has_owner => Woken::ByEntry,
-            () = self.ask.core.closing.past(marks.closing) => Woken::ByEntry,
-            () = self.ask.core.clock.sleep_until(at) => Woken::ByTimer,
+            () = self.listening().hint.past(marks.told) => Woken::Hint,
+            () = self.local.entered.past(marks.entered), if has_owner => Woken::Entry,
+            () = self.ask.core.closing.past(marks.closing) => Woken::Entry,
+            () = self.ask.core.clock.sleep_until(at) => Woken::Timer,
         }
     }
 

@@ -308,18 +308,18 @@ impl<'a> Party<'a> {
             let mut marks = marks;
             lane = loop {
                 match waiter.wait(marks, time).await {
-                    Woken::ByHint => {
+                    Woken::Hint => {
                         *hints_in_a_row += 1;
                         // If it was a release of this client, then behind it.
                         break Lane::Command;
                     }
-                    Woken::ByTimer => {
+                    Woken::Timer => {
                         *hints_in_a_row = 0;
                         // Over the connection that has been silent: if it is dead, this finds out.
                         break Lane::Push;
                     }
                     // Nothing the server knows more of.
-                    Woken::ByEntry => {
+                    Woken::Entry => {
                         marks = waiter.marks_but_told(marks);
                         ensure_open(ask)?;
                         if let Some(sought) = self.owned(at, deadline).await? {
@@ -406,10 +406,10 @@ impl<'a> Party<'a> {
 
 enum Woken {
     /// It is worth asking the server.
-    ByHint,
+    Hint,
     /// The owner may have got the lock, or the client is being closed.
-    ByEntry,
-    ByTimer,
+    Entry,
+    Timer,
 }
 
 /// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of
