@@ -31,8 +31,9 @@ if ARGV[4] == '1' then
   token = next_token(KEYS[5])
   if type(token) ~= 'string' then return token end
 end
+-- Before the grant: a user without the right to it gets none.
+if head then fair_pop(queue, timeouts, alive, holder) end
 local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
-if head then fair_served(queue, timeouts, alive, holder) end
 if token then redis.call('SET', KEYS[5], token) end
 return token

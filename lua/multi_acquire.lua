@@ -31,62 +31,84 @@ while arg < #ARGV do
   members[#members + 1] = m
 end
 
-local function refusal_of(m)
+local function look(m)
   if m.kind == 'fair' then
     return fair_refusal(
       m.lock, m.queue, m.timeouts, m.alive, m.holder, '1', m.channel, publish)
   elseif m.kind == 'read' then
     return read_refusal(m.lock, m.writers, m.holder, true, m.waited)
   elseif m.kind == 'write' then
+    m.waits = redis.call('ZSCORE', m.writers, m.holder)
     return write_refusal(m.lock, m.holder, true)
   end
   return refusal(m.lock, m.holder, '1')
 end
 
-for i, m in ipairs(members) do
-  local looked, why, remaining, head = pcall(refusal_of, m)
-  if not looked then
-    -- A key of another type: says whose.
-    local text = type(why) == 'table' and why.err or tostring(why)
-    return redis.error_reply((string.match(text, 'WRONGTYPE.*') or text) .. ' member ' .. i)
+local function leave(m)
+  if m.kind == 'fair' then
+    fair_leave(m.lock, m.queue, m.timeouts, m.alive, m.holder, m.channel, publish)
+  elseif m.kind == 'write' then
+    writer_leave(m.writers, m.holder, m.channel, publish)
   end
+end
+
+local function enqueue(m)
+  if m.heartbeat > 0 and m.kind == 'fair' then
+    fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat, m.remaining)
+  elseif m.heartbeat > 0 and m.kind == 'write' then
+    writer_enqueue(m.writers, m.holder, m.heartbeat)
+  end
+end
+
+local function token(m)
+  if not m.fenced then return '' end
+  return next_token(m.token)
+end
+
+local function grant_to(m)
+  if m.kind == 'read' then
+    return read_grant(m.lock, m.holder, 1, m.lease, m.remaining)
+  elseif m.kind == 'write' then
+    local refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
+    if not refused and m.waits then redis.call('ZREM', m.writers, m.holder) end
+    return refused
+  end
+  return grant(m.lock, m.holder, 1, m.lease, m.remaining)
+end
+
+-- An error says which member it is about.
+local function named(i, caught)
+  return redis.error_reply(error_text(caught) .. ' member ' .. i)
+end
+
+for i, m in ipairs(members) do
+  local looked, why, remaining, head = pcall(look, m)
+  if not looked then return named(i, why) end
   m.remaining, m.head = remaining, head
   if why then
     -- Waiting in one queue while it is the first of another would keep others out for nothing.
-    local left = queued ~= i and members[queued]
-    if left and left.kind == 'fair' then
-      fair_leave(left.lock, left.queue, left.timeouts, left.alive, left.holder, left.channel, publish)
-    elseif left and left.kind == 'write' then
-      writer_leave(left.writers, left.holder, left.channel, publish)
+    if queued ~= i and members[queued] then
+      local left, refused = pcall(leave, members[queued])
+      if not left then return named(queued, refused) end
     end
-    if m.heartbeat > 0 and m.kind == 'fair' then
-      fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat, m.remaining)
-    elseif m.heartbeat > 0 and m.kind == 'write' then
-      writer_enqueue(m.writers, m.holder, m.heartbeat)
-    end
+    local enqueued, refused = pcall(enqueue, m)
+    if not enqueued then return named(i, refused) end
     return { i, why }
   end
 end
 
 local reply = { 0 }
 for i, m in ipairs(members) do
-  reply[i + 1] = ''
-  if m.fenced then
-    reply[i + 1] = next_token(m.token)
-    if type(reply[i + 1]) ~= 'string' then return reply[i + 1] end
-  end
+  local looked, fencing = pcall(token, m)
+  if not looked or type(fencing) ~= 'string' then return named(i, fencing) end
+  reply[i + 1] = fencing
+end
+-- Before the first grant: a user without the right to it gets none.
+for i, m in ipairs(members) do
+  if m.head then fair_pop(m.queue, m.timeouts, m.alive, m.holder) end
 end
 for i, m in ipairs(members) do
-  local refused
-  if m.kind == 'read' then
-    refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining)
-  elseif m.kind == 'write' then
-    refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
-    redis.call('ZREM', m.writers, m.holder)
-  else
-    refused = grant(m.lock, m.holder, 1, m.lease, m.remaining)
-    if m.head then fair_served(m.queue, m.timeouts, m.alive, m.holder) end
-  end
+  local refused = grant_to(m)
   if refused then return refused end
   if m.fenced then redis.call('SET', m.token, reply[i + 1]) end
 end

@@ -23,8 +23,9 @@ if ARGV[4] == '1' then
   token = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
+local waits = redis.call('ZSCORE', writers, holder)
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
-redis.call('ZREM', writers, holder)
+if waits then redis.call('ZREM', writers, holder) end
 if token then redis.call('SET', KEYS[3], token) end
 return token

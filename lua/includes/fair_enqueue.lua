@@ -7,15 +7,24 @@
 local function fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining)
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', timeouts, holder))
-  local places = 2
+  local places, was_here = 2, false
   if not score then
-    -- With a heartbeat it was queued before: its place may be left of that.
-    if redis.call('ZSCORE', alive, holder) then redis.call('LREM', queue, 1, holder) end
-    places = redis.call('RPUSH', queue, holder)
+    places = redis.call('LLEN', queue) + 1
+    was_here = redis.call('ZSCORE', alive, holder)
   end
   local lasts = math.max(remaining, 0) + places * 300000
-  if not score or score < now + 300000 then redis.call('ZADD', timeouts, now + lasts, holder) end
   redis.call('ZADD', alive, now + heartbeat_ms, holder)
   -- The heartbeats outlast the scores, so that our dead are known as ours.
   redis.call('PEXPIRE', alive, math.max(redis.call('PTTL', alive), lasts))
+  if not score or score < now + 300000 then redis.call('ZADD', timeouts, now + lasts, holder) end
+  if score then return end
+  if places == 1 then
+    -- What is left of ours that Redisson passed over.
+    redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
+  elseif was_here then
+    -- Its place may be left of that.
+    redis.call('LREM', queue, 1, holder)
+  end
+  -- Last: who stands in the queue without a score blocks Redisson for ever.
+  redis.call('RPUSH', queue, holder)
 end

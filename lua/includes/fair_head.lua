@@ -1,12 +1,17 @@
+-- So many dead waiters leave queues in one call: bounds the time for which it blocks the server. Who
+-- asks next goes on.
+local fair_evictions = 2000
+
 -- The first waiter of a free fair lock that may still come, and whether it became the first just
 -- now: the dead ones before it leave the queue. One of ours is dead when its heartbeat is over, one
 -- of Redisson's when its score has passed, one with neither at once.
 local function fair_head(queue, timeouts, alive)
   local now
-  -- Bounds the time for which one call blocks the server; who asks next goes on.
-  for left = 2000, 1, -1 do
+  local is_new = false
+  while true do
     local head = redis.call('LINDEX', queue, 0)
     if not head then return nil, false end
+    if fair_evictions == 0 then return head, true end
     now = now or server_ms()
     local heartbeat = redis.call('ZSCORE', alive, head)
     local score = heartbeat or redis.call('ZSCORE', timeouts, head)
@@ -17,11 +22,9 @@ local function fair_head(queue, timeouts, alive)
       if not heartbeat and tonumber(score) > latest then
         redis.call('ZADD', timeouts, latest, head)
       end
-      return head, left < 2000
+      return head, is_new
     end
-    redis.call('LPOP', queue)
-    redis.call('ZREM', timeouts, head)
-    redis.call('ZREM', alive, head)
+    fair_pop(queue, timeouts, alive, head)
+    fair_evictions, is_new = fair_evictions - 1, true
   end
-  return redis.call('LINDEX', queue, 0), true
 end

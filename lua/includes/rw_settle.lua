@@ -4,51 +4,60 @@
 local function rw_settle(lock, writers, holder, writes, reads, lease, channel, publish)
   local held = redis.call('HMGET', lock, holder, holder .. ':write')
   local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
+  local is_over = writes + reads == 0
   if had_reads + had_writes == 0 then
-    local waited = writes + reads == 0 and writer_leave(writers, holder, channel, publish)
-    return waited and 0 or -1
+    return is_over and writer_leave(writers, holder, channel, publish) and 0 or -1
   end
   if writes > 0 and had_writes == 0 then return -1 end
-  local remaining = redis.call('PTTL', lock)
-  local had_lease = -2
-  if had_reads > 0 then had_lease = redis.call('PTTL', read_timeout(lock, holder, had_reads)) end
-  -- The first write is one that a full server accepts, and after it the others too.
-  if writes + reads > 0 then
-    remaining = math.max(remaining, tonumber(lease))
+  local was_writer = writes == 0 and had_writes > 0
+  local others, remaining, had_lease = 0, -2, -2
+  if is_over or was_writer then
+    others = redis.call('HLEN', lock) - 1
+    if had_reads > 0 then others = others - 1 end
+    if had_writes > 0 then others = others - 1 end
+  end
+  if not is_over then
+    -- The first write is one that a full server accepts, and after it the others too.
+    remaining = math.max(redis.call('PTTL', lock), tonumber(lease))
     redis.call('PEXPIRE', lock, remaining)
+  elseif others > 0 then
+    remaining = redis.call('PTTL', lock)
+    if had_reads > 0 then had_lease = redis.call('PTTL', read_timeout(lock, holder, had_reads)) end
   end
   for hold = reads + 1, had_reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
   if reads > 0 then
-    redis.call('HSET', lock, holder, reads)
     read_leases(lock, holder, reads, lease)
-  else
-    redis.call('HDEL', lock, holder)
+    redis.call('HSET', lock, holder, reads)
   end
   if writes > 0 then
     redis.call('HSET', lock, holder .. ':write', writes)
+    if reads == 0 and had_reads > 0 then redis.call('HDEL', lock, holder) end
     return 0
   end
-  local was_writer = had_writes > 0
-  if was_writer then
-    redis.call('HDEL', lock, holder .. ':write')
-    -- Readers that waited for this need not wait for the next writer too.
-    if redis.call('EXISTS', writers) == 1 then redis.call('ZADD', writers, server_ms(), 'done') end
-  elseif reads > 0 then
-    return 0
-  end
-  if redis.call('HLEN', lock) > 1 then
+  if not is_over and not was_writer then return 0 end
+  local longest = -2
+  if reads + others > 0 then
     -- Others read on, or may be dead: the lock lives as long as the longest lease of them. If that
     -- is about what is left, or the one who left had no part in it, it is let be.
-    local longest = remaining
-    if was_writer or had_lease + 5 >= remaining then longest = readers_lease(lock, remaining / 2) end
+    local enough = remaining < 0 and math.huge or remaining / 2
+    longest = remaining
+    if was_writer or had_lease + 5 >= remaining then longest = readers_lease(lock, enough) end
     if longest ~= -2 then
-      if was_writer then redis.call('HSET', lock, 'mode', 'read') end
-      if longest >= 0 and longest < remaining / 2 then redis.call('PEXPIRE', lock, longest) end
+      if reads == 0 then redis.call('HDEL', lock, holder) end
+      if was_writer then
+        redis.call('HDEL', lock, holder .. ':write')
+        redis.call('HSET', lock, 'mode', 'read')
+      end
+      if longest >= 0 and longest < enough then redis.call('PEXPIRE', lock, longest) end
       if not was_writer then return 0 end
-      return tonumber(redis.pcall(publish, channel, '1')) or 0
     end
   end
-  redis.call('DEL', lock)
+  if longest == -2 then redis.call('DEL', lock) end
+  -- Readers that waited for this writer need not wait for the next one too. A user without this
+  -- right still frees the lock.
+  if was_writer and redis.pcall('EXISTS', writers) == 1 then
+    redis.pcall('ZADD', writers, server_ms(), 'done')
+  end
   -- Redisson wakes all its waiters for a 1, one reader or writer for a 0.
   return tonumber(redis.pcall(publish, channel, was_writer and '1' or '0')) or 0
 end

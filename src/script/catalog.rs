@@ -29,10 +29,10 @@ pub(crate) static FAIR_ACQUIRE: Script = script!(
     "fair_acquire",
     "server_ms",
     "refusal",
+    "fair_pop",
     "fair_head",
     "fair_refusal",
     "fair_enqueue",
-    "fair_served",
     "grant",
     "next_token"
 );
@@ -41,6 +41,7 @@ pub(crate) static FAIR_RELEASE: Script = script!(
     "server_ms",
     "grant",
     "keep",
+    "fair_pop",
     "fair_head",
     "fair_tell",
     "fair_leave",
@@ -49,6 +50,7 @@ pub(crate) static FAIR_RELEASE: Script = script!(
 pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "fair_force_unlock",
     "server_ms",
+    "fair_pop",
     "fair_head",
     "fair_tell",
     "force_unlock"
@@ -88,13 +90,14 @@ pub(crate) static RW_INSPECT: Script = script!("rw_inspect", "read_timeout");
 pub(crate) static RW_FORCE_UNLOCK: Script = script!("rw_force_unlock", "read_timeout");
 pub(crate) static MULTI_ACQUIRE: Script = script!(
     "multi_acquire",
+    "error_text",
     "server_ms",
     "refusal",
+    "fair_pop",
     "fair_head",
     "fair_tell",
     "fair_refusal",
     "fair_enqueue",
-    "fair_served",
     "fair_leave",
     "writer_waits",
     "read_refusal",
@@ -110,10 +113,12 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
 );
 pub(crate) static MULTI_RELEASE: Script = script!(
     "multi_release",
+    "error_text",
     "server_ms",
     "grant",
     "keep",
     "lower",
+    "fair_pop",
     "fair_head",
     "fair_tell",
     "fair_leave",

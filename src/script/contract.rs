@@ -88,12 +88,15 @@ fn every_file_is_in_the_catalog_with_the_pieces_it_calls() {
     }
 }
 
-/// How often a function is defined or called in a text.
+/// How often a function is defined, called or handed to another in a text.
 fn mentions(text: &str, function: &str) -> usize {
-    let call = format!("{function}(");
-    let starts = text.match_indices(&call).map(|(at, _)| at);
-    starts
+    let found = text.match_indices(function).map(|(at, _)| at);
+    found
         .filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        .filter(|at| {
+            let rest = &text[at + function.len()..];
+            rest.starts_with('(') || (text[..*at].ends_with('(') && rest.starts_with(','))
+        })
         .count()
 }
 
