@@ -1,0 +1,176 @@
+//! A server and scripts run on it as the engine does, and all that can be seen of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lockset_testkit::{Server, within};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{RedisError, RedisResult, Value};
+
+use crate::script::catalog;
+
+pub(super) const HELD: Value = Value::Nil;
+pub(super) const NO_SUCH_HOLD: Value = Value::Int(-3);
+pub(super) const UNKNOWN: Value = Value::Int(-1);
+pub(super) const DONE: Value = Value::Int(0);
+pub(super) const NOT_HELD: Value = Value::Int(-1);
+
+pub(super) fn list(items: &[i64]) -> Value {
+    Value::Array(items.iter().map(|item| Value::Int(*item)).collect())
+}
+
+/// A time that was counted from a moment ago.
+pub(super) fn near(actual: i64, expected: i64) -> bool {
+    (expected - 2_000..=expected).contains(&actual)
+}
+
+/// The lock is held elsewhere for about this long.
+pub(super) fn elsewhere(reply: &Value, expected: i64) -> bool {
+    matches!(reply, Value::Int(remaining) if near(*remaining, expected))
+}
+
+/// What stands in the keys, with neither the times nor the scores, which move on.
+pub(super) type Keys = BTreeMap<String, Vec<String>>;
+
+/// A server, and a user on it.
+pub(super) struct Bench {
+    pub(super) server: Server,
+    pub(super) connection: MultiplexedConnection,
+}
+
+impl Bench {
+    pub(super) async fn new() -> Self {
+        let server = Server::start();
+        let connection = server.admin().await;
+        Self { server, connection }
+    }
+
+    /// A user with all rights but these.
+    pub(super) async fn user(&mut self, rights: &str) -> User {
+        let mut set = redis::cmd("ACL");
+        set.arg(&["SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all"])
+            .arg(rights.split(' ').collect::<Vec<_>>());
+        let () = set.query_async(&mut self.connection).await.unwrap();
+        let url = format!("redis://u:p@{}", self.server.addr());
+        let client = redis::Client::open(url).unwrap();
+        User(client.get_multiplexed_async_connection().await.unwrap())
+    }
+
+    pub(super) async fn run(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Value {
+        let reply = eval(&mut self.connection, name, keys, args).await;
+        reply.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    pub(super) async fn refused(&mut self, name: &str, keys: &[&str], args: &[&str]) -> RedisError {
+        let reply = eval(&mut self.connection, name, keys, args).await;
+        reply.expect_err(name)
+    }
+
+    pub(super) async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut self.connection).await.unwrap()
+    }
+
+    /// Does it, whatever it answers.
+    pub(super) async fn make(&mut self, words: &[&str]) {
+        let _: Value = self.ask(words).await;
+    }
+
+    pub(super) async fn pttl_of(&mut self, key: &str) -> i64 {
+        self.ask(&["PTTL", key]).await
+    }
+
+    pub(super) async fn score(&mut self, key: &str, member: &str) -> i64 {
+        let score: f64 = self.ask(&["ZSCORE", key, member]).await;
+        score as i64
+    }
+
+    pub(super) async fn now(&mut self) -> i64 {
+        let now: Vec<i64> = self.ask(&["TIME"]).await;
+        now[0] * 1_000 + now[1] / 1_000
+    }
+
+    /// From here on the server refuses whatever needs memory.
+    pub(super) async fn fill(&mut self) {
+        self.make(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    }
+
+    pub(super) async fn keys(&mut self) -> Keys {
+        let mut seen = Keys::new();
+        for key in self.server.keys().await {
+            let kind: String = self.ask(&["TYPE", &key]).await;
+            let mut content: Vec<String> = match &*kind {
+                "hash" => self.ask(&["HGETALL", &key]).await,
+                "list" => self.ask(&["LRANGE", &key, "0", "-1"]).await,
+                "zset" => self.ask(&["ZRANGE", &key, "0", "-1"]).await,
+                _ => vec![self.ask(&["GET", &key]).await],
+            };
+            if kind == "zset" {
+                content.sort();
+            }
+            seen.insert(key, content);
+        }
+        seen
+    }
+
+    /// Listens to everything that is published from here on.
+    pub(super) async fn ear(&self) -> Ear {
+        let client = redis::Client::open(self.server.url()).unwrap();
+        let mut listener = client.get_async_pubsub().await.unwrap();
+        listener.psubscribe("*").await.unwrap();
+        Ear(listener)
+    }
+
+    /// What was published since the last time, as `channel payload`.
+    pub(super) async fn heard(&mut self, ear: &mut Ear) -> Vec<String> {
+        // Messages come in order: this one ends them.
+        self.make(&["PUBLISH", "that is all", ""]).await;
+        let mut heard = Vec::new();
+        let mut messages = ear.0.on_message();
+        loop {
+            let message = within(Duration::from_secs(5), messages.next()).await;
+            let message = message.expect("a connection that stays");
+            if message.get_channel_name() == "that is all" {
+                return heard;
+            }
+            let payload: String = message.get_payload().unwrap();
+            heard.push(format!("{} {payload}", message.get_channel_name()));
+        }
+    }
+}
+
+/// Hears everything.
+pub(super) struct Ear(PubSub);
+
+/// A user with fewer rights.
+pub(super) struct User(MultiplexedConnection);
+
+impl User {
+    pub(super) async fn run(
+        &mut self,
+        name: &str,
+        keys: &[&str],
+        args: &[&str],
+    ) -> RedisResult<Value> {
+        eval(&mut self.0, name, keys, args).await
+    }
+
+    pub(super) async fn refused(&mut self, name: &str, keys: &[&str], args: &[&str]) -> RedisError {
+        self.run(name, keys, args).await.expect_err(name)
+    }
+}
+
+async fn eval(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+    keys: &[&str],
+    args: &[&str],
+) -> RedisResult<Value> {
+    let listed = catalog::ALL.iter().find(|(listed, _)| *listed == name);
+    let (_, script) = listed.expect("a script of this name");
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(script.text).arg(keys.len()).arg(keys).arg(args);
+    eval.query_async(connection).await
+}

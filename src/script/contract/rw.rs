@@ -1,0 +1,512 @@
+//! The read-write lock: its trace, whose lease counts, and who goes first.
+
+use redis::Value;
+
+use super::bench::{
+    Bench, DONE, HELD, Keys, NO_SUCH_HOLD, NOT_HELD, UNKNOWN, User, elsewhere, list, near,
+};
+use crate::conn::answer::code;
+use crate::counts::Mode;
+use crate::script::reply;
+
+const WRITERS: &str = "lockset_rw_writers:{W}";
+const TOKEN: &str = "redisson_lock_token:{W}";
+const CHANNEL: &str = "redisson_rwlock:{W}";
+const KEYS: [&str; 2] = ["W", WRITERS];
+
+fn lease_of(holder: &str, hold: u32) -> String {
+    format!("{{W}}:{holder}:rwlock_timeout:{hold}")
+}
+
+fn settle_args<'a>(holder: &'a str, writes: &'a str, reads: &'a str) -> [&'a str; 6] {
+    [holder, writes, reads, "1000", CHANNEL, "PUBLISH"]
+}
+
+impl Bench {
+    async fn read(&mut self, holder: &str, lease: &str) -> Value {
+        self.read_after(holder, lease, "0").await
+    }
+
+    /// Asks to read after so many ms of waiting.
+    async fn read_after(&mut self, holder: &str, lease: &str, waited: &str) -> Value {
+        let args = [holder, "1", lease, "0", "1", waited];
+        self.run("read_acquire", &KEYS, &args).await
+    }
+
+    async fn read_again(&mut self, holder: &str, count: &str, lease: &str) -> Value {
+        let args = [holder, count, lease, "0", "0", "0"];
+        self.run("read_acquire", &KEYS, &args).await
+    }
+
+    /// Asks to write; new readers let it go first while it waits.
+    async fn write(&mut self, holder: &str) -> Value {
+        let args = [holder, "1", "30000", "0", "1", "3000"];
+        self.run("write_acquire", &KEYS, &args).await
+    }
+
+    async fn try_write(&mut self, holder: &str) -> Value {
+        let args = [holder, "1", "30000", "0", "1", "0"];
+        self.run("write_acquire", &KEYS, &args).await
+    }
+
+    async fn write_again(&mut self, holder: &str, count: &str) -> Value {
+        let args = [holder, count, "30000", "0", "0", "0"];
+        self.run("write_acquire", &KEYS, &args).await
+    }
+
+    async fn settle(&mut self, holder: &str, writes: &str, reads: &str) -> Value {
+        self.run("rw_release", &KEYS, &settle_args(holder, writes, reads))
+            .await
+    }
+
+    async fn renew_rw(&mut self, holder: &str, lease: &str) -> Value {
+        self.run("rw_renew", &["W"], &[holder, lease]).await
+    }
+
+    async fn seen(&mut self) -> Vec<(String, Mode, u32)> {
+        let reply = self.run("rw_inspect", &["W"], &[]).await;
+        let seen = reply::inspected_all(&reply).unwrap().into_iter();
+        let mut seen: Vec<_> = seen
+            .map(|hold| (hold.holder, hold.mode, hold.hold_count))
+            .collect();
+        seen.sort_by(|a, b| a.0.cmp(&b.0));
+        seen
+    }
+
+    /// The lease of this read hold is over.
+    async fn reader_dies(&mut self, holder: &str) {
+        self.make(&["DEL", &lease_of(holder, 1)]).await;
+    }
+}
+
+/// The content of the hash, in whatever order.
+fn hash(keys: &Keys) -> Vec<(&str, &str)> {
+    let words = keys.get("W").map(Vec::as_slice).unwrap_or_default();
+    let mut fields: Vec<_> = words.chunks(2).map(|two| (&*two[0], &*two[1])).collect();
+    fields.sort_unstable();
+    fields
+}
+
+/// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its
+/// defects: leases do not add up, and who stops to write and reads on wakes readers.
+#[tokio::test]
+async fn the_read_write_trace() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    let told = |payload: &str| vec![format!("{CHANNEL} {payload}")];
+    for _ in 0..2 {
+        assert_eq!(bench.try_write("u:1").await, HELD);
+        let keys = bench.keys().await;
+        assert_eq!(hash(&keys), [("mode", "write"), ("u:1:write", "1")]);
+        assert_eq!(keys.len(), 1);
+    }
+    for _ in 0..2 {
+        assert_eq!(bench.write_again("u:1", "2").await, HELD);
+        assert!(near(bench.pttl_of("W").await, 30_000), "they do not add up");
+    }
+    assert!(elsewhere(&bench.try_write("u:2").await, 30_000));
+    assert!(elsewhere(&bench.read("u:2", "30000").await, 30_000));
+    // Its own read hold has a lease of its own.
+    for _ in 0..2 {
+        assert_eq!(bench.read_again("u:1", "1", "30000").await, HELD);
+        let keys = bench.keys().await;
+        let both = [("mode", "write"), ("u:1", "1"), ("u:1:write", "2")];
+        assert_eq!(hash(&keys), both);
+        assert_eq!(keys[&lease_of("u:1", 1)], ["1"]);
+        assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 30_000));
+    }
+    let seen = bench.seen().await;
+    assert_eq!(seen.len(), 2);
+    assert!(seen.contains(&("u:1".to_owned(), Mode::Exclusive, 2)));
+    assert!(seen.contains(&("u:1".to_owned(), Mode::Shared, 1)));
+    for _ in 0..2 {
+        assert_eq!(bench.settle("u:1", "1", "1").await, DONE);
+        assert_eq!(
+            hash(&bench.keys().await),
+            [("mode", "write"), ("u:1", "1"), ("u:1:write", "1")]
+        );
+    }
+    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    // The end of writing is told, although its owner reads on; once.
+    assert_eq!(bench.settle("u:1", "0", "1").await, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, told("1"));
+    assert_eq!(bench.settle("u:1", "0", "1").await, DONE);
+    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
+    assert!(near(bench.pttl_of("W").await, 30_000));
+
+    // Others read beside it, and nobody writes.
+    for _ in 0..2 {
+        assert_eq!(bench.read("u:2", "60000").await, HELD);
+        assert!(near(bench.pttl_of("W").await, 60_000));
+        assert!(near(bench.pttl_of(&lease_of("u:2", 1)).await, 60_000));
+        assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 30_000));
+    }
+    assert!(elsewhere(&bench.try_write("u:3").await, 60_000));
+    assert_eq!(bench.read_again("u:2", "2", "1000").await, HELD);
+    assert!(near(bench.pttl_of("W").await, 60_000), "never shortened");
+    assert!(near(bench.pttl_of(&lease_of("u:2", 2)).await, 1_000));
+    for _ in 0..2 {
+        assert_eq!(bench.settle("u:2", "0", "1").await, DONE);
+        let keys = bench.keys().await;
+        assert!(!keys.contains_key(&lease_of("u:2", 2)));
+        assert!(near(bench.pttl_of("W").await, 60_000));
+    }
+    assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
+    assert_eq!(bench.settle("u:2", "0", "0").await, NOT_HELD);
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
+    assert_eq!(bench.heard(&mut ear).await, [""; 0], "others read on");
+    assert_eq!(bench.settle("u:1", "0", "0").await, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, told("0"));
+    assert_eq!(bench.settle("u:1", "0", "0").await, NOT_HELD);
+    assert_eq!(bench.heard(&mut ear).await, [""; 0], "not twice");
+
+    bench.try_write("u:1").await;
+    assert_eq!(bench.settle("u:9", "0", "0").await, NOT_HELD, "a stranger");
+    assert_eq!(bench.settle("u:1", "0", "0").await, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, told("1"));
+    assert_eq!(bench.server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_re_entry_never_creates_a_read_or_write_hold() {
+    let mut bench = Bench::new().await;
+    for held_by in ["nobody", "a reader", "a writer"] {
+        match held_by {
+            "a reader" => drop(bench.read("u:2", "30000").await),
+            "a writer" => drop(bench.try_write("u:2").await),
+            _ => {}
+        }
+        let before = bench.keys().await;
+        assert_eq!(bench.read_again("u:1", "2", "30000").await, NO_SUCH_HOLD);
+        assert_eq!(bench.write_again("u:1", "2").await, NO_SUCH_HOLD);
+        for (writes, reads) in [("1", "0"), ("0", "1"), ("1", "1")] {
+            let reply = bench.settle("u:1", writes, reads).await;
+            assert_eq!(reply, NOT_HELD, "{held_by}");
+        }
+        assert_eq!(bench.keys().await, before, "{held_by}");
+        bench.settle("u:2", "0", "0").await;
+    }
+    // One that reads does not write, and what it is told leaves it as it is.
+    bench.read("u:1", "30000").await;
+    let before = bench.keys().await;
+    assert_eq!(bench.write_again("u:1", "1").await, NO_SUCH_HOLD);
+    assert_eq!(bench.settle("u:1", "1", "1").await, NOT_HELD);
+    assert_eq!(bench.keys().await, before);
+}
+
+#[tokio::test]
+async fn one_that_reads_on_takes_back_only_what_it_gives_up() {
+    let mut bench = Bench::new().await;
+    bench.try_write("u:1").await;
+    bench.read_again("u:1", "1", "30000").await;
+    for _ in 0..2 {
+        assert_eq!(bench.settle("u:1", "1", "0").await, DONE);
+        let keys = bench.keys().await;
+        assert_eq!(hash(&keys), [("mode", "write"), ("u:1:write", "1")]);
+        assert_eq!(keys.len(), 1, "the lease of the read hold went with it");
+    }
+    // Straight from writing to reading.
+    for _ in 0..2 {
+        bench.settle("u:1", "0", "1").await;
+        let keys = bench.keys().await;
+        assert_eq!(hash(&keys), [("mode", "read"), ("u:1", "1")]);
+        assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 1_000));
+    }
+}
+
+/// The one with the longest lease leaves: the lock lives as long as the longest of the others.
+#[tokio::test]
+async fn a_lock_lives_as_long_as_the_longest_reader() {
+    let mut bench = Bench::new().await;
+    bench.read("u:1", "60000").await;
+    bench.read("u:2", "5000").await;
+    bench.read("u:3", "1000").await;
+    assert!(near(bench.pttl_of("W").await, 60_000));
+    // One that had no part in it changes nothing.
+    assert_eq!(bench.settle("u:3", "0", "0").await, DONE);
+    assert!(near(bench.pttl_of("W").await, 60_000));
+    assert_eq!(bench.settle("u:1", "0", "0").await, DONE);
+    assert!(near(bench.pttl_of("W").await, 5_000));
+    assert!(elsewhere(&bench.try_write("u:4").await, 5_000));
+    // Somebody took the lease of the lock away: it gets back that of who reads on.
+    bench.read("u:1", "5000").await;
+    bench.make(&["PERSIST", "W"]).await;
+    assert_eq!(bench.settle("u:1", "0", "0").await, DONE);
+    assert!(near(bench.pttl_of("W").await, 5_000));
+}
+
+#[tokio::test]
+async fn dead_readers_hold_nobody_up() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    bench.read("u:1", "60000").await;
+    bench.read("u:2", "60000").await;
+    bench.reader_dies("u:1").await;
+    assert!(elsewhere(&bench.try_write("u:3").await, 60_000));
+    let seen = bench.seen().await;
+    assert_eq!(seen, [("u:2".to_owned(), Mode::Shared, 1)]);
+    // The last that is alive leaves: the dead go with it.
+    assert_eq!(bench.settle("u:2", "0", "0").await, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 0")]);
+    assert_eq!(bench.server.keys().await, [""; 0]);
+    // Or a writer comes.
+    bench.read("u:1", "60000").await;
+    bench.reader_dies("u:1").await;
+    assert_eq!(bench.try_write("u:3").await, HELD);
+    let keys = bench.keys().await;
+    assert_eq!(hash(&keys), [("mode", "write"), ("u:3:write", "1")]);
+    assert!(near(bench.pttl_of("W").await, 30_000), "a lease of its own");
+    assert_eq!(bench.renew_rw("u:1", "60000").await, list(&[0]));
+}
+
+/// New readers let a waiting writer go first; those that waited when the last was done go beside it.
+#[tokio::test]
+async fn readers_and_writers_take_turns() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    bench.read("u:1", "30000").await;
+    for _ in 0..2 {
+        assert!(elsewhere(&bench.write("u:2").await, 30_000));
+        assert_eq!(bench.keys().await[WRITERS], ["u:2"]);
+        assert!(near(bench.pttl_of(WRITERS).await, 3_000));
+    }
+    assert!(elsewhere(&bench.read("u:3", "30000").await, 30_000));
+    assert_eq!(bench.read_again("u:1", "2", "30000").await, HELD, "it reads");
+    bench.settle("u:1", "0", "1").await;
+    // The writer gives up: readers are told, once.
+    assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
+    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 1")]);
+    assert_eq!(bench.settle("u:2", "0", "0").await, NOT_HELD);
+    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    assert!(!bench.keys().await.contains_key(WRITERS));
+    assert_eq!(bench.read("u:3", "30000").await, HELD);
+    bench.settle("u:3", "0", "0").await;
+
+    // A writer that is granted waits no more; another one waits meanwhile.
+    bench.write("u:2").await;
+    bench.settle("u:1", "0", "0").await;
+    assert_eq!(bench.read("u:3", "30000").await, UNKNOWN, "free, but not for it");
+    assert_eq!(bench.write("u:2").await, HELD);
+    assert!(!bench.keys().await.contains_key(WRITERS));
+    bench.write("u:4").await;
+    bench.settle("u:2", "0", "0").await;
+    assert_eq!(bench.keys().await[WRITERS], ["done", "u:4"]);
+    assert_eq!(bench.read("u:5", "30000").await, UNKNOWN, "it is new");
+    assert_eq!(bench.read_after("u:3", "30000", "60000").await, HELD);
+    assert!(elsewhere(&bench.write("u:4").await, 30_000));
+    assert!(elsewhere(&bench.read("u:5", "30000").await, 30_000));
+    // Its heartbeat is over.
+    bench.make(&["ZADD", WRITERS, "1", "u:4"]).await;
+    assert_eq!(bench.read("u:5", "30000").await, HELD);
+    assert!(bench.pttl_of(WRITERS).await > 0, "it goes by itself");
+}
+
+#[tokio::test]
+async fn each_side_is_renewed_and_forced_on_its_own() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    let read = ["read", CHANNEL, "PUBLISH"];
+    let write = ["write", CHANNEL, "PUBLISH"];
+    for side in [read, write] {
+        let forced = bench.run("rw_force_unlock", &["W"], &side).await;
+        assert_eq!(forced, DONE, "nobody has it");
+    }
+    bench.read("u:1", "1000").await;
+    bench.read_again("u:1", "2", "1000").await;
+    bench.make(&["SET", "foreign", "x"]).await;
+    let args = ["u:1", "60000", "u:1", "60000", "u:1", "60000", "u:9", "1"];
+    let keys = ["W", "absent", "foreign", "W"];
+    let renewed = bench.run("rw_renew", &keys, &args).await;
+    assert_eq!(renewed, list(&[1, 0, 0, 0]));
+    for key in ["W", &lease_of("u:1", 1), &lease_of("u:1", 2)] {
+        assert!(near(bench.pttl_of(key).await, 60_000), "{key}");
+    }
+    bench.renew_rw("u:1", "1000").await;
+    for key in ["W", &lease_of("u:1", 1), &lease_of("u:1", 2)] {
+        assert!(near(bench.pttl_of(key).await, 60_000), "{key}: shortened");
+    }
+    bench.make(&["DEL", "foreign"]).await;
+    assert_eq!(bench.run("rw_force_unlock", &["W"], &write).await, DONE);
+    let forced = bench.run("rw_force_unlock", &["W"], &read).await;
+    assert_eq!(forced, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 1")]);
+    assert_eq!(bench.server.keys().await, [""; 0]);
+    assert_eq!(bench.renew_rw("u:1", "60000").await, list(&[0]));
+
+    bench.try_write("u:1").await;
+    bench.read_again("u:1", "1", "30000").await;
+    assert_eq!(bench.renew_rw("u:1", "60000").await, list(&[1]));
+    assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 60_000));
+    assert_eq!(bench.run("rw_force_unlock", &["W"], &read).await, DONE);
+    let forced = bench.run("rw_force_unlock", &["W"], &write).await;
+    assert_eq!(forced, Value::Int(1));
+    assert_eq!(bench.server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_grant_of_either_side_has_its_token() {
+    let mut bench = Bench::new().await;
+    let keys = ["W", WRITERS, TOKEN];
+    let mut last = 0;
+    for (script, args) in [
+        ("write_acquire", ["u:1", "1", "30000", "1", "1", "0"]),
+        ("write_acquire", ["u:1", "1", "30000", "1", "1", "0"]),
+        ("read_acquire", ["u:1", "1", "30000", "1", "0", "0"]),
+    ] {
+        let reply = bench.run(script, &keys, &args).await;
+        let Ok(reply::Acquired::Held { token: Some(token) }) = reply::acquired(&reply) else {
+            panic!("{reply:?}");
+        };
+        assert!(token.get() > last && token.get() < 1 << 53);
+        last = token.get();
+        let kept: String = bench.ask(&["GET", TOKEN]).await;
+        assert_eq!(kept, last.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_lets_readers_and_writers_go() {
+    let mut bench = Bench::new().await;
+    bench.try_write("u:1").await;
+    bench.write_again("u:1", "2").await;
+    bench.read_again("u:1", "1", "30000").await;
+    bench.write("u:2").await;
+    let before = bench.keys().await;
+    bench.fill().await;
+    let args = ["u:3", "1", "30000", "0", "1", "3000"];
+    let refused = bench.refused("write_acquire", &KEYS, &args).await;
+    assert_eq!(code(&refused), Some("OOM"), "{refused}");
+    assert_eq!(bench.keys().await, before, "nothing is half done");
+    assert_eq!(bench.renew_rw("u:1", "60000").await, list(&[1]));
+    assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 60_000));
+    assert_eq!(bench.settle("u:1", "1", "1").await, DONE);
+    // Nobody listens, so nobody is told.
+    assert_eq!(bench.settle("u:1", "0", "1").await, DONE);
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
+    assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
+    let args = ["u:3", "1", "30000", "0", "1", "60000"];
+    let refused = bench.refused("read_acquire", &KEYS, &args).await;
+    assert_eq!(code(&refused), Some("OOM"), "{refused}");
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
+    assert_eq!(bench.settle("u:1", "0", "0").await, DONE);
+    assert!(!bench.keys().await.contains_key("W"));
+}
+
+/// A foreign key is found before anything is written; what is held can be given back all the same.
+#[tokio::test]
+async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
+    let mut bench = Bench::new().await;
+    for foreign in ["W", WRITERS, TOKEN] {
+        for script in ["read_acquire", "write_acquire"] {
+            let _: () = bench.ask(&["FLUSHALL"]).await;
+            let value = ["RPUSH", foreign, "theirs"];
+            bench.make(&value).await;
+            let before = bench.keys().await;
+            let args = ["u:1", "1", "30000", "1", "1", "0"];
+            let keys = ["W", WRITERS, TOKEN];
+            let error = bench.refused(script, &keys, &args).await;
+            assert_eq!(code(&error), Some("WRONGTYPE"), "{foreign}: {error}");
+            assert_eq!(bench.keys().await, before, "{foreign}, {script}");
+        }
+    }
+    for mode in ["read", "write"] {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        match mode {
+            "read" => drop(bench.read("u:1", "30000").await),
+            _ => drop(bench.try_write("u:1").await),
+        }
+        bench.make(&["SET", WRITERS, "theirs"]).await;
+        assert_eq!(bench.settle("u:1", "0", "0").await, DONE, "{mode}");
+        assert_eq!(bench.server.keys().await, [WRITERS]);
+    }
+}
+
+async fn anything(user: &mut User, name: &str, args: &[&str]) {
+    // What it may not do it is told; what is left is looked at.
+    let _ = user.run(name, &KEYS, args).await;
+}
+
+/// Whatever right a user lacks: no hold without a lease, no lock that nobody holds.
+#[tokio::test]
+async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
+    let mut bench = Bench::new().await;
+    for right in [
+        "hset", "hdel", "hmget", "hget", "hexists", "hlen", "hgetall", "pttl", "pexpire", "del",
+        "set", "zadd", "zrem", "zscore", "zcount", "exists", "time", "publish",
+    ] {
+        let mut user = bench.user(&format!("-{right}")).await;
+        for script in ["read_acquire", "write_acquire"] {
+            for waits in [false, true] {
+                let _: () = bench.ask(&["FLUSHALL"]).await;
+                if waits {
+                    // Another one that waits; nobody holds it.
+                    bench.read("u:8", "30000").await;
+                    bench.write("u:9").await;
+                    bench.settle("u:8", "0", "0").await;
+                }
+                let args = ["u:1", "1", "30000", "0", "1", "60000"];
+                anything(&mut user, script, &args).await;
+                let what = format!("{right}, {script}, {waits}");
+                assert_ne!(bench.pttl_of("W").await, -1, "{what}: a hold for ever");
+                anything(&mut user, "rw_release", &settle_args("u:1", "0", "0")).await;
+                if hash(&bench.keys().await).len() == 1 {
+                    panic!("{what}: held by nobody");
+                }
+                for key in bench.server.keys().await {
+                    assert_ne!(bench.pttl_of(&key).await, -1, "{what}: {key} for ever");
+                }
+            }
+        }
+    }
+}
+
+/// A hash of another kind is seen as held, or refused: never are both in.
+#[tokio::test]
+async fn kinds_that_share_a_name_exclude_each_other() {
+    let mut bench = Bench::new().await;
+    bench.make(&["HSET", "W", "u:1", "1"]).await;
+    bench.make(&["PEXPIRE", "W", "30000"]).await;
+    let before = bench.keys().await;
+    assert!(elsewhere(&bench.read("u:2", "30000").await, 30_000));
+    assert!(elsewhere(&bench.try_write("u:2").await, 30_000));
+    for side in ["read", "write"] {
+        let args = [side, CHANNEL, "PUBLISH"];
+        let error = bench.refused("rw_force_unlock", &["W"], &args).await;
+        assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+    }
+    let error = bench.refused("rw_inspect", &["W"], &[]).await;
+    assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+    assert_eq!(bench.settle("u:2", "0", "0").await, NOT_HELD);
+    assert_eq!(bench.keys().await, before);
+
+    for mode in ["read", "write"] {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        match mode {
+            "read" => drop(bench.read("u:1", "30000").await),
+            _ => drop(bench.try_write("u:1").await),
+        }
+        let before = bench.keys().await;
+        let args = ["u:2", "1", "30000", "0"];
+        let reply = bench.run("reentrant_acquire", &["W"], &args).await;
+        assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
+        let keys = ["W", "queue", "timeouts", "alive"];
+        let args = ["u:2", "1", "30000", "0", "0", "channel", "PUBLISH"];
+        let reply = bench.run("fair_acquire", &keys, &args).await;
+        assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
+        let args = ["channel", "PUBLISH"];
+        for (script, keys) in [
+            ("reentrant_force_unlock", &keys[..1]),
+            ("fair_force_unlock", &keys[..]),
+        ] {
+            let error = bench.refused(script, keys, &args).await;
+            assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+        }
+        let args = ["u:2", "0", "1", "channel", "PUBLISH"];
+        let reply = bench.run("reentrant_release", &["W"], &args).await;
+        assert_eq!(reply, NOT_HELD);
+        let renewed = bench.run("renew", &["W"], &["u:2", "60000"]).await;
+        assert_eq!(renewed, list(&[0]));
+        assert_eq!(bench.keys().await, before, "{mode}");
+    }
+}
