@@ -2,7 +2,9 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, NOT_HELD, NO_SUCH_HOLD, UNKNOWN, User, elsewhere, list, near};
+use super::bench::{
+    Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, UNKNOWN, User, elsewhere, list, near,
+};
 use crate::conn::answer::code;
 use crate::script::reply;
 
@@ -229,9 +231,7 @@ async fn whoever_asks_again_gets_back_what_redisson_took_off_its_score() {
     let mut bench = Bench::new().await;
     bench.fair("u:0").await;
     bench.fair("u:1").await;
-    bench
-        .make(&["ZINCRBY", TIMEOUTS, "-300000", "u:1"])
-        .await;
+    bench.make(&["ZINCRBY", TIMEOUTS, "-300000", "u:1"]).await;
     bench.fair("u:1").await;
     let left = bench.score(TIMEOUTS, "u:1").await - bench.now().await;
     assert!(near(left, 630_000), "{left}");
@@ -405,8 +405,23 @@ async fn anything(user: &mut User, name: &str, args: &[&str]) {
 async fn a_missing_right_leaves_no_half_of_a_fair_place() {
     let mut bench = Bench::new().await;
     for right in [
-        "llen", "lindex", "rpush", "lpop", "lrem", "zadd", "zrem", "zscore", "exists", "pexpire",
-        "hset", "hdel", "hexists", "pttl", "time", "publish", "zremrangebyscore",
+        "llen",
+        "lindex",
+        "rpush",
+        "lpop",
+        "lrem",
+        "zadd",
+        "zrem",
+        "zscore",
+        "exists",
+        "pexpire",
+        "hset",
+        "hdel",
+        "hexists",
+        "pttl",
+        "time",
+        "publish",
+        "zremrangebyscore",
     ] {
         let _: () = bench.ask(&["FLUSHALL"]).await;
         bench.fair("u:0").await;

@@ -43,7 +43,7 @@ fn places(text: &str) -> BTreeSet<String> {
 }
 
 fn file(name: &str) -> String {
-    let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/lua/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -77,11 +77,14 @@ fn every_file_is_in_the_catalog_with_the_pieces_it_calls() {
         .collect();
     assert_eq!(folder("lua"), listed);
     for (name, script) in catalog::ALL {
-        assert!(script.text.ends_with(&file(name)), "{name}");
+        assert!(
+            script.text.ends_with(&file(&format!("{name}.lua"))),
+            "{name}"
+        );
         for piece in folder("lua/includes") {
             let spliced = script
                 .text
-                .matches(&file(&format!("includes/{piece}")))
+                .matches(&file(&format!("includes/{piece}.lua")))
                 .count();
             let named = mentions(script.text, &piece);
             // Where it is spliced, once for its definition.

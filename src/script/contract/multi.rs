@@ -1,1 +1,446 @@
-//! x
+//! Several locks at once: all of them or none, and each as its own kind would.
+
+use redis::{RedisResult, Value};
+
+use super::bench::{Bench, Ear, Keys, list, near};
+use crate::conn::answer::code;
+use crate::script::reply::{self, AcquiredAll};
+
+/// A lock of each kind, by the letter that is its name.
+#[derive(Clone, Copy)]
+struct Member {
+    kind: &'static str,
+    name: &'static str,
+    fenced: bool,
+}
+
+const fn member(kind: &'static str, name: &'static str) -> Member {
+    Member {
+        kind,
+        name,
+        fenced: false,
+    }
+}
+
+const PLAIN: Member = member("reentrant", "P");
+const FAIR: Member = member("fair", "F");
+const READ: Member = member("read", "R");
+const WRITE: Member = member("write", "W");
+const ALL: [Member; 4] = [PLAIN, FAIR, READ, WRITE];
+
+impl Member {
+    fn helper(self, what: &str) -> String {
+        format!("{what}:{{{}}}", self.name)
+    }
+
+    fn channel(self) -> String {
+        match self.kind {
+            "read" | "write" => self.helper("redisson_rwlock"),
+            _ => self.helper("redisson_lock__channel"),
+        }
+    }
+
+    /// The keys of its queue, or of the writers that wait.
+    fn side_keys(self) -> Vec<String> {
+        match self.kind {
+            "fair" => [
+                "redisson_lock_queue",
+                "redisson_lock_timeout",
+                "lockset_fair_alive",
+            ]
+            .map(|what| self.helper(what))
+            .to_vec(),
+            "reentrant" => vec![],
+            _ => vec![self.helper("lockset_rw_writers")],
+        }
+    }
+
+    fn token_key(self) -> String {
+        self.helper("redisson_lock_token")
+    }
+}
+
+/// What the script that takes them is given.
+fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec<String>) {
+    let mut keys = Vec::new();
+    let mut args = vec!["PUBLISH".to_owned(), queued.to_string()];
+    for member in members {
+        keys.extend([member.name.to_owned(), member.token_key()]);
+        keys.extend(member.side_keys());
+        let fenced = if member.fenced { "1" } else { "0" };
+        args.extend([member.kind, holder, "30000", fenced, "3000", "0"].map(str::to_owned));
+        args.push(member.channel());
+    }
+    (keys, args)
+}
+
+/// What the script that sets their counts to this number is given.
+fn release(members: &[Member], holder: &str, count: &str) -> (Vec<String>, Vec<String>) {
+    let mut keys = Vec::new();
+    let mut args = vec!["PUBLISH".to_owned()];
+    for member in members {
+        keys.push(member.name.to_owned());
+        keys.extend(member.side_keys());
+        let (kind, writes, reads) = match member.kind {
+            "read" => ("rw", "0", count),
+            "write" => ("rw", count, "0"),
+            kind => (kind, count, "0"),
+        };
+        args.extend([kind, holder, writes, reads, "1000"].map(str::to_owned));
+        args.push(member.channel());
+    }
+    (keys, args)
+}
+
+fn words(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+impl Bench {
+    async fn take_all(&mut self, members: &[Member], holder: &str, queued: usize) -> AcquiredAll {
+        let (keys, args) = acquire(members, holder, queued);
+        let reply = self
+            .run("multi_acquire", &words(&keys), &words(&args))
+            .await;
+        reply::acquired_all(&reply, members.len()).unwrap()
+    }
+
+    /// The member that is held elsewhere, counted from 0, and for how long.
+    async fn take_none(
+        &mut self,
+        members: &[Member],
+        holder: &str,
+        queued: usize,
+    ) -> (usize, Option<i64>) {
+        match self.take_all(members, holder, queued).await {
+            AcquiredAll::Elsewhere { member, remaining } => {
+                (member, remaining.map(|span| span.as_millis() as i64))
+            }
+            held => panic!("{held:?}"),
+        }
+    }
+
+    async fn try_all(&mut self, members: &[Member], holder: &str) -> RedisResult<Value> {
+        let (keys, args) = acquire(members, holder, 0);
+        let mut user = self.user("+@all").await;
+        user.run("multi_acquire", &words(&keys), &words(&args))
+            .await
+    }
+
+    async fn set_all(&mut self, members: &[Member], holder: &str, count: &str) -> Value {
+        let (keys, args) = release(members, holder, count);
+        self.run("multi_release", &words(&keys), &words(&args))
+            .await
+    }
+
+    async fn told(&mut self, ear: &mut Ear) -> Vec<String> {
+        let mut told = self.heard(ear).await;
+        told.sort();
+        told
+    }
+
+    /// Has somebody else hold this one.
+    async fn taken(&mut self, member: Member, by: &str) {
+        assert!(matches!(
+            self.take_all(&[member], by, 0).await,
+            AcquiredAll::Held { .. }
+        ));
+    }
+}
+
+fn who_is_in(keys: &Keys, holder: &str) -> Vec<String> {
+    let of = |content: &Vec<String>| content.iter().any(|word| word.starts_with(holder));
+    let names = keys.iter().filter(|(_, content)| of(content));
+    names.map(|(key, _)| key.clone()).collect()
+}
+
+#[tokio::test]
+async fn the_multi_trace() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    let held = AcquiredAll::Held {
+        tokens: vec![None; 4],
+    };
+    let mut first = Keys::new();
+    for round in 0..2 {
+        assert_eq!(bench.take_all(&ALL, "u:1", 0).await, held);
+        let keys = bench.keys().await;
+        let names: Vec<_> = keys.keys().map(String::as_str).collect();
+        let read_lease = "{R}:u:1:rwlock_timeout:1";
+        assert_eq!(names, ["F", "P", "R", "W", read_lease]);
+        for name in names {
+            assert!(near(bench.pttl_of(name).await, 30_000), "{name}");
+        }
+        if round == 1 {
+            assert_eq!(keys, first, "the second time changes nothing");
+        }
+        first = keys;
+    }
+    assert_eq!(first["P"], ["u:1", "1"]);
+    assert_eq!(first["F"], ["u:1", "1"]);
+    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    for (index, member) in ALL.into_iter().enumerate() {
+        // Others may read too.
+        if member.kind != "read" {
+            let (at, remaining) = bench.take_none(&[member], "u:2", 0).await;
+            assert_eq!(at, 0);
+            assert!(near(remaining.unwrap(), 30_000), "{index}");
+        }
+    }
+    bench.set_all(&ALL, "u:2", "0").await;
+    bench.told(&mut ear).await;
+
+    for _ in 0..2 {
+        assert_eq!(bench.set_all(&ALL, "u:1", "1").await, list(&[0; 4]));
+        assert_eq!(bench.keys().await, first);
+    }
+    assert_eq!(bench.set_all(&ALL, "u:9", "0").await, list(&[-1; 4]));
+    assert_eq!(bench.keys().await, first, "a stranger");
+    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    // Of the fair one there is nobody to be told.
+    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[1, 0, 1, 1]));
+    let told = [
+        "redisson_lock__channel:{P} 0",
+        "redisson_rwlock:{R} 0",
+        "redisson_rwlock:{W} 1",
+    ];
+    assert_eq!(bench.told(&mut ear).await, told);
+    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[-1; 4]));
+    assert_eq!(bench.heard(&mut ear).await, [""; 0], "not twice");
+    assert_eq!(bench.server.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
+    let mut bench = Bench::new().await;
+    for (index, taken) in ALL.into_iter().enumerate() {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        // A reader would let another in.
+        let by_other = if taken.kind == "read" {
+            member("write", taken.name)
+        } else {
+            taken
+        };
+        bench.taken(by_other, "u:2").await;
+        for _ in 0..2 {
+            let (at, remaining) = bench.take_none(&ALL, "u:1", 0).await;
+            assert_eq!(at, index);
+            assert!(near(remaining.unwrap(), 30_000));
+            // It waits there, if there is a place to wait at, and is nowhere else.
+            let mut place = match taken.kind {
+                "fair" | "write" => taken.side_keys(),
+                _ => vec![],
+            };
+            place.sort();
+            assert_eq!(who_is_in(&bench.keys().await, "u:1"), place);
+        }
+    }
+}
+
+/// Waiting in one queue while another member is in the way would keep others out for nothing.
+#[tokio::test]
+async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
+    let mut bench = Bench::new().await;
+    let mut ear = bench.ear().await;
+    bench.taken(FAIR, "u:2").await;
+    bench.taken(WRITE, "u:2").await;
+    assert_eq!(bench.take_none(&ALL, "u:1", 0).await.0, 1);
+    assert_eq!(bench.take_none(&[FAIR], "u:3", 0).await.0, 0);
+    bench.set_all(&[FAIR], "u:2", "0").await;
+    bench.told(&mut ear).await;
+    assert_eq!(bench.take_none(&ALL, "u:1", 2).await.0, 3);
+    let waits = WRITE.side_keys();
+    assert_eq!(who_is_in(&bench.keys().await, "u:1"), waits);
+    // It was the first of the queue that it left: the next is told, once.
+    let told = bench.told(&mut ear).await;
+    assert_eq!(told, [format!("{}:u:3 0", FAIR.channel())]);
+    // Back again: those who let the writer go first are told.
+    bench.taken(FAIR, "u:3").await;
+    assert_eq!(bench.take_none(&ALL, "u:1", 4).await.0, 1);
+    assert_eq!(bench.told(&mut ear).await, ["redisson_rwlock:{W} 1"]);
+    assert!(!bench.keys().await.contains_key(&WRITE.side_keys()[0]));
+    // All free, and its turn: nothing is left of its places.
+    bench.set_all(&[WRITE], "u:2", "0").await;
+    bench.set_all(&[FAIR], "u:3", "0").await;
+    assert!(matches!(
+        bench.take_all(&ALL, "u:1", 2).await,
+        AcquiredAll::Held { .. }
+    ));
+    let holds = ["F", "P", "R", "W"];
+    assert_eq!(who_is_in(&bench.keys().await, "u:1"), holds);
+}
+
+#[tokio::test]
+async fn a_grant_to_many_has_a_token_of_each_that_asks() {
+    let mut bench = Bench::new().await;
+    let fenced = [
+        Member {
+            fenced: true,
+            ..PLAIN
+        },
+        FAIR,
+        Member {
+            fenced: true,
+            ..READ
+        },
+        Member {
+            fenced: true,
+            ..WRITE
+        },
+    ];
+    let mut last = vec![0; 4];
+    for _ in 0..2 {
+        let AcquiredAll::Held { tokens } = bench.take_all(&fenced, "u:1", 0).await else {
+            panic!("it is free or its own");
+        };
+        let tokens: Vec<u64> = tokens
+            .into_iter()
+            .map(|token| token.map_or(0, |token| token.get()))
+            .collect();
+        assert_eq!(tokens[1], 0, "it asked for none");
+        for index in [0, 2, 3] {
+            assert!(tokens[index] > last[index] && tokens[index] < 1 << 53);
+            let key = fenced[index].token_key();
+            let kept: String = bench.ask(&["GET", &key]).await;
+            assert_eq!(kept, tokens[index].to_string());
+        }
+        last = tokens;
+    }
+    // None is used up by an attempt that is refused.
+    let (at, _) = bench.take_none(&fenced, "u:2", 0).await;
+    assert_eq!(at, 0);
+    let kept: String = bench.ask(&["GET", &fenced[3].token_key()]).await;
+    assert_eq!(kept, last[3].to_string());
+}
+
+#[tokio::test]
+async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
+    let mut bench = Bench::new().await;
+    let fenced = ALL.map(|member| Member {
+        fenced: true,
+        ..member
+    });
+    for (index, member) in fenced.into_iter().enumerate() {
+        let mut foreign = member.side_keys();
+        foreign.extend([member.name.to_owned(), member.token_key()]);
+        for key in foreign {
+            let _: () = bench.ask(&["FLUSHALL"]).await;
+            bench.make(&["SET", &key, "theirs"]).await;
+            let before = bench.keys().await;
+            match bench.try_all(&fenced, "u:1").await {
+                Err(error) => {
+                    assert_eq!(code(&error), Some("WRONGTYPE"), "{key}: {error}");
+                    let number = format!(" member {}", index + 1);
+                    assert!(error.to_string().contains(&number), "{key}: {error}");
+                    assert_eq!(bench.keys().await, before, "{key}");
+                }
+                // It had no need to look at the queue of a free lock that nobody waits for.
+                Ok(_) => {
+                    assert!(key.contains("timeout") || key.contains("alive"), "{key}");
+                    let kept: String = bench.ask(&["GET", &key]).await;
+                    assert_eq!(kept, "theirs");
+                }
+            }
+        }
+    }
+    // Nor does a place that it cannot have.
+    for key in FAIR.side_keys() {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        bench.taken(FAIR, "u:2").await;
+        bench.make(&["SET", &key, "theirs"]).await;
+        let before = bench.keys().await;
+        let error = bench.try_all(&ALL, "u:1").await.unwrap_err();
+        assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+        assert!(error.to_string().contains(" member 2"), "{error}");
+        assert_eq!(bench.keys().await, before, "{key}");
+    }
+}
+
+/// Somebody made something else of one key: the others are released all the same.
+#[tokio::test]
+async fn a_foreign_key_keeps_no_other_member_from_being_released() {
+    let mut bench = Bench::new().await;
+    for (index, lost) in ALL.into_iter().enumerate() {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        bench.take_all(&ALL, "u:1", 0).await;
+        bench.make(&["SET", lost.name, "theirs"]).await;
+        let Value::Array(replies) = bench.set_all(&ALL, "u:1", "0").await else {
+            panic!("a reply for each");
+        };
+        for (at, reply) in replies.iter().enumerate() {
+            let expected = if at == index { -1 } else { 0 };
+            assert_eq!(*reply, Value::Int(expected), "{at} of {index}");
+        }
+        let left = bench.keys().await;
+        assert_eq!(left[lost.name], ["theirs"]);
+        // The lease of a read hold that is lost is over by itself.
+        assert!(left.len() == 1 || (lost.kind == "read" && left.len() == 2));
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_lets_go_of_many() {
+    let mut bench = Bench::new().await;
+    bench.take_all(&ALL, "u:1", 0).await;
+    bench.taken(member("fair", "G"), "u:2").await;
+    let others = [member("fair", "G"), member("write", "V")];
+    bench.take_none(&others, "u:3", 0).await;
+    let before = bench.keys().await;
+    bench.fill().await;
+    let free = [PLAIN.kind, FAIR.kind, READ.kind, WRITE.kind].map(|kind| member(kind, "N"));
+    for one in free {
+        let refused = bench.try_all(&[one], "u:4").await.unwrap_err();
+        assert_eq!(code(&refused), Some("OOM"), "{refused}");
+        assert_eq!(bench.keys().await, before);
+    }
+    let reply = bench.set_all(&ALL, "u:1", "1").await;
+    assert_eq!(reply, list(&[0; 4]));
+    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[0; 4]));
+    assert_eq!(bench.set_all(&others, "u:3", "0").await, list(&[0, -1]));
+    assert_eq!(bench.server.keys().await, ["G"]);
+}
+
+/// Whatever right a user lacks: an error, and what gives up the attempt leaves none of it behind, as
+/// far as that user can.
+#[tokio::test]
+async fn a_missing_right_leaves_no_hold_without_an_end() {
+    let mut bench = Bench::new().await;
+    for right in ["hset", "pexpire", "set", "lpop", "zrem", "zscore", "lindex"] {
+        let _: () = bench.ask(&["FLUSHALL"]).await;
+        // It is the head of the queue and a writer that waits.
+        bench.taken(FAIR, "u:2").await;
+        bench.take_none(&[FAIR], "u:1", 0).await;
+        bench.set_all(&[FAIR], "u:2", "0").await;
+        bench.taken(WRITE, "u:2").await;
+        bench.take_none(&[WRITE], "u:1", 0).await;
+        bench.set_all(&[WRITE], "u:2", "0").await;
+        let mut user = bench.user(&format!("-{right}")).await;
+        let fenced = ALL.map(|member| Member {
+            fenced: true,
+            ..member
+        });
+        let (keys, args) = acquire(&fenced, "u:1", 0);
+        let taken = user
+            .run("multi_acquire", &words(&keys), &words(&args))
+            .await;
+        let error = taken.expect_err(right);
+        // It must not pass for one after which nothing was done.
+        assert!(
+            !crate::conn::answer::executed_nothing(&error),
+            "{right}: {error}"
+        );
+        for member in ALL {
+            assert_ne!(bench.pttl_of(member.name).await, -1, "{right}: for ever");
+        }
+        let (keys, args) = release(&ALL, "u:1", "0");
+        let released = user
+            .run("multi_release", &words(&keys), &words(&args))
+            .await;
+        let may_have_failed = ["lindex", "zrem"].contains(&right);
+        assert!(released.is_ok() || may_have_failed, "{right}: {released:?}");
+        for member in ALL {
+            let is_free = bench.pttl_of(member.name).await == -2;
+            assert!(is_free, "{right}: {} is held", member.name);
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, NOT_HELD, NO_SUCH_HOLD, list, near};
+use super::bench::{Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, list, near};
 use crate::script::reply;
 
 impl Bench {
@@ -156,7 +156,9 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
     for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
         let _: Value = bench.ask(&make).await;
         let args = ["u:1", "1", "30000", "1"];
-        let error = bench.refused("reentrant_acquire", &["L", token], &args).await;
+        let error = bench
+            .refused("reentrant_acquire", &["L", token], &args)
+            .await;
         assert_eq!(
             crate::conn::answer::code(&error),
             Some("WRONGTYPE"),

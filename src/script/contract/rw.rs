@@ -272,7 +272,11 @@ async fn readers_and_writers_take_turns() {
         assert!(near(bench.pttl_of(WRITERS).await, 3_000));
     }
     assert!(elsewhere(&bench.read("u:3", "30000").await, 30_000));
-    assert_eq!(bench.read_again("u:1", "2", "30000").await, HELD, "it reads");
+    assert_eq!(
+        bench.read_again("u:1", "2", "30000").await,
+        HELD,
+        "it reads"
+    );
     bench.settle("u:1", "0", "1").await;
     // The writer gives up: readers are told, once.
     assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
@@ -286,7 +290,11 @@ async fn readers_and_writers_take_turns() {
     // A writer that is granted waits no more; another one waits meanwhile.
     bench.write("u:2").await;
     bench.settle("u:1", "0", "0").await;
-    assert_eq!(bench.read("u:3", "30000").await, UNKNOWN, "free, but not for it");
+    assert_eq!(
+        bench.read("u:3", "30000").await,
+        UNKNOWN,
+        "free, but not for it"
+    );
     assert_eq!(bench.write("u:2").await, HELD);
     assert!(!bench.keys().await.contains_key(WRITERS));
     bench.write("u:4").await;
