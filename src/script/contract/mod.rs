@@ -7,6 +7,7 @@ mod fair;
 mod multi;
 mod reentrant;
 mod rw;
+mod rw_limits;
 
 use std::collections::BTreeSet;
 
