@@ -9,6 +9,7 @@ mod support;
 mod cancellation;
 mod conformance;
 mod cost;
+mod fair;
 mod faults;
 mod hammer;
 mod house;

@@ -1,4 +1,6 @@
 //! Holders that die or stand still: processes of their own, ended or stopped by signals.
+//!
+//! The other process is this test binary again, told to run one of its ignored tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,23 +9,25 @@ use std::time::{Duration, Instant};
 
 use lockset::{Client, LostReason};
 use lockset_testkit::{Server, unique_name, within};
+use rustix::process::Signal;
 
 use crate::support::{LEASE, SOON, client, listening, nothing_left};
 
 const URL: &str = "LOCKSET_TEST_URL";
 const NAME: &str = "LOCKSET_TEST_NAME";
 
-/// Another process that holds a lock and answers questions.
-struct Holder {
+/// Another process that does something with a lock and answers questions.
+pub(crate) struct Process {
     process: Child,
     questions: ChildStdin,
     answers: mpsc::Receiver<String>,
 }
 
-impl Holder {
-    fn start(server: &Server, name: &str) -> Self {
+impl Process {
+    /// Runs an ignored test of this binary.
+    pub(crate) fn start(test: &str, server: &Server, name: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "process::holder", "--nocapture"])
+            .args(["--ignored", "--exact", test, "--nocapture"])
             .env(URL, server.url())
             .env(NAME, name)
             .stdin(Stdio::piped())
@@ -42,32 +46,44 @@ impl Holder {
                 }
             }
         });
-        let holder = Self {
+        Self {
             process,
             questions,
             answers,
-        };
-        assert_eq!(holder.answer(), "held");
-        holder
+        }
     }
 
-    fn ask(&mut self) {
-        self.questions.write_all(b"?\n").unwrap();
+    pub(crate) fn ask(&mut self, question: &str) {
+        writeln!(self.questions, "{question}").unwrap();
     }
 
-    fn answer(&self) -> String {
+    pub(crate) fn answer(&self) -> String {
         self.answers
             .recv_timeout(SOON)
             .expect("the process answers")
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, signal).unwrap();
     }
+
+    /// Stops it, and returns when it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let options = rustix::process::WaitOptions::UNTRACED;
+        rustix::process::waitpid(Some(pid), options).unwrap();
+    }
+
+    /// Kills it, and returns when it is dead.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
 }
 
-impl Drop for Holder {
+impl Drop for Process {
     fn drop(&mut self) {
         // It may have been killed by the test.
         let _ = self.process.kill();
@@ -75,10 +91,21 @@ impl Drop for Holder {
     }
 }
 
+/// In the other process: the server and the lock it was started for; `None` in any other.
+pub(crate) fn started_for() -> Option<(String, String)> {
+    Some((std::env::var(URL).ok()?, std::env::var(NAME).ok()?))
+}
+
+fn holder_of(server: &Server, name: &str) -> Process {
+    let holder = Process::start("process::holder", server, name);
+    assert_eq!(holder.answer(), "held");
+    holder
+}
+
 #[test]
 #[ignore = "not a test: the other process of the tests in this module"]
 fn holder() {
-    let (Ok(url), Ok(name)) = (std::env::var(URL), std::env::var(NAME)) else {
+    let Some((url, name)) = started_for() else {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -101,14 +128,14 @@ fn holder() {
 async fn a_killed_holder_frees_the_lock_with_its_lease() {
     let server = Server::start();
     let name = unique_name("lock");
-    let holder = Holder::start(&server, &name);
+    let holder = holder_of(&server, &name);
     let ours = client(&server.url()).await;
     let lock = ours.lock(&name);
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     tokio::time::sleep(LEASE * 2).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
-    holder.signal(rustix::process::Signal::KILL);
+    holder.signal(Signal::KILL);
     let killed = Instant::now();
     let guard = within(SOON, waiter).await.unwrap();
     assert!(killed.elapsed() < LEASE * 2);
@@ -120,17 +147,17 @@ async fn a_killed_holder_frees_the_lock_with_its_lease() {
 async fn a_stopped_holder_learns_of_its_loss_at_the_first_look() {
     let server = Server::start();
     let name = unique_name("lock");
-    let mut holder = Holder::start(&server, &name);
-    holder.ask();
+    let mut holder = holder_of(&server, &name);
+    holder.ask("?");
     assert_eq!(holder.answer(), "None");
     let ours = client(&server.url()).await;
-    holder.signal(rustix::process::Signal::STOP);
+    holder.signal(Signal::STOP);
     let guard = within(SOON, ours.lock(&name).fenced().lock())
         .await
         .unwrap();
     // Waits for it when it wakes up.
-    holder.ask();
-    holder.signal(rustix::process::Signal::CONT);
+    holder.ask("?");
+    holder.signal(Signal::CONT);
     assert_eq!(holder.answer(), format!("{:?}", Some(LostReason::Expired)));
     // What it sends when it wakes up, renewals and releases, concerns nobody.
     drop(holder);

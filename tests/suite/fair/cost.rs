@@ -1,0 +1,162 @@
+//! What a queue costs: waiters who do not spin, grants that cost the same however many wait, and no
+//! clock but the server's.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use lockset_testkit::Redisson;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use super::{Scene, done, wait_for};
+use crate::support::{SOON, idle, listening, patient_client};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// How often scripts of ours are called while nothing happens for three polls of a second.
+async fn calls_meanwhile(scene: &Scene) -> u64 {
+    scene.server.reset_stats().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let stats = scene.server.commandstats().await;
+    stats.get("evalsha").copied().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn waiters_for_a_held_lock_ask_once_a_poll() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let client = patient_client(&scene.server.url()).await;
+    let waiters: Vec<_> = (0..5).map(|_| wait_for(&scene.lock_of(&client))).collect();
+    scene.queued(5).await;
+    let calls = calls_meanwhile(&scene).await;
+    // Each of them, to keep its place; one more may fall into the time on a slow machine.
+    assert!((5 * 2..=5 * 4).contains(&calls), "{calls}");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        done(waiter).await.release().await.unwrap();
+    }
+}
+
+/// The lock is free, but it is the turn of one who does not come.
+#[tokio::test]
+async fn waiters_behind_a_silent_head_ask_once_a_poll() {
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    assert_eq!(
+        peer.fair_acquire(&scene.name, 1, LEASE, LEASE).await,
+        None,
+        "held"
+    );
+    let queued = peer.fair_acquire(&scene.name, 2, LEASE, LEASE).await;
+    assert!(queued.is_some());
+    let client = patient_client(&scene.server.url()).await;
+    let waiters: Vec<_> = (0..5).map(|_| wait_for(&scene.lock_of(&client))).collect();
+    scene.queued(6).await;
+    assert_eq!(peer.fair_release(&scene.name, 1).await, Some(1));
+    let calls = calls_meanwhile(&scene).await;
+    assert!((5 * 2..=5 * 4).contains(&calls), "{calls}");
+    peer.fair_give_up(&scene.name, 2, LEASE).await;
+    for waiter in waiters {
+        done(waiter).await.release().await.unwrap();
+    }
+}
+
+/// What the server executes from the release by one holder to that by the next, with so many of ours
+/// behind them in the queue. `None` if a poll fell into it.
+async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
+    let scene = Scene::new().await;
+    let client = patient_client(&scene.server.url()).await;
+    let lock = scene.lock_of(&client);
+    let held = lock.lock().await.unwrap();
+    let waiter = wait_for(&lock);
+    scene.queued(1).await;
+    listening(&scene.server).await;
+    scene.put(behind, "waiter", 600_000).await;
+    scene.server.reset_stats().await;
+    held.release().await.unwrap();
+    done(waiter).await.release().await.unwrap();
+    idle(&client).await;
+    let mut commands = scene.server.commandstats().await;
+    commands.retain(|name, _| {
+        let looks = ["info", "config|resetstat", "client|setname"];
+        !looks.contains(&&**name)
+    });
+    assert_eq!(scene.queue().await.len(), behind);
+    (commands["evalsha"] == 3).then_some(commands)
+}
+
+#[tokio::test]
+async fn a_turn_costs_the_same_however_many_wait() {
+    let mut costs = Vec::new();
+    for behind in [1, 100, 10_000] {
+        let mut tries = 0..20;
+        costs.push(loop {
+            assert!(tries.next().is_some(), "a poll falls into every turn");
+            if let Some(commands) = commands_of_a_turn(behind).await {
+                break commands;
+            }
+        });
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0], costs[2]);
+    assert!(!costs[0].contains_key("zincrby"), "{:?}", costs[0]);
+}
+
+/// Whether a word is a time near now, in whatever unit.
+fn is_a_time(word: &str) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.expect("it is after 1970").as_secs_f64();
+    let year = 366.0 * 86_400.0;
+    word.parse::<f64>().is_ok_and(|number| {
+        [1.0, 1e3, 1e6, 1e9]
+            .iter()
+            .any(|unit| (number / unit - now).abs() < year)
+    })
+}
+
+/// A client's clock has no part in it: what clients send contains no time, what the scripts write
+/// does.
+#[tokio::test]
+async fn clients_send_no_time() {
+    let scene = Scene::new().await;
+    let stream = tokio::net::TcpStream::connect(scene.server.addr()).await;
+    let mut monitor = BufReader::new(stream.unwrap());
+    monitor.write_all(b"MONITOR\r\n").await.unwrap();
+    let mut line = String::new();
+    monitor.read_line(&mut line).await.unwrap();
+    assert_eq!(line.trim(), "+OK");
+
+    let lock = scene.lock().await.fenced();
+    let held = lock.lock().await.unwrap();
+    held.reenter().await.unwrap().release().await.unwrap();
+    let wait = Duration::from_millis(200);
+    assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+    assert!(lock.try_lock().await.unwrap().is_none());
+    let waiter = wait_for(&lock);
+    scene.queued(1).await;
+    lock.waiters().await.unwrap();
+    held.release().await.unwrap();
+    done(waiter).await.forget();
+    lock.force_unlock().await.unwrap();
+    let _: String = scene.ask(&["PING", "no more calls"]).await;
+
+    let (mut calls, mut times_written) = (0, 0);
+    loop {
+        line.clear();
+        let read = lockset_testkit::within(SOON, monitor.read_line(&mut line)).await;
+        assert!(read.unwrap() > 0);
+        if line.contains("no more calls") {
+            break;
+        }
+        // Its own time and the address come first.
+        let (_, command) = line.split_once("] ").expect("an address");
+        let mut words = command.split('"').skip(1).step_by(2);
+        if line.contains(" lua] ") {
+            times_written += words.filter(|word| is_a_time(word)).count();
+        } else if words.clone().any(|word| word == "EVALSHA") {
+            calls += 1;
+            assert_eq!(words.find(|word| is_a_time(word)), None, "{line}");
+        }
+    }
+    assert!(calls >= 9, "{calls} calls were looked at");
+    assert!(times_written > 0, "none would be recognized");
+}

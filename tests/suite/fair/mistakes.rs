@@ -1,0 +1,158 @@
+//! A queue that is not as it should be: entries taken out by mistake, or left by nobody knows whom.
+
+use std::time::Duration;
+
+use lockset::FairGuard;
+use lockset_testkit::{Redisson, eventually};
+use tokio::task::JoinHandle;
+
+use super::{Scene, done, holder, wait_for};
+use crate::support::{SOON, client, idle, nothing_left};
+
+/// Where the first of two waiters is taken out of.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    queue: bool,
+    timeouts: bool,
+    alive: bool,
+}
+
+/// Whatever is lost of its place, it is queued again, at the end if it is not just a heartbeat; both
+/// waiters get the lock, and nothing stays.
+async fn comes_back(lost: Lost) {
+    let scene = Scene::new().await;
+    let ours = client(&scene.server.url()).await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let first = wait_for(&scene.lock_of(&ours));
+    scene.queued(1).await;
+    let second = wait_for(&scene.lock_of(&ours));
+    scene.queued(2).await;
+    let evicted = &scene.queue().await[0];
+    let (queue, timeouts, alive) = (scene.queue_key(), scene.timeouts_key(), scene.alive_key());
+    let commands: [(bool, &[&str]); 3] = [
+        (lost.queue, &["LREM", &queue, "1", evicted]),
+        (lost.timeouts, &["ZREM", &timeouts, evicted]),
+        (lost.alive, &["ZREM", &alive, evicted]),
+    ];
+    for (_, command) in commands.iter().filter(|(lost, _)| *lost) {
+        assert_eq!(scene.ask::<i64>(command).await, 1, "{lost:?}");
+    }
+    eventually(SOON, "it is queued as it should be", async || {
+        let alive: Option<f64> = scene.ask(&["ZSCORE", &alive, evicted]).await;
+        let score = scene.score(evicted).await;
+        alive.is_some() && score.is_some() && scene.queue().await.len() == 2
+    })
+    .await;
+    let place = usize::from(lost.queue || lost.timeouts);
+    assert_eq!(&scene.queue().await[place], evicted, "{lost:?}");
+    held.release().await.unwrap();
+    let release = async |waiter: JoinHandle<FairGuard>| done(waiter).await.release().await.unwrap();
+    tokio::join!(release(first), release(second));
+    idle(&ours).await;
+    nothing_left(&scene.server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_evicted_by_mistake_comes_back() {
+    for queue in [true, false] {
+        for timeouts in [true, false] {
+            for alive in [true, false] {
+                comes_back(Lost {
+                    queue,
+                    timeouts,
+                    alive,
+                })
+                .await;
+            }
+        }
+    }
+}
+
+/// Everything, as Redisson's `delete()` does it; or the queue alone, as an operator may.
+#[tokio::test]
+async fn a_deleted_queue_takes_nobody_with_it() {
+    for alone in [false, true] {
+        let scene = Scene::new().await;
+        let ours = client(&scene.server.url()).await;
+        let lock = scene.lock_of(&ours);
+        let held = lock.lock().await.unwrap();
+        let waiters: Vec<_> = (0..5).map(|_| wait_for(&lock)).collect();
+        scene.queued(5).await;
+        let (queue, timeouts) = (scene.queue_key(), scene.timeouts_key());
+        if alone {
+            assert_eq!(scene.ask::<i64>(&["DEL", &queue]).await, 1);
+            scene.queued(5).await;
+            held.release().await.unwrap();
+        } else {
+            let deleted: i64 = scene.ask(&["DEL", &scene.name, &queue, &timeouts]).await;
+            assert_eq!(deleted, 3);
+            drop(held);
+        }
+        let turns = waiters.into_iter().map(|waiter| async {
+            done(waiter).await.release().await.unwrap();
+        });
+        futures_util::future::join_all(turns).await;
+        // Those that were served without a place left something; it goes when a queue begins again.
+        eventually(SOON, "the next queue begins without it", async || {
+            let held = lock.lock().await.unwrap();
+            let waiter = wait_for(&lock);
+            scene.queued(1).await;
+            let scores: i64 = scene.ask(&["ZCARD", &timeouts]).await;
+            held.release().await.unwrap();
+            done(waiter).await.release().await.unwrap();
+            scores == 1 && scene.server.keys().await.is_empty()
+        })
+        .await;
+        idle(&ours).await;
+        nothing_left(&scene.server).await;
+    }
+}
+
+/// The zset of scores or the list is gone altogether.
+#[tokio::test]
+async fn entries_without_a_score_never_block() {
+    let scene = Scene::new().await;
+    let lock = scene.lock().await;
+    let queue = scene.queue_key();
+    for count in [1, 10] {
+        for entry in 0..count {
+            let entry = format!("java-uuid:{entry}");
+            let _: i64 = scene.ask(&["RPUSH", &queue, &entry]).await;
+        }
+        let guard = lock.try_lock().await.unwrap().expect("they block nobody");
+        let _: i64 = scene.ask(&["RPUSH", &queue, "java-uuid:57"]).await;
+        guard.release().await.unwrap();
+        assert!(scene.queue().await.is_empty());
+    }
+    nothing_left(&scene.server).await;
+}
+
+/// Redisson itself would wait for it for ever.
+#[tokio::test]
+async fn a_scoreless_head_is_passed_over_for_whoever_comes_next() {
+    const LEASE: Duration = Duration::from_secs(30);
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let lock = scene.lock().await;
+    let held = lock.lock().await.unwrap();
+    let _: i64 = scene
+        .ask(&["RPUSH", &scene.queue_key(), "java-uuid:57"])
+        .await;
+    let first = wait_for(&scene.lock().await);
+    scene.queued(2).await;
+    let _: i64 = scene
+        .ask(&["RPUSH", &scene.queue_key(), "java-uuid:58"])
+        .await;
+    let (theirs, name) = (peer.clone(), scene.name.clone());
+    let second = tokio::spawn(async move { theirs.fair_lock(&name, 1, LEASE, SOON).await });
+    scene.queued(4).await;
+    let mut told = scene.told().await;
+    held.release().await.unwrap();
+    let guard = done(first).await;
+    assert_eq!(told.next().await, holder(&lock).await);
+    guard.release().await.unwrap();
+    assert_eq!(told.next().await, peer.holder(1));
+    assert!(done(second).await, "granted");
+    assert_eq!(peer.fair_release(&scene.name, 1).await, Some(1));
+    nothing_left(&scene.server).await;
+}

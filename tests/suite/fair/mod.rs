@@ -1,0 +1,214 @@
+//! The fair lock's own promises: the order of its queue, and what becomes of those in it.
+
+mod cost;
+mod mistakes;
+mod order;
+mod places;
+mod redisson;
+mod scores;
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lockset::{Client, FairGuard, FairLock};
+use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
+use redis::FromRedisValue;
+use redis::aio::{MultiplexedConnection, PubSub};
+use tokio::task::JoinHandle;
+
+use crate::process::started_for;
+use crate::support::{SOON, patient_client};
+
+/// A server, the name of one lock on it, and what can be seen of its queue.
+struct Scene {
+    server: Server,
+    name: String,
+    admin: MultiplexedConnection,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let server = Server::start();
+        let admin = server.admin().await;
+        let name = unique_name("lock");
+        Self {
+            server,
+            name,
+            admin,
+        }
+    }
+
+    /// The lock as a client of its own sees it, which polls once a second.
+    async fn lock(&self) -> FairLock {
+        self.lock_of(&patient_client(&self.server.url()).await)
+    }
+
+    fn lock_of(&self, client: &Client) -> FairLock {
+        client.fair_lock(&self.name)
+    }
+
+    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut admin = self.admin.clone();
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut admin).await.unwrap()
+    }
+
+    fn queue_key(&self) -> String {
+        Redisson::fair_queue(&self.name)
+    }
+
+    fn timeouts_key(&self) -> String {
+        Redisson::fair_deadlines(&self.name)
+    }
+
+    fn alive_key(&self) -> String {
+        format!("lockset_fair_alive:{{{}}}", self.name)
+    }
+
+    async fn queue(&self) -> Vec<String> {
+        self.ask(&["LRANGE", &self.queue_key(), "0", "-1"]).await
+    }
+
+    async fn queued(&self, count: usize) {
+        eventually(SOON, "the queue is as long as that", async || {
+            self.queue().await.len() == count
+        })
+        .await;
+    }
+
+    /// The server's clock, in ms.
+    async fn now(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.ask(&["TIME"]).await;
+        seconds * 1000 + micros / 1000
+    }
+
+    /// Until when Redisson keeps a waiter, in ms of the server's clock.
+    async fn score(&self, waiter: &str) -> Option<i64> {
+        self.ask(&["ZSCORE", &self.timeouts_key(), waiter]).await
+    }
+
+    /// Puts as many waiters of ours into the queue as the script would, called `called` and a number
+    /// from 1; their heartbeats last until `alive_ms` from now.
+    async fn put(&self, count: usize, called: &str, alive_ms: i64) {
+        let script = "for i = 1, ARGV[1] do
+            redis.call('RPUSH', KEYS[1], ARGV[2] .. i)
+            redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2] .. i)
+            redis.call('ZADD', KEYS[3], ARGV[4], ARGV[2] .. i)
+        end";
+        let now = self.now().await;
+        let (score, alive) = (now + 600_000, now + alive_ms);
+        let keys = [self.queue_key(), self.timeouts_key(), self.alive_key()];
+        let _: redis::Value = self
+            .ask(&[
+                "EVAL",
+                script,
+                "3",
+                &keys[0],
+                &keys[1],
+                &keys[2],
+                &count.to_string(),
+                called,
+                &score.to_string(),
+                &alive.to_string(),
+            ])
+            .await;
+    }
+
+    /// Whom the scripts tell from now on that it is their turn.
+    async fn told(&self) -> Told {
+        let client = redis::Client::open(self.server.url()).unwrap();
+        let mut messages = client.get_async_pubsub().await.unwrap();
+        let before_waiter = format!("{}:", Redisson::lock_channel(&self.name));
+        messages
+            .psubscribe(format!("{before_waiter}*"))
+            .await
+            .unwrap();
+        Told {
+            messages,
+            before_waiter,
+        }
+    }
+}
+
+struct Told {
+    messages: PubSub,
+    before_waiter: String,
+}
+
+impl Told {
+    /// The next one who is told.
+    async fn next(&mut self) -> String {
+        let message = within(SOON, self.messages.on_message().next()).await;
+        let message = message.expect("the subscription lasts");
+        assert_eq!(message.get_payload::<String>().unwrap(), "0");
+        let waiter = message
+            .get_channel_name()
+            .strip_prefix(&self.before_waiter)
+            .expect("it is the pattern's");
+        waiter.to_owned()
+    }
+
+    /// Returns when this one is told.
+    async fn until(&mut self, waiter: &str) {
+        while self.next().await != waiter {}
+    }
+}
+
+/// A task that waits for the lock as long as it takes.
+fn wait_for(lock: &FairLock) -> JoinHandle<FairGuard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// The result of a task, soon.
+async fn done<T>(task: JoinHandle<T>) -> T {
+    within(SOON, task).await.unwrap()
+}
+
+/// Who holds the lock.
+async fn holder(lock: &FairLock) -> String {
+    lock.holder().await.unwrap().expect("it is held").id
+}
+
+/// Takes turns at the lock: each holder leaves its holder id and its token on a list while it holds.
+const HELD: &str = "held";
+
+async fn take_a_turn(lock: FairLock, mut list: MultiplexedConnection) {
+    let guard = lock.clone().fenced().lock().await.unwrap();
+    let token = guard.fencing_token().expect("fenced").get();
+    let entry = format!("{} {token}", holder(&lock).await);
+    let _: u64 = redis::cmd("RPUSH")
+        .arg(HELD)
+        .arg(entry)
+        .query_async(&mut list)
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Another process: a number of waiters and the lease of their client, in ms, on a line of the
+/// standard input makes so many wait for the lock, each to take a turn.
+#[test]
+#[ignore = "not a test: another process for the tests in this module"]
+fn crowd() {
+    let Some((url, name)) = started_for() else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    println!("answer:ready");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (count, lease) = line.split_once(' ').expect("a number and a lease");
+        let lease = Duration::from_millis(lease.parse().unwrap());
+        runtime.block_on(async {
+            let client = Client::builder(&url).lease(lease).build().await.unwrap();
+            let list = redis::Client::open(&*url).unwrap();
+            let list = list.get_multiplexed_async_connection().await.unwrap();
+            for _ in 0..count.parse().unwrap() {
+                tokio::spawn(take_a_turn(client.fair_lock(&name), list.clone()));
+            }
+        });
+        println!("answer:waiting");
+    }
+}

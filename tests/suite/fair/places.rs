@@ -1,0 +1,284 @@
+//! Places that are given up, on purpose or by dying: whoever is next gets the lock, and is told.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lockset_testkit::{Proxy, eventually, within};
+use rustix::process::Signal;
+
+use super::{HELD, Scene, done, holder, wait_for};
+use crate::process::Process;
+use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
+
+/// Another process with so many waiters in the queue, which hold their places for a second.
+async fn process_with(scene: &Scene, count: usize) -> Process {
+    let mut process = Process::start("fair::crowd", &scene.server, &scene.name);
+    assert_eq!(process.answer(), "ready");
+    let before = scene.queue().await.len();
+    process.ask(&format!("{count} 900"));
+    scene.queued(before + count).await;
+    process
+}
+
+#[tokio::test]
+async fn fifty_heads_of_a_killed_process_are_passed_over() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let mut crowd = process_with(&scene, 50).await;
+    let next = wait_for(&scene.lock().await);
+    scene.queued(51).await;
+    crowd.kill();
+    held.release().await.unwrap();
+    let guard = done(next).await;
+    assert!(scene.queue().await.is_empty());
+    guard.release().await.unwrap();
+    let turns: i64 = scene.ask(&["EXISTS", HELD]).await;
+    assert_eq!(turns, 0, "none of the dead had a turn");
+    nothing_left(&scene.server).await;
+}
+
+/// It is passed over while it stands still, and served when it comes back.
+#[tokio::test]
+async fn a_stopped_process_loses_its_place_and_no_more() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let crowd = process_with(&scene, 2).await;
+    let next = wait_for(&scene.lock().await);
+    scene.queued(3).await;
+    crowd.stop();
+    held.release().await.unwrap();
+    let guard = done(next).await;
+    crowd.signal(Signal::CONT);
+    scene.queued(2).await;
+    guard.release().await.unwrap();
+    eventually(SOON, "both had a turn", async || {
+        scene.ask::<usize>(&["LLEN", HELD]).await == 2
+    })
+    .await;
+    let _: i64 = scene.ask(&["DEL", HELD]).await;
+    nothing_left(&scene.server).await;
+}
+
+#[tokio::test]
+async fn waiters_that_are_cut_off_lose_their_places_and_no_more() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let theirs = patient_client(&proxy.url()).await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let cut_off: Vec<_> = (0..10).map(|_| wait_for(&scene.lock_of(&theirs))).collect();
+    scene.queued(10).await;
+    let next = wait_for(&scene.lock().await);
+    scene.queued(11).await;
+    proxy.refuse(true);
+    proxy.cut();
+    held.release().await.unwrap();
+    // Theirs last for three polls of a second, and it asks once a second.
+    let guard = within(SOON * 2, next).await.unwrap();
+    proxy.refuse(false);
+    scene.queued(10).await;
+    guard.release().await.unwrap();
+    for guard in join_all(cut_off.into_iter().map(serve)).await {
+        guard.await.unwrap();
+    }
+    idle(&theirs).await;
+    nothing_left(&scene.server).await;
+}
+
+/// Releases at once what a waiter gets.
+async fn serve(waiter: tokio::task::JoinHandle<lockset::FairGuard>) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move { done(waiter).await.release().await.unwrap() })
+}
+
+#[tokio::test]
+async fn dropped_waits_give_up_their_places_at_once() {
+    let scene = Scene::new().await;
+    let client = patient_client(&scene.server.url()).await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let dropped: Vec<_> = (0..50).map(|_| wait_for(&scene.lock_of(&client))).collect();
+    scene.queued(50).await;
+    let next = wait_for(&scene.lock().await);
+    scene.queued(51).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    // Half of them while it is held, half while it is freed.
+    for waiter in &dropped[..25] {
+        waiter.abort();
+    }
+    scene.queued(26).await;
+    let (released, ()) = tokio::join!(held.release(), async {
+        dropped[25..].iter().for_each(|waiter| waiter.abort());
+    });
+    released.unwrap();
+    drop(dropped);
+    told.until(&queue[50]).await;
+    done(next).await.release().await.unwrap();
+    idle(&client).await;
+    nothing_left(&scene.server).await;
+}
+
+/// Whoever looks at a free lock tells the one whose turn it has become, once.
+#[tokio::test]
+async fn who_becomes_the_head_is_told_by_whoever_finds_out() {
+    let scene = Scene::new().await;
+    let lock = scene.lock().await;
+    let mut told = scene.told().await;
+    scene.put(50, "dead", 200).await;
+    scene.put(2, "live", 600_000).await;
+    eventually(SOON, "the dead are gone", async || {
+        assert!(lock.try_lock().await.unwrap().is_none());
+        scene.queue().await == ["live1", "live2"]
+    })
+    .await;
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert_eq!(told.next().await, "live1");
+    // The next message is of the release that this one makes possible.
+    let _: i64 = scene.ask(&["DEL", &scene.queue_key()]).await;
+    let guard = lock.try_lock().await.unwrap().expect("nobody is in it");
+    scene.put(1, "last", 600_000).await;
+    guard.release().await.unwrap();
+    assert_eq!(told.next().await, "last1", "nobody was told twice");
+}
+
+/// One call does not clear any number of the dead; the next ones go on.
+#[tokio::test]
+async fn thousands_of_dead_heads_are_cleared_in_steps() {
+    let scene = Scene::new().await;
+    scene.put(5_000, "dead", -1).await;
+    let lock = scene.lock().await;
+    for left in [3_000, 1_000] {
+        assert!(lock.try_lock().await.unwrap().is_none());
+        assert_eq!(scene.queue().await.len(), left);
+    }
+    let guard = lock.try_lock().await.unwrap().expect("they are gone");
+    guard.release().await.unwrap();
+    nothing_left(&scene.server).await;
+}
+
+/// The time of the head is over at the very moment it is told. Nobody gets a lock without having
+/// been told of it, so that the message shows that it was no poll.
+#[tokio::test]
+async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
+    const ROUNDS: u64 = 40;
+    let scene = Scene::new().await;
+    let (ours, theirs) = (scene.lock().await, scene.lock().await);
+    let mut told = scene.told().await;
+    let (mut taken, mut given_up) = (0, 0);
+    for round in 0..ROUNDS {
+        let held = ours.lock().await.unwrap();
+        let timed = ours.clone();
+        // Long enough to listen for it.
+        let wait = Duration::from_millis(170);
+        let deadline = tokio::time::Instant::now() + wait;
+        let head = tokio::spawn(async move { timed.try_lock_for(wait).await.unwrap() });
+        eventually(SOON, "the head is queued, or was", async || {
+            scene.queue().await.len() == 1 || head.is_finished()
+        })
+        .await;
+        let before = scene.queue().await;
+        let next = wait_for(&theirs);
+        eventually(SOON, "the next one is queued", async || {
+            let queue = scene.queue().await;
+            queue.last().is_some_and(|last| !before.contains(last))
+        })
+        .await;
+        let queue = scene.queue().await;
+        // From a millisecond before it to two after.
+        let release_at = deadline - Duration::from_millis(1) + Duration::from_micros(round * 75);
+        tokio::time::sleep_until(release_at).await;
+        held.release().await.unwrap();
+        match done(head).await {
+            Some(guard) => {
+                taken += 1;
+                guard.release().await.unwrap();
+            }
+            None => given_up += 1,
+        }
+        told.until(queue.last().expect("the next one")).await;
+        done(next).await.release().await.unwrap();
+    }
+    assert!(given_up > 0, "{taken} of {ROUNDS} were in time");
+    nothing_left(&scene.server).await;
+}
+
+/// The head is dropped when it was told: before it hears of it, while it asks, or when it has it.
+#[tokio::test]
+async fn a_head_dropped_when_it_was_told_hands_on() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let slow = patient_client(&proxy.url()).await;
+    let (ours, theirs) = (scene.lock_of(&slow), scene.lock().await);
+    let mut told = scene.told().await;
+    let mut waits = Vec::new();
+    for round in 0..60_u64 {
+        let held = theirs.lock().await.unwrap();
+        let head = wait_for(&ours);
+        scene.queued(1).await;
+        let next = wait_for(&theirs);
+        scene.queued(2).await;
+        let queue = scene.queue().await;
+        proxy.delay_replies(Duration::from_millis(round % 3 * 4));
+        held.release().await.unwrap();
+        assert_eq!(told.next().await, queue[0]);
+        tokio::time::sleep(Duration::from_micros(round * 100)).await;
+        let dropped = Instant::now();
+        head.abort();
+        // Its guard goes with it, if it has one.
+        drop(head);
+        assert_eq!(told.next().await, queue[1]);
+        done(next).await.release().await.unwrap();
+        waits.push(dropped.elapsed());
+        proxy.pass();
+        idle(&slow).await;
+    }
+    waits.sort();
+    assert!(waits[30] < Duration::from_millis(300), "{waits:?}");
+    nothing_left(&scene.server).await;
+}
+
+#[tokio::test]
+async fn a_forced_unlock_tells_the_head() {
+    let scene = Scene::new().await;
+    let lock = scene.lock().await;
+    let held = lock.lock().await.unwrap();
+    let first = wait_for(&scene.lock().await);
+    scene.queued(1).await;
+    let second = wait_for(&scene.lock().await);
+    scene.queued(2).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(told.next().await, queue[0]);
+    let guard = done(first).await;
+    assert_eq!(holder(&lock).await, queue[0]);
+    assert!(held.is_lost());
+    assert!(held.release().await.unwrap_err().is_not_held());
+    // Not what it does not have any more, nor the queue.
+    assert_eq!(scene.queue().await, queue[1..]);
+    guard.release().await.unwrap();
+    done(second).await.release().await.unwrap();
+    assert!(!lock.force_unlock().await.unwrap());
+    nothing_left(&scene.server).await;
+}
+
+/// Redisson's `testAcquireFailedNotCalledOnRedisTimeout`.
+#[tokio::test]
+async fn a_wait_that_ends_while_the_server_stands_still_leaves_no_place() {
+    let scene = Scene::new().await;
+    let client = patient_client(&scene.server.url()).await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let lock = scene.lock_of(&client);
+    let timed = tokio::spawn(async move { lock.try_lock_for(Duration::from_millis(200)).await });
+    scene.queued(1).await;
+    waiting(&client, 1).await;
+    scene.server.stop();
+    let ended = done(timed).await;
+    scene.server.cont();
+    match ended {
+        Ok(guard) => assert!(guard.is_none()),
+        Err(error) => assert!(error.is_io(), "{error}"),
+    }
+    idle(&client).await;
+    assert!(scene.queue().await.is_empty());
+    held.release().await.unwrap();
+    nothing_left(&scene.server).await;
+}

@@ -1,0 +1,263 @@
+//! The scores in Redisson's set: until when it keeps a waiter. Ours outlive whatever it does to
+//! them, and neither theirs nor ours run away.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lockset::{Client, FairGuard};
+use lockset_testkit::{Redisson, eventually};
+use tokio::task::JoinHandle;
+
+use super::redisson::our_turn;
+use super::{HELD, Scene, done, wait_for};
+use crate::support::{SOON, idle, nothing_left, patient_client};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// What a waiter gets who names no wait, in ms.
+const PLACE: i64 = 300_000;
+
+/// Redisson's drift tests: scores stay near what the places before a waiter are worth.
+#[tokio::test]
+async fn scores_do_not_drift() {
+    let scene = Scene::new().await;
+    let ours = patient_client(&scene.server.url()).await;
+    let lock = scene.lock_of(&ours);
+    let mut held = lock.lock().await.unwrap();
+    let mut waiters = VecDeque::new();
+    for _ in 0..3 {
+        waiters.push_back(wait_for(&lock));
+    }
+    scene.queued(3).await;
+    for round in 0..30 {
+        // Short waits that fail, and a queue that never gets empty.
+        let wait = Duration::from_millis(round % 3);
+        assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+        waiters.push_back(wait_for(&lock));
+        idle_but(&ours, 4).await;
+        scene.queued(4).await;
+        held.release().await.unwrap();
+        held = done(waiters.pop_front().expect("three")).await;
+        scene.queued(3).await;
+        let now = scene.now().await;
+        for (place, waiter) in scene.queue().await.iter().enumerate() {
+            let score = scene.score(waiter).await.expect("it has one");
+            let lasts = score - now;
+            let most = PLACE * 7;
+            assert!((PLACE - 1_000..=most).contains(&lasts), "{place}: {lasts}");
+        }
+    }
+    held.release().await.unwrap();
+    for waiter in waiters {
+        done(waiter).await.release().await.unwrap();
+    }
+    idle(&ours).await;
+    nothing_left(&scene.server).await;
+}
+
+/// Waits until nothing is in the hands of a client but so many waiters.
+async fn idle_but(client: &Client, waiters: usize) {
+    eventually(SOON, "only waiters are left", async || {
+        let stats = client.stats();
+        (stats.waiters, stats.background) == (waiters, 0)
+    })
+    .await;
+}
+
+/// Every waiter of theirs that leaves takes its wait off the scores of all behind it.
+#[tokio::test]
+async fn ours_outlive_any_number_of_their_shifts() {
+    const THEIRS: u64 = 12;
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let wait = Redisson::FAIR_WAIT;
+    let acquired = peer.fair_acquire(&scene.name, 0, LEASE, wait).await;
+    assert_eq!(acquired, None);
+    for thread in 1..=THEIRS {
+        peer.fair_acquire(&scene.name, thread, LEASE, wait).await;
+    }
+    let ours = wait_for(&scene.lock().await);
+    scene.queued(THEIRS as usize + 1).await;
+    let last = peer.fair_acquire(&scene.name, 99, LEASE, wait).await;
+    assert!(last.is_some());
+    let queue = scene.queue().await;
+    let us = &queue[THEIRS as usize];
+    let mut holds = 0;
+    for thread in 1..=THEIRS {
+        if thread % 3 == 0 {
+            peer.fair_give_up(&scene.name, thread, wait).await;
+        } else {
+            assert_eq!(peer.fair_release(&scene.name, holds).await, Some(1));
+            let acquired = peer.fair_acquire(&scene.name, thread, LEASE, wait).await;
+            assert_eq!(acquired, None, "its turn");
+            holds = thread;
+        }
+        let lasts = scene.score(us).await.expect("it is queued") - scene.now().await;
+        assert!(lasts > 0, "after {thread}: {lasts}");
+    }
+    assert_eq!(scene.queue().await, [us.clone(), peer.holder(99)]);
+    let mut told = scene.told().await;
+    assert_eq!(peer.fair_release(&scene.name, holds).await, Some(1));
+    assert_eq!(told.next().await, *us);
+    done(ours).await.release().await.unwrap();
+    assert_eq!(told.next().await, peer.holder(99));
+    peer.fair_give_up(&scene.name, 99, wait).await;
+    nothing_left(&scene.server).await;
+}
+
+/// Such a shift is as long as the wait was that its user named.
+#[tokio::test]
+async fn ours_outlive_shifts_of_an_hour() {
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let client = patient_client(&scene.server.url()).await;
+    let wait = Duration::from_secs(3_600);
+    let acquired = peer.fair_acquire(&scene.name, 0, LEASE, wait).await;
+    assert_eq!(acquired, None);
+    // Theirs, theirs, ours, ours, and again.
+    let mut ours = Vec::new();
+    for place in 0..8 {
+        match place % 4 {
+            0 | 1 => {
+                peer.fair_acquire(&scene.name, place + 1, LEASE, wait).await;
+            }
+            _ => ours.push(our_turn(&scene, &client)),
+        }
+        scene.queued(place as usize + 1).await;
+    }
+    peer.fair_acquire(&scene.name, 99, LEASE, wait).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    let mut ours = ours.into_iter();
+    for [takes, gives_up] in [[1, 2], [5, 6]] {
+        // At once, so that no poll of ours comes between a shift and a look at the scores.
+        if takes == 1 {
+            assert_eq!(peer.fair_release(&scene.name, 0).await, Some(1));
+        }
+        let acquired = peer.fair_acquire(&scene.name, takes, LEASE, wait).await;
+        assert_eq!(acquired, None, "its turn");
+        peer.fair_give_up(&scene.name, gives_up, wait).await;
+        assert_eq!(peer.fair_release(&scene.name, takes).await, Some(1));
+        for _ in 0..2 {
+            done(ours.next().expect("four")).await;
+        }
+    }
+    told.until(&peer.holder(99)).await;
+    let turns: Vec<String> = scene.ask(&["LRANGE", HELD, "0", "-1"]).await;
+    assert_eq!(turns, [&queue[2..4], &queue[6..8]].concat());
+    peer.fair_give_up(&scene.name, 99, wait).await;
+    let _: i64 = scene.ask(&["DEL", HELD]).await;
+    idle(&client).await;
+    nothing_left(&scene.server).await;
+}
+
+/// One who holds the lock or waits for it in its own task.
+enum Turn {
+    Ours(JoinHandle<FairGuard>),
+    /// A thread of the peer.
+    Theirs(u64),
+}
+
+/// In a queue of both that never gets empty, scores stay near what the places are worth.
+#[tokio::test]
+async fn scores_of_a_mixed_queue_do_not_drift() {
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let lock = scene.lock().await;
+    let wait = Redisson::FAIR_WAIT;
+    let mut turns = VecDeque::new();
+    for round in 0..64_u64 {
+        turns.push_back(match round % 2 == 0 {
+            true => Turn::Ours(wait_for(&lock)),
+            false => {
+                peer.fair_acquire(&scene.name, round, LEASE, wait).await;
+                Turn::Theirs(round)
+            }
+        });
+        // One of ours that is first has got it, one of theirs has to ask.
+        let is_ours = matches!(turns.front(), Some(Turn::Ours(_)));
+        scene.queued(turns.len() - usize::from(is_ours)).await;
+        if round < 4 {
+            continue;
+        }
+        match turns.pop_front().expect("five") {
+            Turn::Ours(task) => done(task).await.release().await.unwrap(),
+            Turn::Theirs(thread) => {
+                let acquired = peer.fair_acquire(&scene.name, thread, LEASE, wait).await;
+                assert_eq!(acquired, None, "its turn");
+                assert_eq!(peer.fair_release(&scene.name, thread).await, Some(1));
+            }
+        }
+        let now = scene.now().await;
+        for waiter in scene.queue().await {
+            let score = scene.score(&waiter).await.expect("it has one");
+            let lasts = score - now;
+            assert!((1..=PLACE * 9).contains(&lasts), "round {round}: {lasts}");
+        }
+    }
+}
+
+/// Java programs that want to wait for ever name the longest time there is.
+#[tokio::test]
+async fn an_endless_wait_of_theirs_keeps_ours_from_nothing() {
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let lock = scene.lock().await;
+    let endless = Duration::from_millis(i64::MAX.unsigned_abs());
+    for leaves in [true, false] {
+        let acquired = peer.fair_acquire(&scene.name, 1, LEASE, LEASE).await;
+        assert_eq!(acquired, None);
+        peer.fair_acquire(&scene.name, 2, LEASE, endless).await;
+        let ours = wait_for(&lock);
+        scene.queued(2).await;
+        if leaves {
+            peer.fair_give_up(&scene.name, 2, endless).await;
+            assert_eq!(peer.fair_release(&scene.name, 1).await, Some(1));
+        } else {
+            assert_eq!(peer.fair_release(&scene.name, 1).await, Some(1));
+            let acquired = peer.fair_acquire(&scene.name, 2, LEASE, endless).await;
+            assert_eq!(acquired, None);
+            assert_eq!(peer.fair_release(&scene.name, 2).await, Some(1));
+        }
+        done(ours).await.release().await.unwrap();
+    }
+}
+
+/// Behind many of ours its score is far ahead, and ours do not lower it at each turn.
+#[tokio::test]
+async fn a_dead_head_of_theirs_behind_many_of_ours_is_kept_no_longer() {
+    const OURS: usize = 10;
+    let scene = Scene::new().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let client = patient_client(&scene.server.url()).await;
+    let lock = scene.lock_of(&client);
+    let held = lock.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for place in 1..=OURS {
+        waiters.push(wait_for(&lock));
+        scene.queued(place).await;
+    }
+    peer.fair_acquire(&scene.name, 1, LEASE, Duration::from_secs(1))
+        .await;
+    let last = wait_for(&lock);
+    scene.queued(OURS + 2).await;
+    let score = async || scene.score(&peer.holder(1)).await.expect("it waits");
+    let lasts = score().await - scene.now().await;
+    assert!(lasts > PLACE * OURS as i64, "{lasts}");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        done(waiter).await.release().await.unwrap();
+    }
+    let lasts = score().await - scene.now().await;
+    assert!(lasts <= PLACE, "{lasts}");
+    assert!(lasts > PLACE - 60_000, "{lasts}");
+    assert!(lock.try_lock().await.unwrap().is_none());
+    // So long is too long for a test.
+    let soon = (scene.now().await + 300).to_string();
+    let timeouts = scene.timeouts_key();
+    let changed = ["ZADD", &*timeouts, "XX", "CH", &*soon, &*peer.holder(1)];
+    assert_eq!(scene.ask::<i64>(&changed).await, 1);
+    done(last).await.release().await.unwrap();
+    idle(&client).await;
+    nothing_left(&scene.server).await;
+}
