@@ -225,32 +225,43 @@ impl MultiLock {
     }
 }
 
-/// Takes all with one script. Members that their owner holds are entered again first.
+/// Takes all with one script; nothing is held while it waits. So members that their owner holds are
+/// entered again only when the others are granted: entered before, they would be kept from others
+/// until then, even if their owner gave them back meanwhile.
 async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
-    loop {
-        let mut entered = Vec::with_capacity(asks.len());
+    'again: loop {
+        let mut are_owned = Vec::with_capacity(asks.len());
+        let mut rest = Vec::with_capacity(asks.len());
         for ask in asks {
-            entered.push(acquire::reenter(ask, wait.deadline()).await?);
+            let is_owned = acquire::is_owned(ask)?;
+            are_owned.push(is_owned);
+            if !is_owned {
+                rest.push(ask.clone());
+            }
         }
-        let is_new =
-            |(ask, entered): (&Ask, &Option<Share>)| entered.is_none().then(|| ask.clone());
-        let new: Vec<Ask> = asks.iter().zip(&entered).filter_map(is_new).collect();
-        let granted = match new.is_empty() {
+        let granted = match rest.is_empty() {
             true => Vec::new(),
-            false => match acquire::seek(&new, wait).await? {
+            false => match acquire::seek(&rest, wait).await? {
                 Sought::Granted(granted) => granted,
                 Sought::NotInTime => return Ok(None),
-                // What was entered is given back and entered again.
                 Sought::Owned => continue,
             },
         };
-        if !entered.iter().flatten().any(Share::is_lost) {
-            let mut granted = granted.into_iter();
-            let in_order = entered
-                .into_iter()
-                .filter_map(|share| share.or_else(|| granted.next()));
-            return Ok(Some(in_order.collect()));
+        let mut granted = granted.into_iter();
+        // In the order of the asks, which is one order for all who settle several holds.
+        let mut shares = Vec::with_capacity(asks.len());
+        for (ask, is_owned) in asks.iter().zip(are_owned) {
+            let share = match is_owned {
+                true => acquire::reenter(ask, wait.deadline()).await?,
+                false => granted.next(),
+            };
+            match share {
+                Some(share) => shares.push(share),
+                // Its owner does not hold it any more.
+                None => continue 'again,
+            }
         }
+        return Ok(Some(shares));
     }
 }
 

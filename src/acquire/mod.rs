@@ -126,14 +126,30 @@ pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
 /// If the owner reads and wants to write: it would wait for itself.
 pub(crate) async fn reenter(ask: &Ask, deadline: Option<Tick>) -> Result<Option<Share>> {
     ensure_open(ask)?;
-    let Some(owner) = &ask.options.owner else {
-        return Ok(None);
-    };
-    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
-    let Some(hold) = local.hold_of(owner) else {
+    let Some(hold) = owned_hold(ask) else {
         return Ok(None);
     };
     enter_again(ask, &hold, deadline).await
+}
+
+/// Whether the owner who asks has the lock, and can enter it again.
+///
+/// # Errors
+/// As for [`reenter`].
+pub(crate) fn is_owned(ask: &Ask) -> Result<bool> {
+    ensure_open(ask)?;
+    match owned_hold(ask) {
+        Some(hold) if ask.mode == Mode::Exclusive && !hold.is_exclusive() => {
+            Err(hold.no_upgrade(ask.operation))
+        }
+        hold => Ok(hold.is_some()),
+    }
+}
+
+fn owned_hold(ask: &Ask) -> Option<Arc<Hold>> {
+    let owner = ask.options.owner.as_ref()?;
+    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
+    local.hold_of(owner)
 }
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
