@@ -16,5 +16,6 @@ mod house;
 mod input;
 mod interleavings;
 mod limits;
+mod multilock;
 mod process;
 mod wire;

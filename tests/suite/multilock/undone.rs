@@ -1,0 +1,318 @@
+//! Calls and processes that end in the middle: no member stays held, no place in a queue is kept.
+//!
+//! Futures dropped at each of their polls are in the generic suite of cancellation.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockset::{Client, MultiLock};
+use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
+
+use super::{KINDS, Kind, command, held, mixed, names};
+use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
+
+const URL: &str = "LOCKSET_TEST_URL";
+const NAMES: &str = "LOCKSET_TEST_NAMES";
+
+/// Another process that holds a multi-lock, or waits for it; killed when dropped.
+struct OtherProcess(Child);
+
+impl OtherProcess {
+    /// Of the members that `mixed` makes of these names.
+    fn start(server: &Server, names: &[String]) -> Self {
+        let this = "multilock::undone::other_process";
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", this, "--nocapture"])
+            .env(URL, server.url())
+            .env(NAMES, names.join(" "))
+            .stdout(Stdio::piped())
+            .spawn();
+        Self(process.unwrap())
+    }
+
+    /// Waits for the process to say that it holds all.
+    fn holds(&mut self) {
+        let mut lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let told = lines.any(|line| line.unwrap().contains("answer:held"));
+        assert!(told, "the process ended without the locks");
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for OtherProcess {
+    fn drop(&mut self) {
+        // It may have been killed by the test.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "not a test: the other process of the tests in this module"]
+fn other_process() {
+    let (Ok(url), Ok(names)) = (std::env::var(URL), std::env::var(NAMES)) else {
+        return;
+    };
+    let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = client(&url).await;
+        let _guard = mixed(&client, &names, 0).lock().await.unwrap();
+        println!("answer:held");
+        // Ends with the test that started it, even if nobody kills it.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    });
+}
+
+#[tokio::test]
+async fn a_killed_holder_frees_all_members_with_their_leases() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let names = names(4);
+    let mut process = OtherProcess::start(&server, &names);
+    process.holds();
+    let lock = mixed(&ours, &names, 0);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!waiter.is_finished(), "it is alive and renews");
+    process.kill();
+    let killed = Instant::now();
+    let guard = within(SOON, waiter).await.unwrap();
+    assert!(killed.elapsed() < LEASE * 2);
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// Killed while it has a place: in the queue of the fair member, or among the writers.
+#[tokio::test]
+async fn a_killed_waiter_is_passed_over() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    for at in [1, 3] {
+        let names = names(4);
+        let name = &names[at];
+        let held_up = KINDS[at].keep_out(&ours, name).await;
+        let process = OtherProcess::start(&server, &names);
+        let place = match KINDS[at] {
+            Kind::Fair => format!("redisson_lock_queue:{{{name}}}"),
+            _ => format!("lockset_rw_writers:{{{name}}}"),
+        };
+        eventually(SOON, "it has a place", async || {
+            server.keys().await.contains(&place)
+        })
+        .await;
+        assert_eq!(held(&server, &names).await, [&**name]);
+        process.kill();
+        held_up.release().await;
+        // Three polls, at least a second.
+        let next = KINDS[at].keep_out(&ours, name);
+        within(Duration::from_secs(3), next).await.release().await;
+        let all = mixed(&ours, &names, 0);
+        within(SOON, all.lock())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_counts_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = patient_client(&proxy.url()).await;
+    for first in 0..KINDS.len() {
+        let names = names(4);
+        let marker = names[3].as_bytes();
+        let lock = mixed(&ours, &names, first).fenced();
+        let fired = proxy.fired();
+        proxy.swallow_reply_to(marker);
+        let guard = within(SOON, lock.lock()).await.unwrap();
+        assert_eq!(held(&server, &names).await, names);
+        proxy.swallow_reply_to(marker);
+        let inner = within(SOON, guard.reenter()).await.unwrap();
+        assert_eq!(inner.hold_count(), 2);
+        proxy.swallow_reply_to(marker);
+        within(SOON, inner.release()).await.unwrap();
+        assert_eq!(guard.hold_count(), 1);
+        assert_eq!(held(&server, &names).await, names);
+        proxy.swallow_reply_to(marker);
+        within(SOON, guard.release()).await.unwrap();
+        assert_eq!(proxy.fired(), fired + 4, "every reply was lost");
+        nothing_left(&server).await;
+        idle(&ours).await;
+    }
+}
+
+/// The reply to the grant is lost, and by the repeat one member is somebody else's: the rest of the
+/// grant is not left behind.
+#[tokio::test]
+async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = patient_client(&proxy.url()).await;
+    let theirs = patient_client(&server.url()).await;
+    for first in 0..KINDS.len() {
+        for stolen in 0..4 {
+            let names = names(4);
+            let lock = mixed(&ours, &names, first);
+            proxy.drop_replies();
+            let waiter = tokio::spawn(async move { lock.try_lock().await });
+            eventually(SOON, "it was granted", async || {
+                held(&server, &names).await == names
+            })
+            .await;
+            let kind = KINDS[(first + stolen) % KINDS.len()];
+            command(&server, &["DEL", &names[stolen]]).await;
+            let theirs = kind.keep_out(&theirs, &names[stolen]).await;
+            proxy.pass();
+            let got = within(SOON, waiter).await.unwrap();
+            assert!(got.unwrap().is_none());
+            eventually(SOON, "the rest is undone", async || {
+                held(&server, &names).await == [&*names[stolen]]
+            })
+            .await;
+            theirs.release().await;
+            idle(&ours).await;
+            // A read hold that was deleted leaves its lease.
+            command(&server, &["FLUSHALL"]).await;
+        }
+    }
+}
+
+/// A multi-lock waits for its fair member, in that queue and no other; when another member is in the
+/// way it leaves the queue, and who stands behind it goes on.
+#[tokio::test]
+async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
+    let server = Server::start();
+    let (ours, theirs) = (
+        patient_client(&server.url()).await,
+        patient_client(&server.url()).await,
+    );
+    let stem = unique_name("multi");
+    let fair = [format!("{stem}-1"), format!("{stem}-3")];
+    let plain = format!("{stem}-0");
+    let lock = MultiLock::new([
+        Kind::Reentrant.member(&ours, &plain),
+        Kind::Fair.member(&ours, &fair[0]),
+        Kind::Write.member(&ours, &format!("{stem}-2")),
+        Kind::Fair.member(&ours, &fair[1]),
+    ])
+    .unwrap();
+    let queued = async |name: &str| theirs.fair_lock(name).waiters().await.unwrap().len();
+    let one = theirs.fair_lock(&fair[0]).lock().await.unwrap();
+    let two = theirs.fair_lock(&fair[1]).lock().await.unwrap();
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually(SOON, "it waits for the first", async || {
+        queued(&fair[0]).await == 1
+    })
+    .await;
+    assert_eq!(queued(&fair[1]).await, 0);
+    one.release().await.unwrap();
+    eventually(SOON, "it waits for the second", async || {
+        (queued(&fair[0]).await, queued(&fair[1]).await) == (0, 1)
+    })
+    .await;
+    // Which leaves the first to others.
+    let one = theirs.fair_lock(&fair[0]).try_lock().await.unwrap();
+    one.expect("it is free").release().await.unwrap();
+    // Somebody stands behind it.
+    let behind = theirs.fair_lock(&fair[1]);
+    let behind = tokio::spawn(async move { behind.lock().await.unwrap() });
+    eventually(SOON, "another is queued", async || {
+        queued(&fair[1]).await == 2
+    })
+    .await;
+    let other = theirs.lock(&plain).lock().await.unwrap();
+    two.release().await.unwrap();
+    // It was the first, and could not come.
+    let behind = within(Duration::from_millis(700), behind).await.unwrap();
+    eventually(SOON, "it waits for the plain one", async || {
+        queued(&fair[1]).await == 0
+    })
+    .await;
+    behind.release().await.unwrap();
+    assert!(!waiter.is_finished());
+    other.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+/// The member in the way is held in this client, so that nobody has to ask the server for it.
+#[tokio::test]
+async fn a_place_is_given_up_for_a_member_held_in_this_client() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let stem = unique_name("multi");
+    let (plain, fair) = (format!("{stem}-0"), format!("{stem}-1"));
+    let first = ours.fair_lock(&fair).lock().await.unwrap();
+    let lock = MultiLock::new([
+        Kind::Reentrant.member(&ours, &plain),
+        Kind::Fair.member(&ours, &fair),
+    ])
+    .unwrap();
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually(SOON, "it has a place", async || {
+        ours.fair_lock(&fair).waiters().await.unwrap().len() == 1
+    })
+    .await;
+    let other = ours.lock(&plain).lock().await.unwrap();
+    first.release().await.unwrap();
+    let next = within(SOON, ours.fair_lock(&fair).lock()).await.unwrap();
+    next.release().await.unwrap();
+    assert!(!waiter.is_finished());
+    assert_eq!(ours.fair_lock(&fair).waiters().await.unwrap().len(), 0);
+    other.release().await.unwrap();
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    nothing_left(&server).await;
+    idle(&ours).await;
+}
+
+/// Given up while it waits for each member in turn; by time and by dropping.
+#[tokio::test]
+async fn a_wait_that_is_given_up_leaves_nothing() {
+    let server = Server::start();
+    let (ours, theirs) = (
+        patient_client(&server.url()).await,
+        patient_client(&server.url()).await,
+    );
+    for by in [&ours, &theirs] {
+        for first in 0..KINDS.len() {
+            for busy in 0..4 {
+                let names = names(4);
+                let kind = KINDS[(first + busy) % KINDS.len()];
+                let blocker = kind.keep_out(by, &names[busy]).await;
+                let before = server.keys().await;
+                let lock = mixed(&ours, &names, first);
+                let wait = Duration::from_millis(15);
+                assert!(lock.try_lock_for(wait).await.unwrap().is_none());
+                let waiter = tokio::spawn(async move { lock.lock().await });
+                waiting(&ours, 1).await;
+                tokio::time::sleep(Duration::from_millis(3 * busy as u64)).await;
+                waiter.abort();
+                assert!(waiter.await.unwrap_err().is_cancelled());
+                nothing_in_the_background(&ours).await;
+                assert_eq!(server.keys().await, before, "{kind:?} {busy}");
+                blocker.release().await;
+                nothing_left(&server).await;
+            }
+        }
+    }
+}
+
+async fn nothing_in_the_background(client: &Client) {
+    eventually(SOON, "nothing in the background", async || {
+        let stats = client.stats();
+        (stats.background, stats.waiters) == (0, 0)
+    })
+    .await;
+}
