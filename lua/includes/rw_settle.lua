@@ -22,7 +22,9 @@ local function rw_settle(lock, writers, holder, writes, reads, lease, channel, p
     redis.call('PEXPIRE', lock, remaining)
   elseif others > 0 then
     remaining = redis.call('PTTL', lock)
-    if had_reads > 0 then had_lease = redis.call('PTTL', read_timeout(lock, holder, had_reads)) end
+    for hold = 1, had_reads do
+      had_lease = math.max(had_lease, redis.call('PTTL', read_timeout(lock, holder, hold)))
+    end
   end
   for hold = reads + 1, had_reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
   if reads > 0 then
