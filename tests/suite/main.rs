@@ -18,4 +18,5 @@ mod interleavings;
 mod limits;
 mod multilock;
 mod process;
+mod rwlock;
 mod wire;

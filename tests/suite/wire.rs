@@ -11,7 +11,10 @@ use redis::aio::MultiplexedConnection;
 
 use crate::support::{SOON, listening, patient_client};
 
-async fn ask<T: redis::FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {
+pub(crate) async fn ask<T: redis::FromRedisValue>(
+    admin: &mut MultiplexedConnection,
+    words: &[&str],
+) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query_async(admin).await.unwrap()

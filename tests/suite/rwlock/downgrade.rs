@@ -1,0 +1,238 @@
+//! A writer that goes on as a reader, in one step.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use lockset::Owner;
+use lockset_testkit::{Redisson, eventually, within};
+
+use super::{BY_MESSAGE, Scene, fields};
+use crate::support::{SOON, idle, waiting};
+
+#[tokio::test]
+async fn what_it_leaves_and_tells() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let writer = scene.lock(&ours).write().await.unwrap();
+    let holder = scene.holder().await;
+    let mut messages = scene.messages().await;
+    let owner = writer.owner().clone();
+    let reader = writer.downgrade().await.unwrap();
+    assert_eq!(scene.hash().await, fields("read", &holder, 0, 1));
+    assert_eq!(
+        scene.server.keys().await.len(),
+        2,
+        "the lock and one read hold"
+    );
+    for lease in [scene.lease().await, scene.read_lease(&holder, 1).await] {
+        assert!((25_000..=30_000).contains(&lease), "{lease}");
+    }
+    assert_eq!(messages.next().await, "1");
+    assert_eq!((reader.owner(), reader.hold_count()), (&owner, 1));
+    assert!(reader.remaining() > Duration::from_secs(20));
+    reader.release().await.unwrap();
+    assert_eq!(messages.next().await, "0");
+    messages.no_more(&scene).await;
+    drop(messages);
+    scene.nothing_left([&ours]).await;
+}
+
+/// A writer and readers of other clients wait; what they get to see says in which order they came.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_writer_comes_between_and_readers_come_at_once() {
+    const ROUNDS: u64 = 20;
+    const THEIRS: u64 = 1_000;
+    let scene = Scene::new().await;
+    let [ours, writers, readers] = scene.patient().await;
+    let value = Arc::new(AtomicU64::new(0));
+    for round in 1..=ROUNDS {
+        let writer = scene.lock(&ours).write().await.unwrap();
+        value.store(round, Ordering::SeqCst);
+        let next = {
+            let (lock, value) = (scene.lock(&writers), Arc::clone(&value));
+            tokio::spawn(async move {
+                let guard = lock.write().await.unwrap();
+                value.store(THEIRS + round, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            })
+        };
+        scene.writers_wait(1).await;
+        let waiters = [&readers, &readers, &ours].map(|client| {
+            let (lock, value) = (scene.lock(client), Arc::clone(&value));
+            tokio::spawn(async move {
+                let guard = lock.read().await.unwrap();
+                (value.load(Ordering::SeqCst), guard)
+            })
+        });
+        waiting(&readers, 2).await;
+        waiting(&ours, 1).await;
+        scene.listeners(2).await;
+        // How long a reader has waited is told without the time its request is under way: for longer
+        // than that, or else the writer goes first.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let started = Instant::now();
+        let reader = writer.downgrade().await.unwrap();
+        assert_eq!(value.load(Ordering::SeqCst), round, "another wrote");
+        for waiter in waiters {
+            let (seen, guard) = within(SOON, waiter).await.unwrap();
+            assert_eq!(seen, round, "another wrote before those who waited read");
+            guard.release().await.unwrap();
+        }
+        assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+        assert_eq!(value.load(Ordering::SeqCst), round, "while it reads");
+        assert!(!next.is_finished());
+        reader.release().await.unwrap();
+        within(SOON, next).await.unwrap();
+        assert_eq!(value.load(Ordering::SeqCst), THEIRS + round);
+        assert!(started.elapsed() < BY_MESSAGE * 2);
+        for client in [&ours, &writers, &readers] {
+            idle(client).await;
+        }
+        eventually(SOON, "all subscriptions are given up", async || {
+            scene.server.pubsub_channels().await.is_empty()
+        })
+        .await;
+    }
+    scene.nothing_left([&ours, &writers, &readers]).await;
+}
+
+/// As long as one write guard of the owner is left, nobody else comes.
+#[tokio::test]
+async fn one_of_several_write_holds() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let (first, second, third) = (
+        lock.write().await.unwrap(),
+        lock.write().await.unwrap(),
+        lock.write().await.unwrap(),
+    );
+    let holder = scene.holder().await;
+    let mut messages = scene.messages().await;
+    let waiter = {
+        let lock = scene.lock(&theirs);
+        tokio::spawn(async move { lock.read().await.unwrap() })
+    };
+    scene.listeners(2).await;
+    let second = second.downgrade().await.unwrap();
+    assert_eq!(scene.hash().await, fields("write", &holder, 2, 1));
+    third.release().await.unwrap();
+    assert_eq!(scene.hash().await, fields("write", &holder, 1, 1));
+    messages.no_more(&scene).await;
+    assert!(!waiter.is_finished());
+    assert_eq!((first.hold_count(), second.hold_count()), (1, 1));
+    let started = Instant::now();
+    let first = first.downgrade().await.unwrap();
+    let stranger = within(SOON, waiter).await.unwrap();
+    assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+    assert_eq!(messages.next().await, "1");
+    assert_eq!(first.hold_count(), 2);
+    assert!(scene.read_lease(&holder, 2).await > 0);
+    stranger.release().await.unwrap();
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    drop(messages);
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Redisson's readers would sleep as long as the lease they were told.
+#[tokio::test]
+async fn readers_of_redisson_come_at_once() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let writer = scene.lock(&ours).write().await.unwrap();
+    let waiters: Vec<_> = (1..=3)
+        .map(|thread| {
+            let (peer, name) = (peer.clone(), scene.name.clone());
+            let lease = Redisson::WATCHDOG_TIMEOUT;
+            tokio::spawn(async move { peer.read_lock(&name, thread, lease, SOON).await })
+        })
+        .collect();
+    scene.listeners(1).await;
+    // It looks once more behind its subscription, and is lost if it is told before that ends.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let started = Instant::now();
+    let reader = writer.downgrade().await.unwrap();
+    for waiter in waiters {
+        assert!(within(SOON, waiter).await.unwrap());
+    }
+    assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+    reader.release().await.unwrap();
+    for thread in 1..=3 {
+        assert!(peer.read_release(&scene.name, thread).await.is_some());
+    }
+    scene.nothing_left([&ours]).await;
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_not_read_on() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    // Known here: its lease is over.
+    let short = lock.clone().fixed_lease(Duration::from_millis(100));
+    let writer = short.write().await.unwrap();
+    within(SOON, writer.lost()).await;
+    let next = within(SOON, scene.lock(&theirs).write()).await.unwrap();
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(error.is_not_held(), "{error}");
+    assert_eq!(error.lock_name(), Some(&*scene.name));
+    idle(&ours).await;
+    let holder = scene.holder().await;
+    assert_eq!(scene.hash().await, fields("write", &holder, 1, 0));
+    next.release().await.unwrap();
+    // Not known here: it was ended by force, and another has it.
+    for is_read_next in [false, true] {
+        let writer = lock.write().await.unwrap();
+        let force = scene.lock(&theirs).write_side();
+        assert!(force.force_unlock().await.unwrap());
+        let (mut reading, mut writing) = (None, None);
+        match is_read_next {
+            true => reading = scene.lock(&theirs).try_read().await.unwrap(),
+            false => writing = scene.lock(&theirs).try_write().await.unwrap(),
+        }
+        let before = scene.hash().await;
+        let error = writer.downgrade().await.unwrap_err();
+        assert!(error.is_not_held(), "{error}");
+        idle(&ours).await;
+        assert_eq!(scene.hash().await, before);
+        if let Some(guard) = reading {
+            guard.release().await.unwrap();
+        }
+        if let Some(guard) = writing {
+            guard.release().await.unwrap();
+        }
+    }
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Dropped before it was sent, while it is under way, or answered.
+#[tokio::test]
+async fn a_dropped_downgrade_gives_all_back() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    for moment in [0, 0, 1, 5] {
+        let writer = scene.lock(&ours).write().await.unwrap();
+        let mut downgrade = Box::pin(writer.downgrade());
+        std::future::poll_fn(|context| {
+            assert!(downgrade.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        if moment > 0 {
+            tokio::time::sleep(Duration::from_millis(moment)).await;
+        }
+        drop(downgrade);
+        let next = within(SOON, scene.lock(&theirs).write()).await.unwrap();
+        next.release().await.unwrap();
+        scene.nothing_left([&ours, &theirs]).await;
+    }
+    // Never polled at all.
+    let writer = scene.lock(&ours).write().await.unwrap();
+    drop(writer.downgrade());
+    scene.nothing_left([&ours, &theirs]).await;
+}

@@ -1,0 +1,331 @@
+//! Each read hold has a lease of its own.
+
+use std::time::{Duration, Instant};
+
+use lockset::Owner;
+use lockset_testkit::{Redisson, eventually, within};
+
+use super::{Scene, process};
+use crate::support::{LEASE, SOON};
+
+/// What a waiter may take beyond what it has to wait for, on a busy machine.
+const SLACK: Duration = Duration::from_millis(400);
+
+fn ms(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap()
+}
+
+/// The dead one's lease is over while the other still reads.
+#[tokio::test]
+async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.quick().await;
+    let mut other = process::that_reads(&scene.server, &scene.name);
+    let dead = scene.holder().await;
+    let reader = scene.lock(&ours).read().await.unwrap();
+    assert_eq!(scene.hash().await.len(), 3, "both read");
+    other.kill();
+    eventually(LEASE + SLACK, "its lease ends", async || {
+        scene.read_lease(&dead, 1).await == -2
+    })
+    .await;
+    let lock = scene.lock(&theirs);
+    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    scene.writers_wait(1).await;
+    // For longer than any lease that the dead one could have had.
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!waiter.is_finished() && !reader.is_lost());
+    let released = Instant::now();
+    reader.release().await.unwrap();
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// The other leaves while the dead one's lease still runs.
+#[tokio::test]
+async fn a_dead_reader_holds_a_writer_up_for_its_lease_and_no_longer() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.quick().await;
+    let mut other = process::that_reads(&scene.server, &scene.name);
+    let dead = scene.holder().await;
+    let reader = scene.lock(&ours).read().await.unwrap();
+    other.kill();
+    let killed = Instant::now();
+    let lock = scene.lock(&theirs);
+    let waiter = tokio::spawn(async move {
+        let guard = lock.write().await.unwrap();
+        (Instant::now(), guard)
+    });
+    let asked = Instant::now();
+    let rest = scene.read_lease(&dead, 1).await;
+    assert!(rest > 0 && rest <= ms(LEASE), "{rest}");
+    reader.release().await.unwrap();
+    let (entered, guard) = within(SOON, waiter).await.unwrap();
+    let rest = Duration::from_millis(u64::try_from(rest).unwrap());
+    assert!(
+        entered + Duration::from_millis(2) >= asked + rest,
+        "before its end"
+    );
+    assert!(entered - killed < LEASE + SLACK, "{:?}", entered - killed);
+    guard.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+#[tokio::test]
+async fn a_short_lease_shortens_no_other() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let minute = Duration::from_secs(60);
+    let long = scene.lock(&ours).fixed_lease(minute).read().await.unwrap();
+    let holder = scene.holder().await;
+    let check = async || {
+        for lease in [scene.lease().await, scene.read_lease(&holder, 1).await] {
+            assert!((50_000..=60_000).contains(&lease), "{lease}");
+        }
+    };
+    let short = scene.lock(&theirs).fixed_lease(Duration::from_millis(100));
+    short.read().await.unwrap().release().await.unwrap();
+    check().await;
+    let ends = short.read().await.unwrap();
+    check().await;
+    within(SOON, ends.lost()).await;
+    check().await;
+    drop(ends);
+    let renewed = scene.lock(&theirs).lease(LEASE);
+    let renewed = renewed.read().await.unwrap();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!renewed.is_lost());
+    check().await;
+    renewed.release().await.unwrap();
+    // Nor that of its own owner.
+    let own = scene.lock(&ours).owner(long.owner());
+    let own = own.fixed_lease(Duration::from_millis(100)).read().await;
+    check().await;
+    own.unwrap().release().await.unwrap();
+    check().await;
+    assert!(long.remaining() > Duration::from_secs(50));
+    long.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// A reader with a long lease leaves; one with a short lease never does.
+#[tokio::test]
+async fn a_long_lease_that_leaves_does_not_keep_the_lock() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let long = scene.lock(&ours).fixed_lease(Duration::from_secs(60));
+    let short = Duration::from_secs(1);
+    for holds in [1, 2] {
+        let guard = long.read().await.unwrap();
+        let own = scene.lock(&ours).owner(guard.owner()).fixed_lease(short);
+        let second = match holds {
+            1 => None,
+            _ => Some(own.read().await.unwrap()),
+        };
+        let started = Instant::now();
+        scene
+            .lock(&theirs)
+            .fixed_lease(short)
+            .read()
+            .await
+            .unwrap()
+            .forget();
+        let lock = scene.lock(&theirs);
+        let waiter = tokio::spawn(async move {
+            let guard = lock.write().await.unwrap();
+            (Instant::now(), guard)
+        });
+        scene.writers_wait(1).await;
+        // In one step, where there are two.
+        drop((guard, second));
+        let bound = Duration::from_millis(500);
+        eventually(bound, "the key lives no longer than the rest", async || {
+            (1..=ms(short)).contains(&scene.lease().await)
+        })
+        .await;
+        let (entered, guard) = within(SOON, waiter).await.unwrap();
+        let waited = entered - started;
+        assert!(waited >= short, "{waited:?}");
+        assert!(waited < short * 2 + SLACK, "{waited:?}");
+        guard.release().await.unwrap();
+        scene.nothing_left([&ours, &theirs]).await;
+    }
+}
+
+#[tokio::test]
+async fn all_read_holds_of_an_owner_are_renewed() {
+    let scene = Scene::new().await;
+    let [ours] = scene.quick().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let guards = [
+        lock.read().await.unwrap(),
+        lock.read().await.unwrap(),
+        lock.read().await.unwrap(),
+    ];
+    let holder = scene.holder().await;
+    let started = Instant::now();
+    while started.elapsed() < LEASE * 3 {
+        for number in 1..=3 {
+            let lease = scene.read_lease(&holder, number).await;
+            assert!((1..=ms(LEASE)).contains(&lease), "{number}: {lease}");
+        }
+        assert!((1..=ms(LEASE)).contains(&scene.lease().await));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for guard in guards {
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+    }
+    scene.nothing_left([&ours]).await;
+}
+
+/// Both sides of an owner for some leases, then only the one that reads.
+#[tokio::test]
+async fn a_reader_that_wrote_is_renewed() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.quick().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let writer = lock.write().await.unwrap();
+    let reader = lock.read().await.unwrap();
+    let holder = scene.holder().await;
+    let stays = async || {
+        let started = Instant::now();
+        while started.elapsed() < LEASE * 2 {
+            for lease in [scene.lease().await, scene.read_lease(&holder, 1).await] {
+                assert!((1..=ms(LEASE)).contains(&lease), "{lease}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    stays().await;
+    writer.release().await.unwrap();
+    stays().await;
+    assert!(!reader.is_lost());
+    assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
+    reader.release().await.unwrap();
+    // And one that turned from the one into the other.
+    let reader = lock.write().await.unwrap().downgrade().await.unwrap();
+    let lost = tokio::time::timeout(LEASE * 3, reader.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
+    reader.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// As a server that runs out of memory does.
+#[tokio::test]
+async fn an_evicted_timeout_key_is_healed_by_the_next_renewal() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.quick().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let guards = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    let holder = scene.holder().await;
+    for number in [1, 2] {
+        let key = Redisson::read_hold(&scene.name, &holder, number);
+        let deleted: i64 = scene.ask(&["DEL", &key]).await;
+        assert_eq!(deleted, 1);
+        eventually(LEASE, "the next renewal", async || {
+            scene.read_lease(&holder, number).await > 0
+        })
+        .await;
+    }
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Redisson's do.
+#[tokio::test]
+async fn leases_of_a_writer_that_enters_again_do_not_add_up() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let mut guards = vec![lock.write().await.unwrap()];
+    for _ in 0..3 {
+        guards.push(lock.write().await.unwrap());
+        guards.push(guards[0].reenter().await.unwrap());
+        let lease = scene.lease().await;
+        assert!((25_000..=30_000).contains(&lease), "{lease}");
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+        assert!(scene.lease().await <= 30_000);
+    }
+    scene.nothing_left([&ours]).await;
+}
+
+/// A fixed lease of a writer ends, and all who waited to read come in.
+#[tokio::test]
+async fn readers_come_when_a_writers_lease_is_over() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lease = Duration::from_millis(400);
+    let started = Instant::now();
+    let writer = scene.lock(&ours).fixed_lease(lease).write().await.unwrap();
+    let waiters = [&ours, &theirs, &theirs].map(|client| {
+        let lock = scene.lock(client);
+        tokio::spawn(async move {
+            let guard = lock.read().await.unwrap();
+            (Instant::now(), guard)
+        })
+    });
+    for waiter in waiters {
+        let (entered, guard) = within(SOON, waiter).await.unwrap();
+        let waited = entered - started;
+        assert!(waited >= lease && waited < lease + SLACK, "{waited:?}");
+        guard.release().await.unwrap();
+    }
+    assert!(writer.release().await.unwrap_err().is_not_held());
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// A writer comes when the longest lease of readers that never leave is over.
+#[tokio::test]
+async fn a_writer_comes_when_the_last_readers_lease_is_over() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let (short, long) = (Duration::from_millis(150), Duration::from_millis(600));
+    let started = Instant::now();
+    let dead = [
+        scene.lock(&ours).fixed_lease(long).read().await.unwrap(),
+        scene.lock(&ours).fixed_lease(short).read().await.unwrap(),
+        scene.lock(&theirs).fixed_lease(short).read().await.unwrap(),
+    ];
+    // One that leaves takes nothing from the others.
+    let left = scene.lock(&theirs).fixed_lease(short).read().await.unwrap();
+    left.release().await.unwrap();
+    let writer = within(SOON, scene.lock(&theirs).write()).await.unwrap();
+    let waited = started.elapsed();
+    assert!(waited >= long && waited < long + SLACK, "{waited:?}");
+    for reader in dead {
+        assert!(reader.is_lost());
+        assert!(reader.release().await.unwrap_err().is_not_held());
+    }
+    assert!(!writer.is_lost());
+    writer.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// A server that comes back empty: what was held is lost, what is taken anew is renewed.
+#[tokio::test]
+async fn a_new_hold_is_renewed_after_the_old_one_was_lost() {
+    let scene = Scene::new().await;
+    let [ours] = scene.quick().await;
+    let owner = Owner::new();
+    let lock = scene.lock(&ours).owner(&owner);
+    let (writer, reader) = (lock.write().await.unwrap(), lock.read().await.unwrap());
+    scene.server.restart();
+    within(SOON, writer.lost()).await;
+    assert!(reader.is_lost());
+    let again = within(SOON, lock.read()).await.unwrap();
+    assert!(writer.release().await.unwrap_err().is_not_held());
+    assert!(reader.release().await.unwrap_err().is_not_held());
+    let lost = tokio::time::timeout(LEASE * 2, again.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    again.release().await.unwrap();
+    scene.nothing_left([&ours]).await;
+}

@@ -1,0 +1,185 @@
+//! The read-write lock: what it promises beyond what every lock does.
+
+mod counts;
+mod downgrade;
+mod exclusion;
+mod leases;
+mod peer;
+mod peer_holds;
+mod process;
+mod renewal;
+mod starvation;
+mod upgrade;
+mod waking;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lockset::{Client, RwLock};
+use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
+use redis::aio::{MultiplexedConnection, PubSub};
+
+use crate::support::{SOON, client, idle, nothing_left, patient_client};
+use crate::wire::ask;
+
+/// Less than the time after which a waiter of a patient client asks without having been told.
+const BY_MESSAGE: Duration = Duration::from_millis(700);
+
+/// A server, a name, and looks at what is there under that name.
+struct Scene {
+    server: Server,
+    admin: MultiplexedConnection,
+    name: String,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::named(&unique_name("lock")).await
+    }
+
+    async fn named(name: &str) -> Self {
+        let server = Server::start();
+        Self {
+            admin: server.admin().await,
+            server,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Clients that neither renew within a test nor ask more than once a second.
+    async fn patient<const N: usize>(&self) -> [Client; N] {
+        let url = self.server.url();
+        let clients: [_; N] = std::array::from_fn(|_| patient_client(&url));
+        futures_util::future::join_all(clients)
+            .await
+            .try_into()
+            .expect("as many as were asked for")
+    }
+
+    /// Clients whose lease is [`LEASE`](crate::support::LEASE).
+    async fn quick<const N: usize>(&self) -> [Client; N] {
+        let url = self.server.url();
+        let clients: [_; N] = std::array::from_fn(|_| client(&url));
+        futures_util::future::join_all(clients)
+            .await
+            .try_into()
+            .expect("as many as were asked for")
+    }
+
+    fn lock(&self, client: &Client) -> RwLock {
+        client.rw_lock(&self.name)
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        ask(&mut self.admin.clone(), words).await
+    }
+
+    async fn hash(&self) -> BTreeMap<String, String> {
+        self.ask(&["HGETALL", &self.name]).await
+    }
+
+    /// What is left of the lease of the lock in ms; -2 if it is free.
+    async fn lease(&self) -> i64 {
+        self.ask(&["PTTL", &self.name]).await
+    }
+
+    /// What is left of the lease of one read hold in ms; -2 if there is none.
+    async fn read_lease(&self, holder: &str, number: u64) -> i64 {
+        let key = Redisson::read_hold(&self.name, holder, number);
+        self.ask(&["PTTL", &key]).await
+    }
+
+    /// The holder that is alone with the lock.
+    async fn holder(&self) -> String {
+        let hash = self.hash().await;
+        let mut fields = hash.keys().filter(|field| *field != "mode");
+        let field = fields.next().expect("it is held");
+        field.trim_end_matches(":write").to_owned()
+    }
+
+    /// The reader that is not a thread of this peer.
+    async fn reader_but(&self, peer: &Redisson) -> String {
+        let theirs = peer.holder(0);
+        let (process, _) = theirs.rsplit_once(':').expect("uuid:number");
+        let hash = self.hash().await;
+        let mut readers = hash.keys().filter(|field| *field != "mode");
+        let reader = readers.find(|field| !field.starts_with(process));
+        reader.expect("it reads").clone()
+    }
+
+    /// The key of the writers of ours that wait.
+    fn writers(&self) -> String {
+        Redisson::rw_channel(&self.name).replace("redisson_rwlock", "lockset_rw_writers")
+    }
+
+    /// Waits until so many writers of ours wait at the server.
+    async fn writers_wait(&self, count: usize) {
+        eventually(SOON, "the writers wait", async || {
+            let waiting: Vec<String> = self.ask(&["ZRANGE", &self.writers(), "0", "-1"]).await;
+            waiting.iter().filter(|writer| *writer != "done").count() == count
+        })
+        .await;
+    }
+
+    /// Waits until so many connections listen for the end of holds.
+    async fn listeners(&self, count: usize) {
+        let channel = Redisson::rw_channel(&self.name);
+        eventually(SOON, "the waiters have subscribed", async || {
+            let counts: (String, usize) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
+            counts.1 == count
+        })
+        .await;
+    }
+
+    /// What is told on the channel of the lock from now on.
+    async fn messages(&self) -> Messages {
+        let url = redis::Client::open(self.server.url()).unwrap();
+        let mut messages = url.get_async_pubsub().await.unwrap();
+        let channel = Redisson::rw_channel(&self.name);
+        messages.subscribe(&channel).await.unwrap();
+        Messages { channel, messages }
+    }
+
+    /// Waits until nothing is left at the server nor in these clients.
+    async fn nothing_left<const N: usize>(&self, clients: [&Client; N]) {
+        for client in clients {
+            idle(client).await;
+        }
+        nothing_left(&self.server).await;
+    }
+}
+
+struct Messages {
+    channel: String,
+    messages: PubSub,
+}
+
+impl Messages {
+    async fn next(&mut self) -> String {
+        let message = within(SOON, self.messages.on_message().next()).await;
+        message
+            .expect("the connection stays")
+            .get_payload()
+            .unwrap()
+    }
+
+    /// That nothing was told but what was taken: messages come in order, and ours is the next.
+    async fn no_more(&mut self, scene: &Scene) {
+        let _: i64 = scene.ask(&["PUBLISH", &self.channel, "mark"]).await;
+        assert_eq!(self.next().await, "mark");
+    }
+}
+
+/// As the server keeps it: the mode, and the counts of one holder.
+fn fields(mode: &str, holder: &str, writes: u32, reads: u32) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::from([("mode".to_owned(), mode.to_owned())]);
+    if writes > 0 {
+        fields.insert(format!("{holder}:write"), writes.to_string());
+    }
+    if reads > 0 {
+        fields.insert(holder.to_owned(), reads.to_string());
+    }
+    fields
+}

@@ -1,0 +1,309 @@
+//! Beside Redisson: who gets in, who is told, and what its defects do to us.
+
+use std::time::{Duration, Instant};
+
+use lockset::LostReason;
+use lockset_testkit::{Redisson, eventually, within};
+
+use super::{BY_MESSAGE, Scene};
+use crate::support::{LEASE, SOON};
+
+const WATCHDOG: Duration = Redisson::WATCHDOG_TIMEOUT;
+
+/// A thread of Redisson's that waits for one side.
+fn waits(
+    peer: &Redisson,
+    scene: &Scene,
+    thread: u64,
+    reads: bool,
+) -> tokio::task::JoinHandle<(bool, Instant)> {
+    let (peer, name) = (peer.clone(), scene.name.clone());
+    tokio::spawn(async move {
+        let got = match reads {
+            true => peer.read_lock(&name, thread, WATCHDOG, SOON).await,
+            false => peer.write_lock(&name, thread, WATCHDOG, SOON).await,
+        };
+        (got, Instant::now())
+    })
+}
+
+/// Long enough for a thread of Redisson's that has subscribed to look once more and sleep.
+async fn asleep() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn readers_of_both_kinds_read_together_and_the_last_frees_a_writer() {
+    for (is_ours_last, is_our_writer) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let scene = Scene::new().await;
+        let [ours, theirs] = scene.patient().await;
+        let peer = Redisson::connect(&scene.server).await;
+        let lock = scene.lock(&ours);
+        let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+        for thread in [1, 2] {
+            let refused = peer.read_acquire(&scene.name, thread, WATCHDOG).await;
+            assert_eq!(refused, None);
+        }
+        let beside = lock.read().await.unwrap();
+        beside.release().await.unwrap();
+        assert!(lock.try_write().await.unwrap().is_none());
+        let refused = peer.write_acquire(&scene.name, 9, WATCHDOG).await;
+        assert!(refused.is_some_and(|ttl| ttl > 25_000), "{refused:?}");
+        let (our_writer, their_writer) = if is_our_writer {
+            let lock = scene.lock(&theirs);
+            let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+            (Some(waiter), None)
+        } else {
+            (None, Some(waits(&peer, &scene, 9, false)))
+        };
+        scene.listeners(1).await;
+        asleep().await;
+        let [first, last] = readers;
+        first.release().await.unwrap();
+        assert_eq!(peer.read_release(&scene.name, 1).await, Some(0));
+        let freed;
+        if is_ours_last {
+            assert_eq!(peer.read_release(&scene.name, 2).await, Some(0));
+            assert!(!last.is_lost());
+            freed = Instant::now();
+            last.release().await.unwrap();
+        } else {
+            last.release().await.unwrap();
+            freed = Instant::now();
+            assert_eq!(peer.read_release(&scene.name, 2).await, Some(1));
+        }
+        if let Some(waiter) = our_writer {
+            let guard = within(SOON, waiter).await.unwrap();
+            assert!(freed.elapsed() < BY_MESSAGE, "{:?}", freed.elapsed());
+            guard.release().await.unwrap();
+        }
+        if let Some(waiter) = their_writer {
+            let (got, entered) = within(SOON, waiter).await.unwrap();
+            assert!(got && entered - freed < BY_MESSAGE, "{:?}", entered - freed);
+            assert_eq!(peer.write_release(&scene.name, 9).await, Some(1));
+        }
+        assert!(peer.undecodable().is_empty());
+        scene.nothing_left([&ours, &theirs]).await;
+    }
+}
+
+#[tokio::test]
+async fn writers_of_both_kinds_exclude_each_other_and_all_readers() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let (lock, name) = (scene.lock(&ours), &*scene.name);
+    // Ours, then theirs.
+    let writer = lock.write().await.unwrap();
+    assert!(peer.read_acquire(name, 1, WATCHDOG).await.is_some());
+    assert!(peer.write_acquire(name, 1, WATCHDOG).await.is_some());
+    let waiters = [
+        waits(&peer, &scene, 1, false),
+        waits(&peer, &scene, 2, true),
+    ];
+    scene.listeners(1).await;
+    asleep().await;
+    assert!(!waiters.iter().any(|waiter| waiter.is_finished()));
+    let freed = Instant::now();
+    writer.release().await.unwrap();
+    let mut entered = 0;
+    for (waiter, thread) in waiters.into_iter().zip([1, 2]) {
+        // Each of them lets the other in, whoever was first.
+        if thread == 1 {
+            let (got, at) = within(SOON, waiter).await.unwrap();
+            assert!(got && at - freed < BY_MESSAGE, "{:?}", at - freed);
+            assert!(lock.try_read().await.unwrap().is_none());
+            assert!(lock.try_write().await.unwrap().is_none());
+            let our_waiter = {
+                let lock = scene.lock(&theirs);
+                tokio::spawn(async move { lock.read().await.unwrap() })
+            };
+            scene.listeners(2).await;
+            asleep().await;
+            let freed = Instant::now();
+            assert_eq!(peer.write_release(name, 1).await, Some(1));
+            let guard = within(SOON, our_waiter).await.unwrap();
+            assert!(freed.elapsed() < BY_MESSAGE, "{:?}", freed.elapsed());
+            guard.release().await.unwrap();
+        } else {
+            assert!(within(SOON, waiter).await.unwrap().0);
+            assert!(peer.read_release(name, 2).await.is_some());
+        }
+        entered += 1;
+    }
+    assert_eq!(entered, 2);
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Redisson's readers do not know that a writer of ours waits; ours let it go first.
+#[tokio::test]
+async fn a_reader_of_redisson_does_not_let_our_writer_go_first() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let reader = scene.lock(&ours).read().await.unwrap();
+    let lock = scene.lock(&theirs);
+    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    scene.writers_wait(1).await;
+    scene.listeners(1).await;
+    assert_eq!(peer.read_acquire(&scene.name, 1, WATCHDOG).await, None);
+    assert!(scene.lock(&ours).try_read().await.unwrap().is_none());
+    reader.release().await.unwrap();
+    assert!(!waiter.is_finished());
+    let freed = Instant::now();
+    assert_eq!(peer.read_release(&scene.name, 1).await, Some(1));
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    assert!(freed.elapsed() < BY_MESSAGE, "{:?}", freed.elapsed());
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// It turns its lock from the one mode into the other and tells nobody.
+#[tokio::test]
+async fn a_silent_downgrade_of_redisson_is_found_by_the_next_look() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let name = &*scene.name;
+    assert_eq!(peer.write_acquire(name, 1, WATCHDOG).await, None);
+    assert_eq!(peer.read_acquire(name, 1, WATCHDOG).await, None);
+    let waiters = [&ours, &ours, &theirs].map(|client| {
+        let lock = scene.lock(client);
+        tokio::spawn(async move { lock.read().await.unwrap() })
+    });
+    scene.listeners(2).await;
+    asleep().await;
+    let mut messages = scene.messages().await;
+    let downgraded = Instant::now();
+    assert_eq!(peer.write_release(name, 1).await, Some(1));
+    messages.no_more(&scene).await;
+    for waiter in waiters {
+        let guard = within(SOON, waiter).await.unwrap();
+        let waited = downgraded.elapsed();
+        assert!(waited < Duration::from_millis(1_300), "{waited:?}");
+        guard.forget();
+    }
+    assert_eq!(peer.read_release(name, 1).await, Some(0));
+}
+
+#[tokio::test]
+async fn force_from_either_side() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.quick().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let (lock, name) = (scene.lock(&ours), &*scene.name);
+    // Theirs ends ours: the next renewal says so, and a waiter of ours is told.
+    let writer = lock.write().await.unwrap();
+    assert!(!peer.read_force_unlock(name).await);
+    assert!(peer.write_force_unlock(name).await);
+    assert_eq!(within(SOON, writer.lost()).await, LostReason::Revoked);
+    assert!(writer.release().await.unwrap_err().is_not_held());
+    let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    let waiter = {
+        let lock = scene.lock(&theirs);
+        tokio::spawn(async move { lock.write().await.unwrap() })
+    };
+    scene.listeners(1).await;
+    assert!(!peer.write_force_unlock(name).await);
+    assert!(peer.read_force_unlock(name).await);
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    for reader in readers {
+        assert_eq!(within(SOON, reader.lost()).await, LostReason::Revoked);
+        assert!(reader.release().await.unwrap_err().is_not_held());
+    }
+    // Ours ends theirs: all of their waiters are told.
+    for reads in [true, false] {
+        let refused = match reads {
+            true => peer.read_acquire(name, 1, WATCHDOG).await,
+            false => peer.write_acquire(name, 1, WATCHDOG).await,
+        };
+        assert_eq!(refused, None);
+        let waiter = waits(&peer, &scene, 2, false);
+        eventually(SOON, "it waits", async || {
+            !scene.server.pubsub_channels().await.is_empty()
+        })
+        .await;
+        asleep().await;
+        // The other side first: once it is freed, the waiter may hold it.
+        let (read, write) = (lock.read_side(), lock.write_side());
+        let wrong = match reads {
+            true => write.force_unlock().await,
+            false => read.force_unlock().await,
+        };
+        assert!(!wrong.unwrap());
+        let forced = Instant::now();
+        let right = match reads {
+            true => read.force_unlock().await,
+            false => write.force_unlock().await,
+        };
+        assert!(right.unwrap());
+        let (got, entered) = within(SOON, waiter).await.unwrap();
+        assert!(
+            got && entered - forced < BY_MESSAGE,
+            "{:?}",
+            entered - forced
+        );
+        let released = match reads {
+            true => peer.read_release(name, 1).await,
+            false => peer.write_release(name, 1).await,
+        };
+        assert_eq!(released, None, "it holds nothing any more");
+        assert_eq!(peer.write_release(name, 2).await, Some(1));
+    }
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Redisson's unlock of a lock that is gone tells everybody all the same.
+#[tokio::test]
+async fn an_unlock_of_a_lost_lock_does_no_harm() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let (lock, name) = (scene.lock(&ours), &*scene.name);
+    let mut messages = scene.messages().await;
+    assert_eq!(peer.read_release(name, 1).await, None);
+    assert_eq!(messages.next().await, "0");
+    assert_eq!(peer.write_release(name, 1).await, None);
+    assert_eq!(messages.next().await, "1");
+    // While ours hold it: both of its unlocks, of holds that ended long ago.
+    for reads in [true, false] {
+        let (mut reader, mut writer) = (None, None);
+        match reads {
+            true => reader = Some(lock.read().await.unwrap()),
+            false => writer = Some(lock.write().await.unwrap()),
+        }
+        let waiter = {
+            let lock = scene.lock(&theirs);
+            tokio::spawn(async move { lock.write().await.unwrap() })
+        };
+        scene.writers_wait(1).await;
+        scene.listeners(2).await;
+        let before = scene.hash().await;
+        assert_eq!(peer.read_release(name, 1).await, None);
+        assert_eq!(peer.write_release(name, 1).await, None);
+        // What they tell wakes ours in vain.
+        for payload in ["0", "1"] {
+            let channel = Redisson::rw_channel(name);
+            let _: i64 = scene.ask(&["PUBLISH", &channel, payload]).await;
+        }
+        asleep().await;
+        assert_eq!(scene.hash().await, before);
+        assert!(!waiter.is_finished());
+        if let Some(guard) = reader {
+            guard.release().await.unwrap();
+        }
+        if let Some(guard) = writer {
+            guard.release().await.unwrap();
+        }
+        within(SOON, waiter).await.unwrap().release().await.unwrap();
+        eventually(SOON, "the subscription is given up", async || {
+            scene.server.pubsub_channels().await.len() == 1
+                && scene.ask::<i64>(&["EXISTS", name]).await == 0
+        })
+        .await;
+        tokio::time::sleep(LEASE / 4).await;
+    }
+    drop(messages);
+    scene.nothing_left([&ours, &theirs]).await;
+}

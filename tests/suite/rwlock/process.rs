@@ -1,0 +1,43 @@
+//! What other processes do with the lock of a test until they are killed.
+
+use lockset::{Client, Result};
+use lockset_testkit::Server;
+
+use crate::process::{Process, started_for};
+use crate::support::client;
+
+/// One that reads.
+pub(super) fn that_reads(server: &Server, name: &str) -> Process {
+    let process = Process::start("rwlock::process::reader", server, name);
+    assert_eq!(process.answer(), "held");
+    process
+}
+
+/// One that writes as soon as it can.
+pub(super) fn that_wants_to_write(server: &Server, name: &str) -> Process {
+    Process::start("rwlock::process::writer", server, name)
+}
+
+#[test]
+#[ignore = "not a test: another process of the tests of the read-write lock"]
+fn reader() {
+    hold(async |client, name| client.rw_lock(name).read().await);
+}
+
+#[test]
+#[ignore = "not a test: another process of the tests of the read-write lock"]
+fn writer() {
+    hold(async |client, name| client.rw_lock(name).write().await);
+}
+
+fn hold<G>(take: impl AsyncFnOnce(Client, String) -> Result<G>) {
+    let Some((url, name)) = started_for() else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let take = async { take(client(&url).await, name).await };
+    let _guard = runtime.block_on(take).unwrap();
+    println!("answer:held");
+    // Until it is killed, or the test has ended without that.
+    let _ = std::io::stdin().lines().next();
+}

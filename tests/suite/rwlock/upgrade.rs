@@ -1,0 +1,121 @@
+//! A reader that wants to write would wait for itself.
+
+use std::time::{Duration, Instant};
+
+use lockset::{Error, Owner, RwLock};
+use lockset_testkit::within;
+
+use super::{BY_MESSAGE, Scene, fields};
+use crate::support::{SOON, waiting};
+
+/// What every verb says to an owner that may not write.
+async fn refused(lock: &RwLock) {
+    let check = |error: Error| {
+        assert!(error.is_upgrade() && error.is_invalid(), "{error}");
+        assert!(!error.is_not_held() && !error.is_io());
+        let text = error.to_string();
+        assert!(text.contains("this owner reads already"), "{text}");
+        assert!(text.contains("it would wait for itself"), "{text}");
+        assert!(text.contains("downgrade"), "what to do instead: {text}");
+        assert_eq!(
+            Some(error.lock_name().unwrap().to_owned()),
+            text.split('"').nth(1).map(str::to_owned)
+        );
+    };
+    let asked = Instant::now();
+    check(within(SOON, lock.write()).await.unwrap_err());
+    check(within(SOON, lock.try_write()).await.unwrap_err());
+    let long = Duration::from_secs(60);
+    check(within(SOON, lock.try_write_for(long)).await.unwrap_err());
+    let side = lock.write_side();
+    check(within(SOON, side.lock()).await.unwrap_err());
+    check(within(SOON, side.try_lock()).await.unwrap_err());
+    check(within(SOON, side.try_lock_for(long)).await.unwrap_err());
+    assert!(asked.elapsed() < BY_MESSAGE, "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_reads_is_refused_at_once_and_reads_on() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours).owner(&Owner::new());
+    let reader = lock.read().await.unwrap();
+    let holder = scene.holder().await;
+    refused(&lock).await;
+    let elsewhere = lock.clone();
+    tokio::spawn(async move { refused(&elsewhere).await })
+        .await
+        .unwrap();
+    assert_eq!(scene.hash().await, fields("read", &holder, 0, 1));
+    assert_eq!(scene.server.keys().await.len(), 2, "nobody waits to write");
+    assert!(!reader.is_lost());
+    assert_eq!(reader.hold_count(), 1);
+    let again = lock.read().await.unwrap();
+    again.release().await.unwrap();
+    reader.release().await.unwrap();
+    // What it was refused for is over.
+    let writer = lock.try_write().await.unwrap().expect("it is free");
+    // A reader it was made, with a writer before it.
+    let reader = writer.downgrade().await.unwrap();
+    refused(&lock).await;
+    reader.release().await.unwrap();
+    scene.nothing_left([&ours]).await;
+}
+
+#[tokio::test]
+async fn a_stranger_waits() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let owner = Owner::new();
+    let reader = scene.lock(&ours).owner(&owner).read().await.unwrap();
+    let strangers = [
+        scene.lock(&ours),
+        scene.lock(&ours).owner(&Owner::new()),
+        // Another client knows nothing of what this owner holds here.
+        scene.lock(&theirs).owner(&owner),
+    ];
+    for stranger in &strangers {
+        assert!(stranger.try_write().await.unwrap().is_none());
+        let wait = Duration::from_millis(50);
+        assert!(stranger.try_write_for(wait).await.unwrap().is_none());
+    }
+    let waiters = strangers.map(|stranger| {
+        tokio::spawn(async move { stranger.write().await.unwrap().release().await.unwrap() })
+    });
+    waiting(&ours, 2).await;
+    waiting(&theirs, 1).await;
+    scene.listeners(2).await;
+    assert!(!waiters.iter().any(|waiter| waiter.is_finished()));
+    let released = Instant::now();
+    reader.release().await.unwrap();
+    for waiter in waiters {
+        within(SOON, waiter).await.unwrap();
+    }
+    assert!(released.elapsed() < BY_MESSAGE, "{:?}", released.elapsed());
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// An owner that waits to write does not read, whatever another task of it does.
+#[tokio::test]
+async fn a_waiting_writer_of_an_owner_is_none_of_its_readers() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let owner = Owner::new();
+    let held = scene.lock(&theirs).read().await.unwrap();
+    let lock = scene.lock(&ours).owner(&owner);
+    let waiter = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.write().await.unwrap() })
+    };
+    scene.writers_wait(1).await;
+    assert!(
+        lock.try_read().await.unwrap().is_none(),
+        "a writer waits, be it its own"
+    );
+    held.release().await.unwrap();
+    let writer = within(SOON, waiter).await.unwrap();
+    let reader = lock.try_read().await.unwrap().expect("it writes");
+    writer.release().await.unwrap();
+    reader.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
