@@ -67,7 +67,7 @@ end
 
 local function grant_to(m)
   if m.kind == 'read' then
-    return read_grant(m.lock, m.holder, 1, m.lease, m.remaining)
+    return read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true)
   elseif m.kind == 'write' then
     local refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
     if not refused and m.waits then redis.call('ZREM', m.writers, m.holder) end

@@ -21,7 +21,7 @@ if ARGV[4] == '1' then
   token = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
-local refused = read_grant(lock, holder, ARGV[2], ARGV[3], remaining)
+local refused = read_grant(lock, holder, ARGV[2], ARGV[3], remaining, ARGV[5] == '1')
 if refused then return refused end
 if token then redis.call('SET', KEYS[3], token) end
 return token
