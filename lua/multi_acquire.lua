@@ -70,7 +70,7 @@ local function grant_to(m)
     return read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true)
   elseif m.kind == 'write' then
     local refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
-    if not refused and m.waits then redis.call('ZREM', m.writers, m.holder) end
+    if not refused and m.waits then writer_done_waiting(m.writers, m.holder) end
     return refused
   end
   return grant(m.lock, m.holder, 1, m.lease, m.remaining)

@@ -26,6 +26,6 @@ end
 local waits = redis.call('ZSCORE', writers, holder)
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
-if waits then redis.call('ZREM', writers, holder) end
+if waits then writer_done_waiting(writers, holder) end
 if token then redis.call('SET', KEYS[3], token) end
 return token

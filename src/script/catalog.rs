@@ -74,6 +74,7 @@ pub(crate) static WRITE_ACQUIRE: Script = script!(
     "readers_lease",
     "write_refusal",
     "writer_enqueue",
+    "writer_done_waiting",
     "grant",
     "next_token"
 );
@@ -83,6 +84,7 @@ pub(crate) static RW_RELEASE: Script = script!(
     "read_timeout",
     "read_leases",
     "readers_lease",
+    "writer_done_waiting",
     "writer_leave",
     "rw_settle"
 );
@@ -106,6 +108,7 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "readers_lease",
     "write_refusal",
     "writer_enqueue",
+    "writer_done_waiting",
     "writer_leave",
     "grant",
     "read_grant",
@@ -126,6 +129,7 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "read_timeout",
     "read_leases",
     "readers_lease",
+    "writer_done_waiting",
     "writer_leave",
     "rw_settle"
 );
