@@ -199,26 +199,27 @@ pub(super) fn release_all_later(shares: Vec<(Arc<Hold>, Mode)>) {
 
 type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
-/// Ends shares: the holds that the server has to hear of, and the first that was lost before.
+/// Ends shares, last one first: the holds that the server has to hear of, and the first that was lost
+/// before. Who waits for several waits for the first of them, and finds all of them ended.
 fn leave_all(shares: Vec<(Arc<Hold>, Mode)>) -> (Vec<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut left = Vec::with_capacity(shares.len());
-    for (hold, mode) in shares {
+    for (hold, mode) in shares.into_iter().rev() {
         match hold.change(mode, None) {
             None => left.push(hold),
             Some(reason) => {
                 Arc::clone(&hold).clean_up(reason);
-                first_lost.get_or_insert((hold, reason));
+                first_lost = Some((hold, reason));
             }
         }
     }
     (left, first_lost)
 }
 
-/// Holds that one script can name, last one first.
+/// Holds that one script can name, in this order.
 fn by_server(holds: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
     let mut servers: Vec<Vec<Arc<Hold>>> = Vec::new();
-    for hold in holds.into_iter().rev() {
+    for hold in holds {
         match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {
             Some(holds) => holds.push(hold),
             None => servers.push(vec![hold]),
