@@ -2,18 +2,21 @@
 //!
 //! Each case polls a future `k` times, for every `k` until it ends by itself, then drops it; under
 //! replies that come, come late, or never come. Afterwards the client is idle, the server has no key
-//! and no subscription, and another client gets the lock at once.
+//! and no subscription, and another client gets the lock at once. No key means none at once, not
+//! none once it has expired: neither a hold nor a place in a queue, nor what tells that it lasts.
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockset::Client;
-use lockset_testkit::{Proxy, Server, unique_name, within};
+use lockset::{Client, FairLock, ReadSide, WriteSide};
+use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
+use crate::support::{
+    SOON, client, hold_counts, idle, lock_keys, nothing_left, patient_client, waiting,
+};
 
 /// No future here needs more polls than this.
 const POLLS_MAX: usize = 40;
@@ -79,6 +82,11 @@ impl World {
         P::of(&self.ours, name).lease(Duration::from_secs(60))
     }
 
+    /// A lock of theirs that keeps ours waiting.
+    fn rival<P: Primitive>(&self, name: &str) -> P::Rival {
+        P::rival(&self.theirs, name)
+    }
+
     fn set(&self, replies: Replies) {
         match replies {
             Replies::Normal => self.proxy.pass(),
@@ -87,11 +95,20 @@ impl World {
         }
     }
 
+    /// Looks once: what is still there when a client has nothing in hand is there for long.
+    async fn no_key_is_left(&self) {
+        let mut keys = self.server.keys().await;
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        assert_eq!(keys, [""; 0]);
+    }
+
     async fn check_nothing_is_left<P: Primitive>(&self, name: &str) {
         self.proxy.pass();
         idle(&self.ours).await;
+        idle(&self.theirs).await;
+        self.no_key_is_left().await;
         nothing_left(&self.server).await;
-        let next = P::of(&self.theirs, name).try_lock().await.unwrap();
+        let next = self.rival::<P>(name).try_lock().await.unwrap();
         let next = next.expect("another client gets it at once");
         next.release().await.unwrap();
         // The client itself is as good as before.
@@ -154,7 +171,7 @@ async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
 /// Held elsewhere until the end of the call: subscription, second attempt and waits are crossed.
 async fn a_wait_for_another_client<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| P::of(&world.theirs, name).lock().await.unwrap(),
+        async |world, name| world.rival::<P>(name).lock().await.unwrap(),
         async |world, name, _, polls| {
             let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(30));
@@ -168,7 +185,7 @@ async fn a_wait_for_another_client<P: Primitive>() {
 async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| {
-            let held = P::of(&world.theirs, name).lock().await.unwrap();
+            let held = world.rival::<P>(name).lock().await.unwrap();
             std::sync::Mutex::new(Some(held))
         },
         async |world, name, held, polls| {
@@ -186,9 +203,9 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
 }
 
 /// Held by another task of this client.
-async fn a_wait_in_the_local_queue<P: Primitive>() {
+async fn a_wait_for_the_same_client<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| world.lock::<P>(name).lock().await.unwrap(),
+        async |world, name| P::rival(&world.ours, name).lock().await.unwrap(),
         async |world, name, _, polls| {
             let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(10));
@@ -240,14 +257,9 @@ async fn an_inner_release_keeps_the_outer<P: Primitive>() {
         world.proxy.pass();
         drop(inner);
     }
-    lockset_testkit::eventually(SOON, "the server counts one hold", async || {
-        let mut admin = world.server.admin().await;
-        let counts: Vec<u32> = redis::cmd("HVALS")
-            .arg(&name)
-            .query_async(&mut admin)
-            .await
-            .unwrap();
-        counts == [1]
+    let names = P::names(&name);
+    eventually(SOON, "the server counts one hold", async || {
+        hold_counts(&world.server, &names).await == vec![1; names.len()]
     })
     .await;
     assert!(!outer.is_lost());
@@ -261,7 +273,7 @@ async fn a_storm_of_dropped_waits<P: Primitive>() {
     let name = unique_name("lock");
     let stop = std::sync::atomic::AtomicBool::new(false);
     let traffic = async {
-        let lock = P::of(&world.theirs, &name);
+        let lock = world.rival::<P>(&name);
         let mut grants = 0_u32;
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
             within(SOON, lock.lock())
@@ -293,7 +305,7 @@ async fn a_storm_of_dropped_waits<P: Primitive>() {
 async fn aborted_tasks_leave_nothing<P: Primitive>() {
     let world = World::new().await;
     let name = unique_name("lock");
-    let held = P::of(&world.theirs, &name).lock().await.unwrap();
+    let held = world.rival::<P>(&name).lock().await.unwrap();
     let tasks: Vec<_> = (0..5)
         .map(|_| {
             let lock = world.lock::<P>(&name);
@@ -316,10 +328,146 @@ for_every_primitive! {"current_thread":
     a_fenced_acquire_with_an_owner
     a_wait_for_another_client
     a_wait_that_ends_with_a_grant
-    a_wait_in_the_local_queue
+    a_wait_for_the_same_client
     a_re_entry
     a_release
     an_inner_release_keeps_the_outer
     a_storm_of_dropped_waits
     aborted_tasks_leave_nothing
+}
+
+/// First in the queue of a fair lock: the next one gets it by message, at once.
+#[tokio::test]
+async fn a_place_in_the_fair_queue() {
+    at_every_poll::<FairLock, _>(
+        async |world, name| {
+            let held = world.theirs.fair_lock(name).lock().await.unwrap();
+            std::sync::Mutex::new(Some(held))
+        },
+        async |world, name, held, polls| {
+            let lock = world.lock::<FairLock>(name);
+            let next = world.theirs.fair_lock(name);
+            let next = async {
+                // Behind ours, if that asks at all.
+                tokio::time::sleep(Duration::from_millis(4)).await;
+                next.lock().await.unwrap()
+            };
+            let wait = poll_times(lock.try_lock_for(Duration::from_millis(40)), polls);
+            let release = async {
+                let done = wait.await;
+                world.proxy.pass();
+                idle(&world.ours).await;
+                waiting(&world.theirs, 1).await;
+                let queue = world.theirs.fair_lock(name).waiters().await.unwrap();
+                assert!(queue.len() <= 1, "ours has left: {queue:?}");
+                let held = held.lock().unwrap().take().expect("taken once");
+                held.release().await.unwrap();
+                (done, std::time::Instant::now())
+            };
+            let (next, (done, released)) = tokio::join!(next, release);
+            // The timers of their client take a second.
+            assert!(released.elapsed() < Duration::from_millis(700));
+            next.release().await.unwrap();
+            done.is_some()
+        },
+    )
+    .await;
+}
+
+/// A writer that waits for a reader keeps new readers out; once it is dropped it does not.
+#[tokio::test]
+async fn a_writer_that_waits() {
+    at_every_poll::<WriteSide, _>(
+        async |world, name| {
+            let lock = world.theirs.rw_lock(name);
+            lock.read().await.unwrap()
+        },
+        async |world, name, _, polls| {
+            let lock = world.lock::<WriteSide>(name);
+            let wait = lock.try_lock_for(Duration::from_millis(30));
+            let done = poll_times(wait, polls).await;
+            world.proxy.pass();
+            idle(&world.ours).await;
+            assert_eq!(lock_keys(&world.server).await, [name], "no writer waits");
+            let reader = world.theirs.rw_lock(name).try_read().await.unwrap();
+            drop(reader.expect("a reader lets no writer go first"));
+            done.is_some()
+        },
+    )
+    .await;
+}
+
+/// As above, and a reader has let the writer go first: it is woken.
+#[tokio::test]
+async fn a_writer_that_readers_let_go_first() {
+    at_every_poll::<WriteSide, _>(
+        async |world, name| {
+            let lock = world.theirs.rw_lock(name);
+            lock.read().await.unwrap()
+        },
+        async |world, name, _, polls| {
+            let lock = world.lock::<WriteSide>(name);
+            let reader = world.theirs.rw_lock(name);
+            let reader = async {
+                tokio::time::sleep(Duration::from_millis(4)).await;
+                within(SOON, reader.read()).await.unwrap()
+            };
+            let write = async {
+                let wait = lock.try_lock_for(Duration::from_millis(40));
+                let done = poll_times(wait, polls).await;
+                world.proxy.pass();
+                idle(&world.ours).await;
+                (done, std::time::Instant::now())
+            };
+            let (reader, (done, left)) = tokio::join!(reader, write);
+            // The timers of their client take a second.
+            assert!(left.elapsed() < Duration::from_millis(700));
+            drop(reader);
+            done.is_some()
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade() {
+    at_every_poll::<ReadSide, _>(
+        async |world, name| {
+            let guard = world.lock::<WriteSide>(name).lock().await.unwrap();
+            std::sync::Mutex::new(Some(guard))
+        },
+        async |_, _, guard, polls| {
+            let guard = guard.lock().unwrap().take().expect("taken once");
+            poll_times(guard.downgrade(), polls).await.is_some()
+        },
+    )
+    .await;
+}
+
+/// The other write hold of the owner stays what it was.
+#[tokio::test]
+async fn a_downgrade_of_one_of_two() {
+    at_every_poll::<ReadSide, _>(
+        async |world, name| {
+            let outer = world.lock::<WriteSide>(name).lock().await.unwrap();
+            let inner = outer.reenter().await.unwrap();
+            (outer, std::sync::Mutex::new(Some(inner)))
+        },
+        async |world, name, (outer, inner), polls| {
+            let inner = inner.lock().unwrap().take().expect("taken once");
+            let done = poll_times(inner.downgrade(), polls).await;
+            let ended = done.is_some();
+            drop(done);
+            world.proxy.pass();
+            let names = WriteSide::names(name);
+            eventually(SOON, "the server counts one hold", async || {
+                hold_counts(&world.server, &names).await == [1]
+            })
+            .await;
+            assert!(!outer.is_lost());
+            assert_eq!(outer.hold_count(), 1);
+            ended
+        },
+    )
+    .await;
 }

@@ -1,13 +1,18 @@
 //! What every primitive promises, written once.
+//!
+//! The others, who have to wait while it is held, take what it excludes: [`Primitive::rival`].
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockset::{Client, LostReason, Owner};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
+use crate::support::{
+    LEASE, SOON, client, idle, listening, lock_keys, nothing_left, patient_client, waiting,
+};
 
 /// A server, two clients that are strangers to each other, and a name.
 async fn two_clients() -> (Server, Client, Client, String) {
@@ -19,15 +24,17 @@ async fn two_clients() -> (Server, Client, Client, String) {
 
 async fn excludes_others_until_released<P: Primitive>() {
     let (server, ours, theirs, name) = two_clients().await;
-    let (lock, other) = (P::of(&ours, &name), P::of(&theirs, &name));
+    let (lock, same) = (P::of(&ours, &name), P::rival(&ours, &name));
+    let (seen, other) = (P::of(&theirs, &name), P::rival(&theirs, &name));
     let guard = lock.lock().await.unwrap();
     assert_eq!(guard.name(), name);
     assert!(other.try_lock().await.unwrap().is_none(), "another client");
-    assert!(lock.try_lock().await.unwrap().is_none(), "another call");
-    assert!(other.is_locked().await.unwrap());
+    assert!(same.try_lock().await.unwrap().is_none(), "another call");
+    assert!(seen.is_locked().await.unwrap());
     guard.release().await.unwrap();
-    assert!(!other.is_locked().await.unwrap());
+    assert!(!seen.is_locked().await.unwrap());
     let guard = other.try_lock().await.unwrap().expect("it is free");
+    assert!(lock.try_lock().await.unwrap().is_none(), "the other way");
     guard.release().await.unwrap();
     nothing_left(&server).await;
     idle(&ours).await;
@@ -44,11 +51,11 @@ async fn an_owner_enters_again<P: Primitive>() {
     let fourth = lock.try_lock().await.unwrap().expect("its own lock");
     assert_eq!(first.hold_count(), 4);
     assert_eq!(*fourth.owner(), owner);
-    let stranger = P::of(&ours, &name).owner(&Owner::new());
+    let stranger = P::rival(&ours, &name).owner(&Owner::new());
     for guard in [first, second, third] {
         guard.release().await.unwrap();
         assert!(stranger.try_lock().await.unwrap().is_none());
-        assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+        assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
     }
     assert_eq!(fourth.hold_count(), 1);
     fourth.release().await.unwrap();
@@ -58,25 +65,33 @@ async fn an_owner_enters_again<P: Primitive>() {
 
 /// The branches of one `join!` share a task, and must not share a lock.
 async fn branches_of_one_task_exclude_each_other<P: Primitive>() {
-    let (_server, ours, _, name) = two_clients().await;
-    let inside = std::cell::Cell::new(0);
-    let branch = async || {
+    async fn branch(lock: impl Primitive, inside: &Cell<u32>) {
         for _ in 0..20 {
-            let guard = P::of(&ours, &name).lock().await.unwrap();
+            let guard = lock.lock().await.unwrap();
             inside.set(inside.get() + 1);
             assert_eq!(inside.get(), 1, "two branches are inside");
             tokio::task::yield_now().await;
             inside.set(inside.get() - 1);
             guard.release().await.unwrap();
         }
-    };
-    within(SOON, async { tokio::join!(branch(), branch(), branch()) }).await;
+    }
+    let (_server, ours, _, name) = two_clients().await;
+    let rival = P::rival(&ours, &name);
+    let inside = Cell::new(0);
+    within(SOON, async {
+        tokio::join!(
+            branch(P::of(&ours, &name), &inside),
+            branch(rival.clone(), &inside),
+            branch(rival, &inside),
+        )
+    })
+    .await;
 }
 
 async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive>() {
     let (_server, ours, theirs, name) = two_clients().await;
     let owner = Owner::new();
-    let held = P::of(&theirs, &name).lock().await.unwrap();
+    let held = P::rival(&theirs, &name).lock().await.unwrap();
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let lock = P::of(&ours, &name).owner(&owner);
@@ -90,23 +105,50 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive>() {
         // None of them gives it back: each has to enter what another has.
         guards.push(within(SOON, task).await.unwrap());
     }
-    assert_eq!(guards[0].hold_count(), 4);
+    // Those who share it may get in beside each other, not through each other.
+    if !P::IS_SHARED {
+        assert_eq!(guards[0].hold_count(), 4);
+    }
 }
 
 async fn a_waiter_gets_it_on_release<P: Primitive>() {
     let (server, ours, theirs, name) = two_clients().await;
-    let guard = P::of(&ours, &name).lock().await.unwrap();
-    let other = P::of(&theirs, &name);
-    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
-    listening(&server).await;
-    waiting(&theirs, 1).await;
+    // By message: the timers of these clients would take a second.
+    let by_message = Duration::from_millis(700);
+    let hand_over = hands_over(
+        &server,
+        P::of(&ours, &name),
+        P::rival(&theirs, &name),
+        &theirs,
+    );
+    assert!(hand_over.await < by_message);
+    let hand_over = hands_over(
+        &server,
+        P::rival(&theirs, &name),
+        P::of(&ours, &name),
+        &ours,
+    );
+    assert!(hand_over.await < by_message);
+}
+
+/// How long it takes from a release until the one who waits has it.
+async fn hands_over(
+    server: &Server,
+    from: impl Primitive,
+    to: impl Primitive,
+    who_waits: &Client,
+) -> Duration {
+    let guard = from.lock().await.unwrap();
+    let waiter = tokio::spawn(async move { to.lock().await.unwrap() });
+    listening(server).await;
+    waiting(who_waits, 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let guard = within(SOON, waiter).await.unwrap();
-    // By message: the timers of this client would take a second.
-    assert!(released.elapsed() < Duration::from_millis(700));
+    let took = released.elapsed();
     guard.release().await.unwrap();
-    nothing_left(&server).await;
+    nothing_left(server).await;
+    took
 }
 
 async fn waiters_of_a_client_are_served_in_order<P: Primitive>() {
@@ -115,7 +157,7 @@ async fn waiters_of_a_client_are_served_in_order<P: Primitive>() {
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..8 {
-        let (lock, order) = (P::of(&ours, &name), Arc::clone(&order));
+        let (lock, order) = (P::rival(&ours, &name), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
             let guard = lock.lock().await.unwrap();
             order.lock().unwrap().push(number);
@@ -136,15 +178,16 @@ async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive>() {
     let wait = Duration::from_millis(150);
     for waiting_client in [&theirs, &ours] {
         let started = Instant::now();
-        let got = within(SOON, P::of(waiting_client, &name).try_lock_for(wait)).await;
+        let got = within(SOON, P::rival(waiting_client, &name).try_lock_for(wait)).await;
         assert!(got.unwrap().is_none());
         assert!(started.elapsed() >= wait);
     }
-    let none = P::of(&theirs, &name).try_lock_for(Duration::ZERO).await;
+    let other = P::rival(&theirs, &name);
+    let none = other.try_lock_for(Duration::ZERO).await;
     assert!(none.unwrap().is_none());
     idle(&theirs).await;
     guard.release().await.unwrap();
-    let guard = P::of(&theirs, &name).try_lock_for(wait).await.unwrap();
+    let guard = other.try_lock_for(wait).await.unwrap();
     guard.expect("it is free").release().await.unwrap();
     nothing_left(&server).await;
 }
@@ -152,7 +195,7 @@ async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive>() {
 async fn a_timed_wait_gets_it_in_time<P: Primitive>() {
     let (_server, ours, theirs, name) = two_clients().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
-    let other = P::of(&theirs, &name);
+    let other = P::rival(&theirs, &name);
     let waiter = tokio::spawn(async move { other.try_lock_for(SOON).await.unwrap() });
     waiting(&theirs, 1).await;
     drop(guard);
@@ -170,7 +213,7 @@ async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive>() {
     });
     assert!(loss.await.is_err(), "neither renewal nor release is a loss");
     assert!(!guard.is_lost() && guard.remaining() > Duration::ZERO);
-    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
     nothing_left(&server).await;
 }
@@ -180,16 +223,15 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive>() {
     let lease = Duration::from_millis(300);
     let started = Instant::now();
     let guard = P::of(&ours, &name).fixed_lease(lease).lock().await.unwrap();
-    let other = P::of(&theirs, &name);
+    let local_end = Instant::now() + guard.remaining();
+    let server_end = latest_end(&server, &P::names(&name)).await;
+    assert!(local_end < server_end, "the local deadline is the earlier");
+    let other = P::rival(&theirs, &name);
     let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
     let (reason, work) = within(SOON, async {
         tokio::join!(guard.lost(), guard.run(std::future::pending::<()>()))
     })
     .await;
-    assert!(
-        started.elapsed() < lease,
-        "the local deadline is the earlier one"
-    );
     assert_eq!(reason, LostReason::Expired);
     assert_eq!(work.unwrap_err().reason(), LostReason::Expired);
     assert!(guard.is_lost());
@@ -199,11 +241,23 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive>() {
     assert!(guard.reenter().await.err().expect("lost").is_not_held());
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held());
-    assert_eq!(error.lock_name(), Some(&*name));
+    assert!(names_it::<P>(&name, error.lock_name()), "{error}");
     assert!(!theirs_now.is_lost(), "a late release concerns nobody else");
     theirs_now.release().await.unwrap();
     nothing_left(&server).await;
     idle(&ours).await;
+}
+
+/// When the first of these keys expires; not earlier than that.
+async fn latest_end(server: &Server, keys: &[String]) -> Instant {
+    let mut admin = server.admin().await;
+    let mut ends = Vec::new();
+    for key in keys {
+        let mut pttl = redis::cmd("PTTL");
+        let left: u64 = pttl.arg(key).query_async(&mut admin).await.unwrap();
+        ends.push(Instant::now() + Duration::from_millis(left + 1));
+    }
+    ends.into_iter().min().expect("a key")
 }
 
 async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive>() {
@@ -215,7 +269,7 @@ async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive>() {
     assert!(outer.remaining() > Duration::from_secs(20));
     inner.release().await.unwrap();
     assert!(outer.remaining() > Duration::from_secs(20));
-    let other = P::of(&theirs, &name);
+    let other = P::rival(&theirs, &name);
     assert!(other.try_lock_for(LEASE / 2).await.unwrap().is_none());
     outer.release().await.unwrap();
 }
@@ -232,7 +286,7 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
     let lost = within(SOON, guard.run(std::future::pending::<()>())).await;
     let lost = lost.unwrap_err();
     assert_eq!(lost.reason(), LostReason::Revoked);
-    assert_eq!(lost.lock_name(), name);
+    assert!(names_it::<P>(&name, Some(lost.lock_name())), "{lost}");
     assert_eq!(guard.lost().await, LostReason::Revoked, "and again");
     let next = P::of(&theirs, &name).try_lock().await.unwrap().unwrap();
     drop(guard);
@@ -244,8 +298,8 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
 async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive>() {
     let (_server, ours, _, name) = two_clients().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
-    let lock = P::of(&ours, &name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let other = P::rival(&ours, &name);
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
     waiting(&ours, 1).await;
     assert!(P::of(&ours, &name).force_unlock().await.unwrap());
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
@@ -257,7 +311,7 @@ async fn a_dropped_guard_is_released<P: Primitive>() {
     let lock = P::of(&ours, &name);
     for _ in 0..50 {
         drop(lock.lock().await.unwrap());
-        let again = lock.try_lock().await.unwrap();
+        let again = P::rival(&ours, &name).try_lock().await.unwrap();
         drop(again.expect("an attempt goes behind the release of a dropped guard"));
     }
     let panicked = tokio::spawn(async move {
@@ -272,16 +326,14 @@ async fn a_dropped_guard_is_released<P: Primitive>() {
 /// However many are dropped at once: each is released before its lock is asked for again.
 async fn a_burst_of_dropped_guards_is_released_first<P: Primitive>() {
     let (_server, ours, _, name) = two_clients().await;
-    let locks: Vec<P> = (0..500)
-        .map(|n| P::of(&ours, &format!("{name}:{n}")))
-        .collect();
+    let names: Vec<String> = (0..500).map(|n| format!("{name}:{n}")).collect();
     let mut guards = Vec::new();
-    for lock in &locks {
-        guards.push(lock.lock().await.unwrap());
+    for name in &names {
+        guards.push(P::of(&ours, name).lock().await.unwrap());
     }
     drop(guards);
-    for lock in &locks {
-        let again = lock.try_lock().await.unwrap();
+    for name in &names {
+        let again = P::rival(&ours, name).try_lock().await.unwrap();
         again.expect("behind its release").release().await.unwrap();
     }
 }
@@ -301,8 +353,8 @@ async fn a_forgotten_guard_leaves_the_lock_to_its_lease<P: Primitive>() {
     let started = Instant::now();
     P::of(&ours, &name).lock().await.unwrap().forget();
     idle(&ours).await;
-    assert!(P::of(&ours, &name).try_lock().await.unwrap().is_none());
-    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    assert!(P::rival(&ours, &name).try_lock().await.unwrap().is_none());
+    let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     assert!(started.elapsed() >= LEASE - Duration::from_millis(50));
     next.release().await.unwrap();
 }
@@ -313,7 +365,7 @@ async fn a_forgotten_share_outlives_the_other_guard<P: Primitive>() {
     guard.reenter().await.unwrap().forget();
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
-    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
 }
 
 async fn fencing_tokens_grow_with_each_grant<P: Primitive>() {
@@ -356,7 +408,7 @@ async fn shutdown_tells_guards_and_waiters<P: Primitive>() {
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let waiters: Vec<_> = (0..3)
         .map(|_| {
-            let lock = P::of(&ours, &name);
+            let lock = P::rival(&ours, &name);
             tokio::spawn(async move { lock.lock().await.err() })
         })
         .collect();
@@ -368,14 +420,15 @@ async fn shutdown_tells_guards_and_waiters<P: Primitive>() {
     for waiter in waiters {
         let error = within(SOON, waiter).await.unwrap().expect("an error");
         assert!(
-            error.is_closed() && error.lock_name() == Some(&name),
+            error.is_closed() && names_it::<P>(&name, error.lock_name()),
             "{error}"
         );
     }
     assert!(lock.try_lock().await.err().expect("closed").is_closed());
     assert!(lock.is_locked().await.unwrap_err().is_closed());
-    assert_eq!(server.keys().await, [&*name], "the other was released");
-    assert!(P::of(&theirs, &name).try_lock().await.unwrap().is_none());
+    // The other was released, and nobody waits any more.
+    assert_eq!(lock_keys(&server).await, P::names(&name));
+    assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
     drop(guard);
 }
 
@@ -399,10 +452,10 @@ async fn a_key_prefix_keeps_names_apart<P: Primitive>() {
     let builder = Client::builder(&server.url()).key_prefix("shop:");
     let prefixed = builder.build().await.unwrap();
     let guard = P::of(&plain, "x").lock().await.unwrap();
-    let other = P::of(&prefixed, "x").try_lock().await.unwrap();
+    let other = P::rival(&prefixed, "x").try_lock().await.unwrap();
     let other = other.expect("another key");
     assert_eq!(other.name(), "x");
-    assert!(P::of(&plain, "shop:x").is_locked().await.unwrap());
+    assert!(P::rival(&plain, "shop:x").is_locked().await.unwrap());
     other.release().await.unwrap();
     guard.release().await.unwrap();
 }

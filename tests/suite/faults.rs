@@ -7,7 +7,9 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use redis::aio::MultiplexedConnection;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
+use crate::support::{
+    LEASE, SOON, client, hold_counts, idle, listening, nothing_left, patient_client, waiting,
+};
 
 async fn command(admin: &mut MultiplexedConnection, words: &str) {
     let mut words = words.split(' ');
@@ -16,6 +18,12 @@ async fn command(admin: &mut MultiplexedConnection, words: &str) {
         command.arg(word);
     }
     let _: redis::Value = command.query_async(admin).await.unwrap();
+}
+
+/// Deletes the keys of a lock.
+async fn delete<P: Primitive>(server: &Server, name: &str) {
+    let keys = P::names(name).join(" ");
+    command(&mut server.admin().await, &format!("DEL {keys}")).await;
 }
 
 /// Kills the connections of lockset clients whose name contains `part`; says how many.
@@ -53,7 +61,7 @@ async fn killed_connections_are_replaced<P: Primitive>() {
     let theirs = client(&server.url()).await;
     let (name, contended) = (unique_name("lock"), unique_name("contended"));
     let guard = P::of(&ours, &name).lock().await.unwrap();
-    let held = P::of(&theirs, &contended).lock().await.unwrap();
+    let held = P::rival(&theirs, &contended).lock().await.unwrap();
     let lock = P::of(&ours, &contended);
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
@@ -78,7 +86,7 @@ async fn a_lost_message_costs_a_look_not_the_lock<P: Primitive>() {
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
     for _ in 0..10 {
-        let held = P::of(&theirs, &name).lock().await.unwrap();
+        let held = P::rival(&theirs, &name).lock().await.unwrap();
         let lock = P::of(&ours, &name);
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         waiting(&ours, 1).await;
@@ -95,11 +103,11 @@ async fn a_lock_freed_silently_is_found_by_the_timer<P: Primitive>() {
     let ours = client(&server.url()).await;
     let theirs = patient_client(&server.url()).await;
     let name = unique_name("lock");
-    let held = P::of(&theirs, &name).lock().await.unwrap();
+    let held = P::rival(&theirs, &name).lock().await.unwrap();
     let lock = P::of(&ours, &name);
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
-    command(&mut server.admin().await, &format!("DEL {name}")).await;
+    delete::<P>(&server, &name).await;
     let guard = within(SOON, waiter).await.unwrap();
     assert!(held.release().await.unwrap_err().is_not_held());
     assert!(!guard.is_lost());
@@ -114,7 +122,7 @@ async fn a_black_hole_is_left_behind<P: Primitive>() {
     let theirs = patient_client(&server.url()).await;
     let (name, contended) = (unique_name("lock"), unique_name("contended"));
     let guard = P::of(&ours, &name).lock().await.unwrap();
-    let held = P::of(&theirs, &contended).lock().await.unwrap();
+    let held = P::rival(&theirs, &contended).lock().await.unwrap();
     let lock = P::of(&ours, &contended);
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
@@ -155,7 +163,7 @@ async fn a_stopped_server_does_not_stop_the_deadline<P: Primitive>() {
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
     assert!(stopped.elapsed() <= LEASE);
     server.cont();
-    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     assert!(stopped.elapsed() >= LEASE * 9 / 10, "the lease is over");
     assert!(guard.is_lost() && !next.is_lost());
     next.release().await.unwrap();
@@ -187,7 +195,7 @@ async fn a_server_that_restarts_empty_revokes<P: Primitive>() {
     let name = unique_name("lock");
     let guard = P::of(&ours, &name).fenced().lock().await.unwrap();
     server.restart();
-    let next = within(SOON, P::of(&theirs, &name).fenced().lock())
+    let next = within(SOON, P::rival(&theirs, &name).fenced().lock())
         .await
         .unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
@@ -205,7 +213,7 @@ async fn a_deleted_key_is_a_loss<P: Primitive>() {
     let name = unique_name("lock");
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let outer = P::of(&ours, &unique_name("other")).lock().await.unwrap();
-    command(&mut server.admin().await, &format!("DEL {name}")).await;
+    delete::<P>(&server, &name).await;
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
     assert!(guard.reenter().await.err().expect("lost").is_not_held());
     assert!(!outer.is_lost(), "the others of its batch are not");
@@ -222,26 +230,24 @@ async fn a_lost_reply_counts_once<P: Primitive>() {
     let name = unique_name("lock");
     let owner = Owner::new();
     let lock = P::of(&ours, &name).owner(&owner).fenced();
-    let count = async || -> Vec<u32> {
-        let mut admin = server.admin().await;
-        let mut hvals = redis::cmd("HVALS");
-        hvals.arg(&name).query_async(&mut admin).await.unwrap()
-    };
+    let names = P::names(&name);
+    let count = async || hold_counts(&server, &names).await;
+    let each = |count: u32| vec![count; names.len()];
     for round in 1..=5 {
         let fired = proxy.fired();
         proxy.swallow_reply_to(name.as_bytes());
         let guard = within(SOON, lock.lock()).await.unwrap();
-        assert_eq!((guard.hold_count(), count().await), (1, vec![1]));
+        assert_eq!((guard.hold_count(), count().await), (1, each(1)));
         let token = guard.fencing_token();
 
         proxy.swallow_reply_to(name.as_bytes());
         let inner = within(SOON, lock.lock()).await.unwrap();
-        assert_eq!((inner.hold_count(), count().await), (2, vec![2]));
+        assert_eq!((inner.hold_count(), count().await), (2, each(2)));
         assert_eq!(inner.fencing_token(), token);
 
         proxy.swallow_reply_to(name.as_bytes());
         within(SOON, inner.release()).await.unwrap();
-        assert_eq!((guard.hold_count(), count().await), (1, vec![1]));
+        assert_eq!((guard.hold_count(), count().await), (1, each(1)));
 
         proxy.swallow_reply_to(name.as_bytes());
         within(SOON, guard.release()).await.unwrap();

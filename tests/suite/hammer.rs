@@ -8,18 +8,38 @@ use lockset::Client;
 use lockset_testkit::{Server, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{client, idle, nothing_left};
+use crate::support::{client, idle, nothing_left, patient_client};
 
-/// Adds one in two steps, with room for another task in between.
-async fn add_one(counter: &AtomicU64) {
+/// What is done under the lock: adds one in two steps, with room for another task in between; who
+/// shares the lock only looks, twice.
+async fn work<L: Primitive>(counter: &AtomicU64) {
     let seen = counter.load(Ordering::Relaxed);
     tokio::task::yield_now().await;
-    counter.store(seen + 1, Ordering::Relaxed);
+    if L::IS_SHARED {
+        assert_eq!(counter.load(Ordering::Relaxed), seen, "somebody adds");
+    } else {
+        counter.store(seen + 1, Ordering::Relaxed);
+    }
+}
+
+async fn work_rounds<L: Primitive>(lock: L, counter: Arc<AtomicU64>, rounds: u64, parity: u64) {
+    let mut last = None;
+    for round in 0..rounds {
+        let guard = lock.lock().await.unwrap();
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        work::<L>(&counter).await;
+        assert!(!guard.is_lost());
+        // Both ways out.
+        if (parity + round).is_multiple_of(2) {
+            guard.release().await.unwrap();
+        }
+    }
 }
 
 async fn an_unprotected_counter_is_exact<P: Primitive>() {
     const CLIENTS: u64 = 4;
-    const TASKS: u64 = 64;
+    const PAIRS: u64 = 32;
     const ROUNDS: u64 = 20;
     let server = Server::start();
     let name = unique_name("lock");
@@ -28,29 +48,22 @@ async fn an_unprotected_counter_is_exact<P: Primitive>() {
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
         let client = client(&server.url()).await;
-        for task in 0..TASKS {
-            let (lock, counter) = (P::of(&client, &name).fenced(), Arc::clone(&counter));
-            tasks.push(tokio::spawn(async move {
-                let mut last = None;
-                for round in 0..ROUNDS {
-                    let guard = lock.lock().await.unwrap();
-                    assert!(guard.fencing_token() > last);
-                    last = guard.fencing_token();
-                    add_one(&counter).await;
-                    assert!(!guard.is_lost());
-                    // Both ways out.
-                    if (task + round) % 2 == 0 {
-                        guard.release().await.unwrap();
-                    }
-                }
-            }));
+        for pair in 0..PAIRS {
+            let lock = P::of(&client, &name).fenced();
+            let rival = P::rival(&client, &name).fenced();
+            let ours = work_rounds(lock, Arc::clone(&counter), ROUNDS, pair);
+            let theirs = work_rounds(rival, Arc::clone(&counter), ROUNDS, pair + 1);
+            tasks.push(tokio::spawn(ours));
+            tasks.push(tokio::spawn(theirs));
         }
         clients.push(client);
     }
     for task in tasks {
         within(Duration::from_secs(60), task).await.unwrap();
     }
-    assert_eq!(counter.load(Ordering::Relaxed), CLIENTS * TASKS * ROUNDS);
+    let adders = if P::IS_SHARED { 1 } else { 2 };
+    let expected = CLIENTS * PAIRS * ROUNDS * adders;
+    assert_eq!(counter.load(Ordering::Relaxed), expected);
     for client in &clients {
         idle(client).await;
     }
@@ -62,10 +75,15 @@ async fn no_client_starves<P: Primitive>() {
     let server = Server::start();
     let name = unique_name("lock");
     let (busy, lone) = (client(&server.url()).await, client(&server.url()).await);
+    gets_in_beside(P::of(&busy, &name), P::rival(&lone, &name)).await;
+    gets_in_beside(P::rival(&busy, &name), P::of(&lone, &name)).await;
+}
+
+async fn gets_in_beside<C: Primitive, L: Primitive>(crowded: C, lone: L) {
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let crowd: Vec<_> = (0..32)
         .map(|_| {
-            let (lock, stop) = (P::of(&busy, &name), Arc::clone(&stop));
+            let (lock, stop) = (crowded.clone(), Arc::clone(&stop));
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     lock.lock().await.unwrap().release().await.unwrap();
@@ -73,9 +91,8 @@ async fn no_client_starves<P: Primitive>() {
             })
         })
         .collect();
-    let lock = P::of(&lone, &name);
-    for _ in 0..20 {
-        let guard = within(Duration::from_secs(2), lock.lock()).await.unwrap();
+    for _ in 0..10 {
+        let guard = within(Duration::from_secs(2), lone.lock()).await.unwrap();
         guard.release().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
@@ -87,12 +104,13 @@ async fn no_client_starves<P: Primitive>() {
 /// Dropped guards by the thousand do not delay the renewal of another hold.
 async fn releases_do_not_delay_renewals<P: Primitive>() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = patient_client(&server.url()).await;
     let lease = Duration::from_millis(400);
     let short = P::of(&client, &unique_name("short")).lease(lease);
     let held = short.lock().await.unwrap();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let crowd: Vec<_> = (0..400)
+    // As many locks for every kind, however many one takes.
+    let crowd: Vec<_> = (0..400 / P::names("").len())
         .map(|_| {
             let lock = P::of(&client, &unique_name("lock"));
             let stop = Arc::clone(&stop);

@@ -5,25 +5,24 @@ use std::time::Duration;
 use lockset::{Client, Error, LEASE_MAX, NAME_BYTES_MAX};
 use lockset_testkit::{Server, unique_name, within};
 
-use crate::support::{SOON, patient_client};
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
+use crate::support::{SOON, lock_keys, patient_client};
 
 fn told(error: &Error) -> String {
     format!("{error} / {error:?}")
 }
 
-#[tokio::test]
-async fn names_that_cannot_work() {
+async fn names_that_cannot_work<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     for name in ["", "a}b", "a{b", "{}a", &long] {
-        let lock = client.lock(name);
+        let lock = P::of(&client, name);
         let errors = [
             lock.lock().await.err(),
             lock.try_lock().await.err(),
             lock.try_lock_for(SOON).await.err(),
             lock.is_locked().await.err(),
-            lock.holder().await.err(),
             lock.force_unlock().await.err(),
         ];
         for error in errors {
@@ -33,36 +32,98 @@ async fn names_that_cannot_work() {
         }
     }
     assert_eq!(server.keys().await, [""; 0]);
+    // What is longest of what it adds to a name leaves so much for that.
+    let added = P::names("").iter().map(String::len).max().unwrap();
     for name in [
         "a{b}c",
         "{tag}:x",
         "with space\r\nand NUL \0",
         "ключ",
-        &long[1..],
+        &long[1 + added..],
     ] {
-        let guard = client.lock(name).lock().await.unwrap();
-        assert_eq!(server.keys().await, [name]);
+        let guard = P::of(&client, name).fenced().lock().await.unwrap();
+        let keys = lock_keys(&server).await;
+        let (tokens, keys): (Vec<_>, Vec<_>) = keys
+            .into_iter()
+            .partition(|key| key.starts_with("redisson_lock_token:"));
+        assert_eq!(keys, P::names(name));
+        assert!(tokens.len() >= keys.len());
         guard.release().await.unwrap();
     }
 }
 
-#[tokio::test]
-async fn leases_that_cannot_work() {
+async fn leases_that_cannot_work<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
-        let lock = client.lock("x");
+        let lock = P::of(&client, "x");
         for lock in [lock.clone().lease(lease), lock.fixed_lease(lease)] {
-            let error = lock.lock().await.expect_err("an error");
+            let error = lock.lock().await.err().expect("an error");
             assert!(error.is_invalid(), "{error}");
-            assert_eq!(error.lock_name(), Some("x"));
+            assert!(names_it::<P>("x", error.lock_name()));
         }
-        let error = Client::builder(&server.url()).lease(lease).build().await;
-        assert!(error.expect_err("an error").is_invalid());
     }
-    let guard = client.lock("x").lease(LEASE_MAX).lock().await.unwrap();
+    let lock = P::of(&client, "x").lease(LEASE_MAX);
+    let guard = lock.lock().await.unwrap();
     assert!(guard.remaining() > Duration::from_secs(300 * 24 * 3600));
-    assert_eq!(server.keys().await, ["x"]);
+    assert_eq!(lock_keys(&server).await, P::names("x"));
+}
+
+async fn a_key_that_holds_something_else_is_not_touched<P: Primitive>() {
+    let server = Server::start();
+    let client = patient_client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let lock = P::of(&client, "k").fenced();
+    for name in P::names("k") {
+        for words in [
+            "SET k v",
+            "RPUSH k a b",
+            "ZADD k 1 a",
+            "SADD k a",
+            "SET k v PX 60000",
+        ] {
+            let mut make = redis::Cmd::new();
+            for word in words.split(' ') {
+                make.arg(if word == "k" { &name } else { word });
+            }
+            let _: redis::Value = make.query_async(&mut admin).await.unwrap();
+            let dump = async |admin: &mut redis::aio::MultiplexedConnection| -> Vec<u8> {
+                let mut dump = redis::cmd("DUMP");
+                dump.arg(&name).query_async(admin).await.unwrap()
+            };
+            let before = dump(&mut admin).await;
+            let errors = [
+                lock.lock().await.err(),
+                lock.try_lock().await.err(),
+                lock.is_locked().await.err(),
+                lock.force_unlock().await.err(),
+            ];
+            for error in errors {
+                let error = error.expect("an error");
+                assert!(error.is_wrong_type() && error.is_invalid(), "{error}");
+                assert_eq!(error.lock_name(), Some(&*name));
+            }
+            assert_eq!(dump(&mut admin).await, before, "{words}");
+            assert_eq!(server.keys().await, [&*name]);
+            let mut del = redis::cmd("DEL");
+            let _: () = del.arg(&name).query_async(&mut admin).await.unwrap();
+        }
+    }
+}
+
+for_every_primitive! {"current_thread":
+    names_that_cannot_work
+    leases_that_cannot_work
+    a_key_that_holds_something_else_is_not_touched
+}
+
+#[tokio::test]
+async fn a_client_lease_that_cannot_work() {
+    for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
+        // Whoever the server is: it is told before it is asked.
+        let error = Client::builder("redis://127.0.0.1:1").lease(lease).build();
+        assert!(error.await.expect_err("an error").is_invalid());
+    }
 }
 
 #[tokio::test]
@@ -117,55 +178,6 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     }
     let builder = format!("{:?}", Client::builder(&format!("redis://:right-one@{at}")));
     assert!(!builder.contains("right-one"), "{builder}");
-}
-
-#[tokio::test]
-async fn a_key_that_holds_something_else_is_not_touched() {
-    let server = Server::start();
-    let client = patient_client(&server.url()).await;
-    let mut admin = server.admin().await;
-    let foreign = [
-        "SET k v",
-        "RPUSH k a b",
-        "ZADD k 1 a",
-        "SADD k a",
-        "SET k v PX 60000",
-    ];
-    for words in foreign {
-        let mut words = words.split(' ');
-        let mut make = redis::cmd(words.next().unwrap());
-        words.for_each(|word| {
-            make.arg(word);
-        });
-        let _: redis::Value = make.query_async(&mut admin).await.unwrap();
-        let dump = async |admin: &mut redis::aio::MultiplexedConnection| -> Vec<u8> {
-            redis::cmd("DUMP")
-                .arg("k")
-                .query_async(admin)
-                .await
-                .unwrap()
-        };
-        let before = dump(&mut admin).await;
-        let lock = client.lock("k").fenced();
-        let errors = [
-            lock.lock().await.err(),
-            lock.try_lock().await.err(),
-            lock.is_locked().await.err(),
-            lock.force_unlock().await.err(),
-        ];
-        for error in errors {
-            let error = error.expect("an error");
-            assert!(error.is_wrong_type() && error.is_invalid(), "{error}");
-            assert_eq!(error.lock_name(), Some("k"));
-        }
-        assert_eq!(dump(&mut admin).await, before, "{make:?}");
-        assert_eq!(server.keys().await, ["k"]);
-        let _: () = redis::cmd("DEL")
-            .arg("k")
-            .query_async(&mut admin)
-            .await
-            .unwrap();
-    }
 }
 
 /// A read-write lock of the same name is somebody's: it is neither entered nor destroyed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockset::{Client, LostReason};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
 
 async fn config(server: &Server, name: &str, value: &str) {
@@ -28,7 +28,7 @@ async fn a_full_server_renews_and_releases<P: Primitive>() {
         refused.is_refused() && refused.to_string().contains("maxmemory"),
         "{refused}"
     );
-    assert_eq!(refused.lock_name(), Some("another"));
+    assert!(names_it::<P>("another", refused.lock_name()));
     // Renewals go on.
     assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
     inner.release().await.unwrap();
@@ -42,7 +42,7 @@ async fn no_connection_left_for_messages<P: Primitive>() {
     let ours = patient_client(&server.url()).await;
     let theirs = patient_client(&server.url()).await;
     let name = unique_name("lock");
-    let held = P::of(&theirs, &name).lock().await.unwrap();
+    let held = P::rival(&theirs, &name).lock().await.unwrap();
     // Ours has two, theirs too, and the change of the limit came on a fifth.
     config(&server, "maxclients", "1").await;
     let lock = P::of(&ours, &name);
@@ -59,11 +59,11 @@ async fn no_connection_left_for_messages<P: Primitive>() {
 async fn a_user_with_the_documented_rights<P: Primitive>() {
     let server = Server::start();
     let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels \
-                  &redisson_lock__channel:* -@all +eval +evalsha +script|load \
+                  &redisson_lock__channel:* &redisson_rwlock:* -@all +eval +evalsha +script|load \
                   +client|setname +client|info +client|kill +hello +ping \
                   +subscribe +unsubscribe +publish +pttl +pexpire +hset +hdel +hexists +hgetall \
                   +hlen +del +get +set +time";
-    let (ours, theirs) = users(&server, rights).await;
+    let (ours, theirs) = users(&server, &format!("{rights} {}", P::RIGHTS)).await;
     work_together::<P>(&server, &ours, &theirs).await;
 }
 
@@ -72,7 +72,7 @@ async fn a_user_with_the_bare_minimum<P: Primitive>() {
     let server = Server::start();
     let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels -@all +eval +evalsha \
                   +pttl +pexpire +hset +hdel +hexists +hgetall +hlen +del +get +set +time";
-    let (ours, theirs) = users(&server, rights).await;
+    let (ours, theirs) = users(&server, &format!("{rights} {}", P::RIGHTS)).await;
     work_together::<P>(&server, &ours, &theirs).await;
 }
 
@@ -120,7 +120,7 @@ async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Cl
     let lock = P::of(ours, "x").fenced();
     let guard = lock.lock().await.unwrap();
     guard.reenter().await.unwrap().release().await.unwrap();
-    let other = P::of(theirs, "x").fenced();
+    let other = P::rival(theirs, "x").fenced();
     assert!(other.try_lock().await.unwrap().is_none());
     let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
     waiting(theirs, 1).await;
@@ -129,8 +129,9 @@ async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Cl
     guard.release().await.unwrap();
     let next = within(SOON, waiter).await.unwrap();
     assert!(next.fencing_token() > token);
-    assert!(lock.is_locked().await.unwrap());
-    assert!(lock.force_unlock().await.unwrap());
+    let rival = P::rival(ours, "x");
+    assert!(rival.is_locked().await.unwrap());
+    assert!(rival.force_unlock().await.unwrap());
     drop(next);
     // A cut in the middle of a call, with or without the right to kill what is left of it.
     let call = tokio::time::timeout(Duration::from_micros(200), lock.lock());
@@ -162,7 +163,7 @@ async fn orphans_are_short_lived_without_the_right_to_kill<P: Primitive>() {
     // Cancelled once over a new connection; then the acquire arrives late.
     tokio::time::sleep(LEASE).await;
     proxy.release_held();
-    let next = within(SOON, P::of(&theirs, &name).lock()).await.unwrap();
+    let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     next.release().await.unwrap();
 }
 

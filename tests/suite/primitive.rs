@@ -4,15 +4,35 @@ use std::future::Future;
 use std::time::Duration;
 
 use lockset::{
-    Client, FairGuard, FairLock, FencingToken, Lost, LostReason, Owner, ReentrantGuard,
-    ReentrantLock, Result, WriteGuard, WriteSide,
+    Client, FairGuard, FairLock, FencingToken, Lost, LostReason, Member, MultiGuard, MultiLock,
+    Owner, ReadGuard, ReadSide, ReentrantGuard, ReentrantLock, Result, WriteGuard, WriteSide,
 };
 
-/// A handle on a lock that one owner can hold at a time.
+/// A handle on a lock.
 pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     type Guard: Guard;
 
+    /// What it excludes and is excluded by; what the others take in a test. Itself, unless its
+    /// holders share it.
+    type Rival: Primitive;
+
+    /// Whether several owners hold it together.
+    const IS_SHARED: bool = false;
+
+    /// The rights that the documentation names for this kind beyond those for a reentrant lock.
+    const RIGHTS: &str = "";
+
     fn of(client: &Client, name: &str) -> Self;
+
+    fn rival(client: &Client, name: &str) -> Self::Rival {
+        Self::Rival::of(client, name)
+    }
+
+    /// The names it is made of, each the key of a lock at the server; `name` is the first.
+    fn names(name: &str) -> Vec<String> {
+        vec![name.to_owned()]
+    }
+
     fn owner(self, owner: &Owner) -> Self;
     fn lease(self, lease: Duration) -> Self;
     fn fixed_lease(self, lease: Duration) -> Self;
@@ -44,10 +64,19 @@ pub(crate) trait Guard: Sized + Send + Sync + 'static {
     fn forget(self);
 }
 
+/// Whether an error or a loss names this lock: the member it is about, or all of them.
+pub(crate) fn names_it<P: Primitive>(name: &str, said: Option<&str>) -> bool {
+    let names = P::names(name);
+    said.is_some_and(|said| names.iter().any(|name| name == said) || said == names.join(", "))
+}
+
 macro_rules! primitive {
-    ($lock:ident, $of:expr) => {
+    ($lock:ident, $guard:ident, $rival:ident, shared: $shared:expr, $rights:expr, $of:expr) => {
         impl Primitive for $lock {
-            type Guard = <Self as Guarded>::Guard;
+            type Guard = $guard;
+            type Rival = $rival;
+            const IS_SHARED: bool = $shared;
+            const RIGHTS: &str = $rights;
 
             fn of(client: &Client, name: &str) -> Self {
                 let of: fn(&Client, &str) -> Self = $of;
@@ -84,17 +113,8 @@ macro_rules! primitive {
     };
 }
 
-/// Names the guard of a lock for the macro above.
-pub(crate) trait Guarded {
-    type Guard: Guard;
-}
-
 macro_rules! guard {
-    ($lock:ident, $guard:ident) => {
-        impl Guarded for $lock {
-            type Guard = $guard;
-        }
-
+    ($guard:ident) => {
         impl Guard for $guard {
             fn name(&self) -> &str {
                 $guard::name(self)
@@ -136,12 +156,139 @@ macro_rules! guard {
     };
 }
 
-primitive!(ReentrantLock, |client, name| client.lock(name));
-guard!(ReentrantLock, ReentrantGuard);
-primitive!(FairLock, |client, name| client.fair_lock(name));
-guard!(FairLock, FairGuard);
-primitive!(WriteSide, |client, name| client.rw_lock(name).write_side());
-guard!(WriteSide, WriteGuard);
+const FAIR_RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
+    +lindex +llen +lpos +lrange +rpush +lpop +lrem \
+    +zadd +zcard +zrem +zremrangebyscore +zscore +exists";
+const RW_RIGHTS: &str = "~lockset_rw_writers:* ~*:rwlock_timeout:* \
+    +hget +hmget +zadd +zrem +zscore +zcount +exists";
+
+primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, "", |client, name| {
+    client.lock(name)
+});
+primitive!(FairLock, FairGuard, FairLock, shared: false, FAIR_RIGHTS, |client, name| {
+    client.fair_lock(name)
+});
+primitive!(ReadSide, ReadGuard, WriteSide, shared: true, RW_RIGHTS, |client, name| {
+    client.rw_lock(name).read_side()
+});
+primitive!(WriteSide, WriteGuard, WriteSide, shared: false, RW_RIGHTS, |client, name| {
+    client.rw_lock(name).write_side()
+});
+guard!(ReentrantGuard);
+guard!(FairGuard);
+guard!(ReadGuard);
+guard!(WriteGuard);
+guard!(MultiGuard);
+
+/// A multi-lock with a member of each kind, and what it lacks of a primitive: questions to all
+/// members, and names that are told to be wrong by the first call.
+#[derive(Clone)]
+pub(crate) struct Multi {
+    lock: Result<MultiLock>,
+    reentrant: ReentrantLock,
+    fair: FairLock,
+    read: ReadSide,
+    write: WriteSide,
+}
+
+impl Multi {
+    fn lock(&self) -> Result<&MultiLock> {
+        self.lock.as_ref().map_err(Clone::clone)
+    }
+
+    fn with(self, option: impl FnOnce(MultiLock) -> MultiLock) -> Self {
+        Self {
+            lock: self.lock.map(option),
+            ..self
+        }
+    }
+}
+
+/// True if it is so for one of them.
+fn any(each: impl IntoIterator<Item = Result<bool>>) -> Result<bool> {
+    let mut any = false;
+    for one in each {
+        any |= one?;
+    }
+    Ok(any)
+}
+
+impl Primitive for Multi {
+    type Guard = MultiGuard;
+    type Rival = Self;
+    const RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
+        +lindex +llen +lpos +lrange +rpush +lpop +lrem \
+        +zadd +zcard +zrem +zremrangebyscore +zscore +exists \
+        ~lockset_rw_writers:* ~*:rwlock_timeout:* +hget +hmget +zcount";
+
+    fn of(client: &Client, name: &str) -> Self {
+        let [first, fair, read, write] = member_names(name);
+        let reentrant = client.lock(first);
+        let fair = client.fair_lock(fair);
+        let read = client.rw_lock(read).read_side();
+        let write = client.rw_lock(write).write_side();
+        let members = [
+            Member::from(&reentrant),
+            Member::from(&fair),
+            Member::from(&read),
+            Member::from(&write),
+        ];
+        Self {
+            lock: MultiLock::new(members),
+            reentrant,
+            fair,
+            read,
+            write,
+        }
+    }
+    fn names(name: &str) -> Vec<String> {
+        member_names(name).into()
+    }
+    fn owner(self, owner: &Owner) -> Self {
+        self.with(|lock| lock.owner(owner))
+    }
+    fn lease(self, lease: Duration) -> Self {
+        self.with(|lock| lock.lease(lease))
+    }
+    fn fixed_lease(self, lease: Duration) -> Self {
+        self.with(|lock| lock.fixed_lease(lease))
+    }
+    fn fenced(self) -> Self {
+        self.with(MultiLock::fenced)
+    }
+    async fn lock(&self) -> Result<MultiGuard> {
+        self.lock()?.lock().await
+    }
+    async fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        self.lock()?.try_lock().await
+    }
+    async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
+        self.lock()?.try_lock_for(wait).await
+    }
+    async fn is_locked(&self) -> Result<bool> {
+        any([
+            self.reentrant.is_locked().await,
+            self.fair.is_locked().await,
+            self.read.is_locked().await,
+            self.write.is_locked().await,
+        ])
+    }
+    async fn force_unlock(&self) -> Result<bool> {
+        // All are sent before one is answered, so that nobody gets them all in between.
+        let each = tokio::join!(
+            self.reentrant.force_unlock(),
+            self.fair.force_unlock(),
+            self.read.force_unlock(),
+            self.write.force_unlock(),
+        );
+        any(<[_; 4]>::from(each))
+    }
+}
+
+/// In the order of the members: `name` itself is the first.
+fn member_names(name: &str) -> [String; 4] {
+    ["", ":fair", ":read", ":write"].map(|suffix| format!("{name}{suffix}"))
+}
 
 /// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
 /// a line here.
@@ -149,7 +296,9 @@ macro_rules! for_every_primitive {
     ($flavor:tt: $($test:ident)*) => {
         $crate::primitive::for_every_primitive!(@reentrant lockset::ReentrantLock, $flavor: $($test)*);
         $crate::primitive::for_every_primitive!(@fair lockset::FairLock, $flavor: $($test)*);
+        $crate::primitive::for_every_primitive!(@read lockset::ReadSide, $flavor: $($test)*);
         $crate::primitive::for_every_primitive!(@write lockset::WriteSide, $flavor: $($test)*);
+        $crate::primitive::for_every_primitive!(@multi $crate::primitive::Multi, $flavor: $($test)*);
     };
     (@$primitive:ident $lock:ty, $flavor:tt: $($test:ident)*) => {
         mod $primitive {

@@ -45,6 +45,28 @@ pub(crate) async fn nothing_left(server: &Server) {
     .await;
 }
 
+/// All keys, sorted, but those that are the leases of single read holds.
+pub(crate) async fn lock_keys(server: &Server) -> Vec<String> {
+    let mut keys = server.keys().await;
+    keys.retain(|key| !key.contains(":rwlock_timeout:"));
+    keys.sort();
+    keys
+}
+
+/// The hold counts that the server has of a lock of these names.
+pub(crate) async fn hold_counts(server: &Server, names: &[String]) -> Vec<u32> {
+    let mut admin = server.admin().await;
+    let mut counts = Vec::new();
+    for name in names {
+        let mut hgetall = redis::cmd("HGETALL");
+        let fields: Vec<(String, String)> =
+            hgetall.arg(name).query_async(&mut admin).await.unwrap();
+        let holds = fields.into_iter().filter(|(field, _)| field != "mode");
+        counts.extend(holds.map(|(_, count)| count.parse::<u32>().expect("a count")));
+    }
+    counts
+}
+
 /// Waits until `count` callers of this client wait for a lock.
 pub(crate) async fn waiting(client: &Client, count: usize) {
     eventually(SOON, "the callers wait", async || {
