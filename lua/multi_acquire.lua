@@ -1,7 +1,7 @@
 --[[
   multi_acquire: take several locks of any kind, all of them or none.
   KEYS[i]  of each member: lock, token; of a fair one then queue, timeouts, alive; of a read or write
-           side then writers; each as in the script of its kind
+           side then waiting; each as in the script of its kind
   ARGV[1]  publish     PUBLISH or SPUBLISH
   ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
   ARGV[i]  of each member: kind (reentrant | fair | read | write), holder, lease_ms, fenced,
@@ -26,37 +26,41 @@ while arg < #ARGV do
   if m.kind == 'fair' then
     m.queue, m.timeouts, m.alive = next_key(), next_key(), next_key()
   elseif m.kind ~= 'reentrant' then
-    m.writers = next_key()
+    m.waiting = next_key()
   end
   members[#members + 1] = m
 end
 
 local function look(m)
+  local why
   if m.kind == 'fair' then
-    return fair_refusal(
+    why, m.remaining, m.is_head = fair_refusal(
       m.lock, m.queue, m.timeouts, m.alive, m.holder, '1', m.channel, publish)
   elseif m.kind == 'read' then
-    return read_refusal(m.lock, m.writers, m.holder, true, m.waited)
+    why, m.remaining, m.anybody_waits = read_refusal(
+      m.lock, m.waiting, m.holder, true, m.waited)
   elseif m.kind == 'write' then
-    m.waits = redis.call('ZSCORE', m.writers, m.holder)
-    return write_refusal(m.lock, m.holder, true)
+    why, m.remaining, m.waits = write_refusal(m.lock, m.waiting, m.holder, true)
+  else
+    why, m.remaining = refusal(m.lock, m.holder, '1')
   end
-  return refusal(m.lock, m.holder, '1')
+  return why
 end
 
 local function leave(m)
   if m.kind == 'fair' then
     fair_leave(m.lock, m.queue, m.timeouts, m.alive, m.holder, m.channel, publish)
-  elseif m.kind == 'write' then
-    writer_leave(m.writers, m.holder, m.channel, publish)
+  elseif m.kind ~= 'reentrant' then
+    rw_leave(m.waiting, m.holder, m.channel, publish)
   end
 end
 
 local function enqueue(m)
-  if m.heartbeat > 0 and m.kind == 'fair' then
+  if m.heartbeat == 0 or m.kind == 'reentrant' then return end
+  if m.kind == 'fair' then
     fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat, m.remaining)
-  elseif m.heartbeat > 0 and m.kind == 'write' then
-    writer_enqueue(m.writers, m.holder, m.heartbeat)
+  else
+    rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
   end
 end
 
@@ -67,10 +71,12 @@ end
 
 local function grant_to(m)
   if m.kind == 'read' then
-    return read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true)
+    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true)
+    if not refused and m.anybody_waits then read_begins(m.waiting, m.holder) end
+    return refused
   elseif m.kind == 'write' then
     local refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
-    if not refused and m.waits then writer_done_waiting(m.writers, m.holder) end
+    if not refused and m.waits then rw_wait_over(m.waiting, m.holder) end
     return refused
   end
   return grant(m.lock, m.holder, 1, m.lease, m.remaining)
@@ -82,9 +88,8 @@ local function named(i, caught)
 end
 
 for i, m in ipairs(members) do
-  local looked, why, remaining, head = pcall(look, m)
+  local looked, why = pcall(look, m)
   if not looked then return named(i, why) end
-  m.remaining, m.head = remaining, head
   if why then
     -- Waiting in one queue while it is the first of another would keep others out for nothing.
     if queued ~= i and members[queued] then
@@ -105,7 +110,7 @@ for i, m in ipairs(members) do
 end
 -- Before the first grant: a user without the right to it gets none.
 for i, m in ipairs(members) do
-  if m.head then fair_pop(m.queue, m.timeouts, m.alive, m.holder) end
+  if m.is_head then fair_pop(m.queue, m.timeouts, m.alive, m.holder) end
 end
 for i, m in ipairs(members) do
   local refused = grant_to(m)

@@ -1,7 +1,7 @@
 --[[
   multi_release: set the counts of several holds of any kind, as the release of each kind does.
   KEYS[i]  of each member: lock; of a fair one then queue, timeouts, alive; of one on a read-write
-           lock then writers
+           lock then waiting
   ARGV[1]  publish  PUBLISH or SPUBLISH
   ARGV[i]  of each member: kind (reentrant | fair | rw), holder, hold_count (of writes, if rw),
            read_count, lease_ms, channel

@@ -1,8 +1,8 @@
 --[[
   rw_release: set the counts of a hold: lower, or one write hold turned into a read hold. 0 and 0
-  gives it up, or takes a holder that only waits to write out of those who wait.
+  gives it up, or takes a holder that only waits out of those who wait.
   KEYS[1]  lock         HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
-  KEYS[2]  writers      ZSET  waiting writer of ours -> server ms until which its heartbeat lasts
+  KEYS[2]  waiting      ZSET  waiter of ours -> see rw_wait
   ARGV[1]  holder
   ARGV[2]  write_count  the number of write holds to leave
   ARGV[3]  read_count   the number of read holds to leave

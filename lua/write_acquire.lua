@@ -1,7 +1,7 @@
 --[[
   write_acquire: let a holder write, or write once more, up to a given number of write holds.
   KEYS[1]  lock        HASH    mode -> read | write, holder -> read holds, holder:write -> write holds
-  KEYS[2]  writers     ZSET    waiting writer of ours -> server ms until which its heartbeat lasts
+  KEYS[2]  waiting     ZSET    waiter of ours -> see rw_wait
   KEYS[3]  token       STRING  last fencing token of the lock; read and written only if fenced
   ARGV[1]  holder
   ARGV[2]  hold_count  the number of write holds to reach
@@ -10,12 +10,12 @@
   ARGV[5]  is_new      1 a new holder | 0 one that writes already
   ARGV[6]  heartbeat   ms for which new readers let it go first; 0 does not wait
   Reply    nil held now | text held now, with this token
-           remaining_ms (-1: without end) held elsewhere | -3 no such hold
+           remaining_ms (-1: without end) held elsewhere, or readers first | -3 no such hold
 ]]
-local lock, writers, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
-local why, remaining = write_refusal(lock, holder, ARGV[5] == '1')
+local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
+local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1')
 if why then
-  if why ~= -3 and heartbeat_ms > 0 then writer_enqueue(writers, holder, heartbeat_ms) end
+  if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'write') end
   return why
 end
 local token
@@ -23,9 +23,8 @@ if ARGV[4] == '1' then
   token = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
-local waits = redis.call('ZSCORE', writers, holder)
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
-if waits then writer_done_waiting(writers, holder) end
+if waits then rw_wait_over(waiting, holder) end
 if token then redis.call('SET', KEYS[3], token) end
 return token

@@ -156,7 +156,7 @@ impl Protocol for FairProtocol {
         Queue::Server
     }
 
-    fn waits_at_server(&self, _mode: Mode) -> bool {
+    fn waits_at_server(&self) -> bool {
         true
     }
 }

@@ -89,9 +89,9 @@ impl LockName {
         self.helper("redisson_rwlock")
     }
 
-    /// The writers of ours that wait.
-    pub(crate) fn rw_writers_key(&self) -> String {
-        self.helper("lockset_rw_writers")
+    /// Those of ours that wait for a read-write lock.
+    pub(crate) fn rw_waiting_key(&self) -> String {
+        self.helper("lockset_rw_waiting")
     }
 
     fn helper(&self, prefix: &str) -> String {
@@ -171,7 +171,7 @@ mod tests {
                     lock.fair_timeouts_key(),
                     lock.fair_alive_key(),
                     lock.rw_channel(),
-                    lock.rw_writers_key(),
+                    lock.rw_waiting_key(),
                 ] {
                     prop_assert_eq!(tag(lock.key()), tag(&helper));
                 }

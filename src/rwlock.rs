@@ -29,9 +29,9 @@ impl Client {
 ///
 /// A handle: cheap to make and to clone, holds nothing.
 ///
-/// * **Writers do not starve.** While a writer of this library waits, no new reader of this library
-///   enters; readers that waited already when the last writer was done go beside it, so readers do
-///   not starve either. Redisson's readers do not know of this and enter whenever others read.
+/// * **Neither side starves.** While a writer of this library waits, no new reader of this library
+///   enters; when a writer is done, readers that waited go first. Redisson's readers and writers do
+///   not know of this: its readers enter whenever others read.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once, with
 ///   [`is_upgrade`](crate::Error::is_upgrade). What is asked without an [owner](Self::owner) is a
@@ -126,7 +126,8 @@ impl RwLock {
         side.take("write").await.map(WriteGuard)
     }
 
-    /// Enters as the writer if nobody reads or writes, in one round trip.
+    /// Enters as the writer if nobody reads or writes, nor is it the turn of readers that waited; in one
+    /// round trip.
     ///
     /// # Cancel safety
     /// As for [`write`](Self::write).
@@ -285,9 +286,9 @@ impl Protocol for RwProtocol {
 
     fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
         let name = claim.name;
-        let writers = name.rw_writers_key();
+        let waiting = name.rw_waiting_key();
         let token = name.token_key();
-        let mut keys = vec![&**name.key(), &writers];
+        let mut keys = vec![&**name.key(), &waiting];
         if bid.fenced {
             keys.push(&token);
         }
@@ -300,16 +301,17 @@ impl Protocol for RwProtocol {
             .arg(claim.counts.of(bid.mode))
             .arg(millis(bid.lease))
             .arg(u8::from(bid.fenced))
-            .arg(u8::from(bid.is_new));
+            .arg(u8::from(bid.is_new))
+            .arg(bid.heartbeat.map_or(0, millis));
         match bid.mode {
             Mode::Shared => call.arg(millis(bid.waited)),
-            Mode::Exclusive => call.arg(bid.heartbeat.map_or(0, millis)),
+            Mode::Exclusive => call,
         }
     }
 
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
         let name = claim.name;
-        let keys = [&**name.key(), &name.rw_writers_key()];
+        let keys = [&**name.key(), &name.rw_waiting_key()];
         Call::new(&catalog::RW_RELEASE, name.key(), &keys)
             .arg(claim.holder)
             .arg(claim.counts.exclusive)
@@ -324,11 +326,11 @@ impl Protocol for RwProtocol {
             Mode::Shared => "read",
             Mode::Exclusive => "write",
         };
-        Part::acquire(kind, claim, bid, &claim.name.rw_channel()).key(claim.name.rw_writers_key())
+        Part::acquire(kind, claim, bid, &claim.name.rw_channel()).key(claim.name.rw_waiting_key())
     }
 
     fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
-        Part::release("rw", claim, lease, &claim.name.rw_channel()).key(claim.name.rw_writers_key())
+        Part::release("rw", claim, lease, &claim.name.rw_channel()).key(claim.name.rw_waiting_key())
     }
 
     fn renewal(&self) -> &'static Script {
@@ -339,8 +341,8 @@ impl Protocol for RwProtocol {
         name.rw_channel()
     }
 
-    fn waits_at_server(&self, mode: Mode) -> bool {
-        mode == Mode::Exclusive
+    fn waits_at_server(&self) -> bool {
+        true
     }
 }
 

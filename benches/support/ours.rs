@@ -83,16 +83,16 @@ impl Hold<'_> {
     }
 
     pub(crate) fn read_acquire(self) -> Cmd {
-        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::READ_ACQUIRE.sha(), &keys);
         self.bid(&mut call, 1, false);
-        // New, and has not waited.
-        call.arg(1).arg(0);
+        // New, would not wait, has not waited.
+        call.arg(1).arg(0).arg(0);
         call
     }
 
     pub(crate) fn write_acquire(self) -> Cmd {
-        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::WRITE_ACQUIRE.sha(), &keys);
         self.bid(&mut call, 1, false);
         // New, and would not wait.
@@ -102,7 +102,7 @@ impl Hold<'_> {
 
     /// Of either side.
     pub(crate) fn rw_release(self) -> Cmd {
-        let keys = [self.key, &self.helper("lockset_rw_writers")];
+        let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::RW_RELEASE.sha(), &keys);
         call.arg(self.holder).arg(0).arg(0).arg(lease());
         call.arg(self.helper("redisson_rwlock")).arg("PUBLISH");

@@ -75,7 +75,7 @@ const HELPERS: [&str; 5] = [
     "redisson_lock_queue",
     "redisson_lock_timeout",
     "lockset_fair_alive",
-    "lockset_rw_writers",
+    "lockset_rw_waiting",
 ];
 
 /// Valkey also names the version of Redis it is compatible with, so its own name comes first.

@@ -1,6 +1,7 @@
 -- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown),
--- or -3 if it has no hold to build on; nil if it can. Then what is left of that lease.
-local function read_refusal(lock, writers, holder, is_new, waited_ms)
+-- or -3 if it has no hold to build on; nil if it can. Then what is left of that lease, and whether
+-- anybody waits.
+local function read_refusal(lock, waiting, holder, is_new, waited_ms)
   local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
@@ -10,6 +11,7 @@ local function read_refusal(lock, writers, holder, is_new, waited_ms)
     if is_new and held[1] ~= 'read' then return remaining, remaining end
   end
   if not is_new then return -3, remaining end
-  if writer_waits(writers, waited_ms) then return math.max(remaining, -1), remaining end
-  return nil, remaining
+  local first, anybody = writer_waits(waiting, holder, waited_ms)
+  if first then return math.max(remaining, -1), remaining end
+  return nil, remaining, anybody
 end

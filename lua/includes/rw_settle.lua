@@ -1,12 +1,12 @@
 -- Sets the counts of a hold on a read-write lock, or takes a holder that only waits out of those
 -- who wait. Returns how many connections were told that others may enter, -1 if there is no such
 -- hold and no such waiter.
-local function rw_settle(lock, writers, holder, writes, reads, lease, channel, publish)
+local function rw_settle(lock, waiting, holder, writes, reads, lease, channel, publish)
   local held = redis.call('HMGET', lock, holder, holder .. ':write')
   local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
   local is_over = writes + reads == 0
   if had_reads + had_writes == 0 then
-    return is_over and writer_leave(writers, holder, channel, publish) and 0 or -1
+    return is_over and rw_leave(waiting, holder, channel, publish) and 0 or -1
   end
   if writes > 0 and had_writes == 0 then return -1 end
   local was_writer = writes == 0 and had_writes > 0
@@ -55,11 +55,7 @@ local function rw_settle(lock, writers, holder, writes, reads, lease, channel, p
     end
   end
   if longest == -2 then redis.call('DEL', lock) end
-  -- Readers that waited for this writer need not wait for the next one too. A user without this
-  -- right still frees the lock.
-  if was_writer and redis.pcall('EXISTS', writers) == 1 then
-    redis.pcall('ZADD', writers, server_ms(), 'done')
-  end
+  if was_writer then pcall(write_ends, waiting) end
   -- Redisson wakes all its waiters for a 1, one reader or writer for a 0.
   return tonumber(redis.pcall(publish, channel, was_writer and '1' or '0')) or 0
 end

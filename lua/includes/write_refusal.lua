@@ -1,6 +1,7 @@
 -- Why a holder cannot write, or write once more: what is left of the lease of the lock (-1: without
--- end), or -3 if it has no write hold to build on; nil if it can. Then what is left of that lease.
-local function write_refusal(lock, holder, is_new)
+-- end), or -3 if it has no write hold to build on; nil if it can. Then what is left of that lease, and
+-- whether it waits.
+local function write_refusal(lock, waiting, holder, is_new)
   local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     if redis.call('HEXISTS', lock, holder .. ':write') == 1 then return nil, remaining end
@@ -11,5 +12,9 @@ local function write_refusal(lock, holder, is_new)
     redis.call('DEL', lock)
   end
   if not is_new then return -3, -2 end
-  return nil, -2
+  local waits, turn, done = unpack(redis.call('ZMSCORE', waiting, holder, 'turn', 'done'))
+  -- After a writer it is the turn of readers that waited. As long as they need to come.
+  local left = turn and done and tonumber(done) + 100 - server_ms() or 0
+  if left > 0 then return left, -2 end
+  return nil, -2, waits
 end

@@ -156,7 +156,7 @@ impl<'a> Candidate<'a> {
     fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
         let ask = &self.party.asks[member];
         let takes_place = self.waits.is_some_and(|until| now < until)
-            && ask.protocol.waits_at_server(ask.mode)
+            && ask.protocol.waits_at_server()
             && (member == at || ask.protocol.queue() == Queue::Server);
         takes_place.then_some(ask.core.timing.heartbeat)
     }

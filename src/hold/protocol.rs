@@ -45,7 +45,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     }
 
     /// Whether a refused waiter leaves something at the server that has to be taken back.
-    fn waits_at_server(&self, _mode: Mode) -> bool {
+    fn waits_at_server(&self) -> bool {
         false
     }
 

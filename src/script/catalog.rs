@@ -61,6 +61,10 @@ pub(crate) static READ_ACQUIRE: Script = script!(
     "server_ms",
     "writer_waits",
     "read_refusal",
+    "rw_wait",
+    "readers_wait",
+    "rw_wait_over",
+    "read_begins",
     "read_timeout",
     "read_leases",
     "grant",
@@ -73,8 +77,9 @@ pub(crate) static WRITE_ACQUIRE: Script = script!(
     "read_timeout",
     "readers_lease",
     "write_refusal",
-    "writer_enqueue",
-    "writer_done_waiting",
+    "rw_wait",
+    "readers_wait",
+    "rw_wait_over",
     "grant",
     "next_token"
 );
@@ -84,8 +89,10 @@ pub(crate) static RW_RELEASE: Script = script!(
     "read_timeout",
     "read_leases",
     "readers_lease",
-    "writer_done_waiting",
-    "writer_leave",
+    "readers_wait",
+    "rw_wait_over",
+    "rw_leave",
+    "write_ends",
     "rw_settle"
 );
 pub(crate) static RW_INSPECT: Script = script!("rw_inspect", "read_timeout");
@@ -107,9 +114,11 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "read_leases",
     "readers_lease",
     "write_refusal",
-    "writer_enqueue",
-    "writer_done_waiting",
-    "writer_leave",
+    "rw_wait",
+    "readers_wait",
+    "rw_wait_over",
+    "rw_leave",
+    "read_begins",
     "grant",
     "read_grant",
     "next_token"
@@ -129,8 +138,10 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "read_timeout",
     "read_leases",
     "readers_lease",
-    "writer_done_waiting",
-    "writer_leave",
+    "readers_wait",
+    "rw_wait_over",
+    "rw_leave",
+    "write_ends",
     "rw_settle"
 );
 pub(crate) static RENEW: Script = script!("renew");

@@ -159,8 +159,8 @@ macro_rules! guard {
 const FAIR_RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
     +lindex +llen +lpos +lrange +rpush +lpop +lrem \
     +zadd +zcard +zrem +zremrangebyscore +zscore +exists";
-const RW_RIGHTS: &str = "~lockset_rw_writers:* ~*:rwlock_timeout:* \
-    +hget +hmget +zadd +zrem +zscore +zcount +exists";
+const RW_RIGHTS: &str = "~lockset_rw_waiting:* ~*:rwlock_timeout:* \
+    +hget +hmget +zadd +zrem +zscore +zmscore +zcount +exists";
 
 primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, "", |client, name| {
     client.lock(name)
@@ -219,7 +219,7 @@ impl Primitive for Multi {
     const RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
         +lindex +llen +lpos +lrange +rpush +lpop +lrem \
         +zadd +zcard +zrem +zremrangebyscore +zscore +exists \
-        ~lockset_rw_writers:* ~*:rwlock_timeout:* +hget +hmget +zcount";
+        ~lockset_rw_waiting:* ~*:rwlock_timeout:* +hget +hmget +zmscore +zcount";
 
     fn of(client: &Client, name: &str) -> Self {
         let [first, fair, read, write] = member_names(name);

@@ -78,7 +78,7 @@ const FAIR: [&str; 4] = [
     "redisson_lock_timeout:{F}",
     "lockset_fair_alive:{F}",
 ];
-const RW: [&str; 2] = ["W", "lockset_rw_writers:{W}"];
+const RW: [&str; 2] = ["W", "lockset_rw_waiting:{W}"];
 
 #[tokio::test]
 async fn the_table_of_calls_is_true() {
@@ -138,7 +138,7 @@ async fn the_table_of_calls_is_true() {
         .await;
 
     // Leases far apart, so that the milliseconds that pass decide nothing.
-    let read = |holder, count, lease, is_new| [holder, count, lease, "0", is_new, "0"];
+    let read = |holder, count, lease, is_new| [holder, count, lease, "0", is_new, "0", "0"];
     let write = |holder, count, is_new, place| [holder, count, "15000", "0", is_new, place];
     let settle = |holder, writes, reads| [holder, writes, reads, "10000", "C", "PUBLISH"];
     till.row("read", "read_acquire", &RW, &read("a", "1", "90000", "1"))

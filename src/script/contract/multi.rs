@@ -40,7 +40,7 @@ impl Member {
         }
     }
 
-    /// The keys of its queue, or of the writers that wait.
+    /// The keys of its queue, or of those who wait.
     fn side_keys(self) -> Vec<String> {
         match self.kind {
             "fair" => [
@@ -51,7 +51,7 @@ impl Member {
             .map(|what| self.helper(what))
             .to_vec(),
             "reentrant" => vec![],
-            _ => vec![self.helper("lockset_rw_writers")],
+            _ => vec![self.helper("lockset_rw_waiting")],
         }
     }
 
@@ -228,8 +228,8 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
             assert!(near(remaining.unwrap(), 30_000));
             // It waits there, if there is a place to wait at, and is nowhere else.
             let mut place = match taken.kind {
-                "fair" | "write" => taken.side_keys(),
-                _ => vec![],
+                "reentrant" => vec![],
+                _ => taken.side_keys(),
             };
             place.sort();
             assert_eq!(who_is_in(&bench.keys().await, "u:1"), place);
@@ -436,7 +436,7 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
         let released = user
             .run("multi_release", &words(&keys), &words(&args))
             .await;
-        let may_have_failed = ["lindex", "zrem"].contains(&right);
+        let may_have_failed = ["lindex", "zrem", "zscore"].contains(&right);
         assert!(released.is_ok() || may_have_failed, "{right}: {released:?}");
         for member in ALL {
             let is_free = bench.pttl_of(member.name).await == -2;

@@ -8,10 +8,10 @@ use super::bench::{
 use crate::counts::Mode;
 use crate::script::reply;
 
-pub(super) const WRITERS: &str = "lockset_rw_writers:{W}";
+pub(super) const WAITING: &str = "lockset_rw_waiting:{W}";
 pub(super) const TOKEN: &str = "redisson_lock_token:{W}";
 pub(super) const CHANNEL: &str = "redisson_rwlock:{W}";
-pub(super) const KEYS: [&str; 2] = ["W", WRITERS];
+pub(super) const KEYS: [&str; 2] = ["W", WAITING];
 
 pub(super) fn lease_of(holder: &str, hold: u32) -> String {
     format!("{{W}}:{holder}:rwlock_timeout:{hold}")
@@ -23,17 +23,17 @@ pub(super) fn settle_args<'a>(holder: &'a str, writes: &'a str, reads: &'a str) 
 
 impl Bench {
     pub(super) async fn read(&mut self, holder: &str, lease: &str) -> Value {
-        self.read_after(holder, lease, "0").await
+        self.read_waiting(holder, lease, "0").await
     }
 
-    /// Asks to read after so many ms of waiting.
-    async fn read_after(&mut self, holder: &str, lease: &str, waited: &str) -> Value {
-        let args = [holder, "1", lease, "0", "1", waited];
+    /// Asks to read, and is taken down as waiting for so many ms.
+    async fn read_waiting(&mut self, holder: &str, lease: &str, heartbeat: &str) -> Value {
+        let args = [holder, "1", lease, "0", "1", heartbeat, "0"];
         self.run("read_acquire", &KEYS, &args).await
     }
 
     pub(super) async fn read_again(&mut self, holder: &str, count: &str, lease: &str) -> Value {
-        let args = [holder, count, lease, "0", "0", "0"];
+        let args = [holder, count, lease, "0", "0", "0", "0"];
         self.run("read_acquire", &KEYS, &args).await
     }
 
@@ -270,8 +270,8 @@ async fn readers_and_writers_take_turns() {
     bench.read("u:1", "30000").await;
     for _ in 0..2 {
         assert!(elsewhere(&bench.write("u:2").await, 30_000));
-        assert_eq!(bench.keys().await[WRITERS], ["u:2"]);
-        assert!(near(bench.pttl_of(WRITERS).await, 3_000));
+        assert_eq!(bench.keys().await[WAITING], ["u:2"]);
+        assert!(near(bench.pttl_of(WAITING).await, 3_000));
     }
     assert!(elsewhere(&bench.read("u:3", "30000").await, 30_000));
     assert_eq!(
@@ -285,7 +285,7 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 1")]);
     assert_eq!(bench.settle("u:2", "0", "0").await, NOT_HELD);
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
-    assert!(!bench.keys().await.contains_key(WRITERS));
+    assert!(!bench.keys().await.contains_key(WAITING));
     assert_eq!(bench.read("u:3", "30000").await, HELD);
     bench.settle("u:3", "0", "0").await;
 
@@ -298,18 +298,51 @@ async fn readers_and_writers_take_turns() {
         "free, but not for it"
     );
     assert_eq!(bench.write("u:2").await, HELD);
-    assert!(!bench.keys().await.contains_key(WRITERS));
+    assert!(!bench.keys().await.contains_key(WAITING));
     bench.write("u:4").await;
+    // One that does not wait is not remembered; one that does is, until it is done with that.
+    assert!(elsewhere(&bench.read("u:6", "30000").await, 30_000));
+    for holder in ["u:3", "u:6"] {
+        let refused = bench.read_waiting(holder, "30000", "3000").await;
+        assert!(elsewhere(&refused, 30_000));
+    }
+    assert_eq!(bench.keys().await[WAITING], ["u:3", "u:4", "u:6"]);
+    assert_eq!(bench.settle("u:6", "0", "0").await, DONE, "it gives up");
+    bench.heard(&mut ear).await;
     bench.settle("u:2", "0", "0").await;
-    assert_eq!(bench.keys().await[WRITERS], ["done", "u:4"]);
+    assert_eq!(bench.heard(&mut ear).await.len(), 1);
+    assert_eq!(bench.keys().await[WAITING], ["done", "turn", "u:3", "u:4"]);
+    // Free: kept for a moment for the reader that waited, and for nobody else.
     assert_eq!(bench.read("u:5", "30000").await, UNKNOWN, "it is new");
-    assert_eq!(bench.read_after("u:3", "30000", "60000").await, HELD);
+    match bench.write("u:4").await {
+        Value::Int(left) => assert!((1..=100).contains(&left), "{left}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.read_waiting("u:3", "30000", "3000").await, HELD);
+    assert_eq!(bench.keys().await[WAITING], ["done", "u:4"]);
     assert!(elsewhere(&bench.write("u:4").await, 30_000));
     assert!(elsewhere(&bench.read("u:5", "30000").await, 30_000));
     // Its heartbeat is over.
-    bench.make(&["ZADD", WRITERS, "1", "u:4"]).await;
+    bench.make(&["ZADD", WAITING, "1", "u:4"]).await;
     assert_eq!(bench.read("u:5", "30000").await, HELD);
-    assert!(bench.pttl_of(WRITERS).await > 0, "it goes by itself");
+    assert!(bench.pttl_of(WAITING).await > 0, "it goes by itself");
+}
+
+/// Readers that waited and do not come keep a free lock for a moment only.
+#[tokio::test]
+async fn a_turn_that_nobody_takes_ends() {
+    let mut bench = Bench::new().await;
+    bench.write("u:1").await;
+    bench.read_waiting("u:2", "30000", "3000").await;
+    bench.settle("u:1", "0", "0").await;
+    assert!(matches!(bench.try_write("u:3").await, Value::Int(1..=100)));
+    // As if that moment were over.
+    bench.make(&["ZINCRBY", WAITING, "-101", "done"]).await;
+    assert_eq!(bench.try_write("u:3").await, HELD);
+    // The reader was not heard of for three seconds: it gets no turn any more.
+    bench.make(&["ZADD", WAITING, "-1", "u:2"]).await;
+    bench.settle("u:3", "0", "0").await;
+    assert_eq!(bench.try_write("u:3").await, HELD);
 }
 
 #[tokio::test]
@@ -357,7 +390,7 @@ async fn each_side_is_renewed_and_forced_on_its_own() {
 #[tokio::test]
 async fn a_grant_of_either_side_has_its_token() {
     let mut bench = Bench::new().await;
-    let keys = ["W", WRITERS, TOKEN];
+    let keys = ["W", WAITING, TOKEN];
     let mut last = 0;
     for (script, args) in [
         ("write_acquire", ["u:1", "1", "30000", "1", "1", "0"]),

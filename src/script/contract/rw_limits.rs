@@ -1,7 +1,7 @@
 //! The read-write lock on servers and for users that allow less, and beside other kinds.
 
 use super::bench::{Bench, DONE, NOT_HELD, User, elsewhere, list, near};
-use super::rw::{CHANNEL, KEYS, TOKEN, WRITERS, hash, lease_of, settle_args};
+use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
 use crate::conn::answer::code;
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn a_full_server_lets_readers_and_writers_go() {
     assert_eq!(bench.settle("u:1", "0", "1").await, DONE);
     assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
     assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
-    let args = ["u:3", "1", "30000", "0", "1", "60000"];
+    let args = ["u:3", "1", "30000", "0", "1", "60000", "0"];
     let refused = bench.refused("read_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
@@ -36,14 +36,14 @@ async fn a_full_server_lets_readers_and_writers_go() {
 #[tokio::test]
 async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
     let mut bench = Bench::new().await;
-    for foreign in ["W", WRITERS, TOKEN] {
+    for foreign in ["W", WAITING, TOKEN] {
         for script in ["read_acquire", "write_acquire"] {
             let _: () = bench.ask(&["FLUSHALL"]).await;
             let value = ["RPUSH", foreign, "theirs"];
             bench.make(&value).await;
             let before = bench.keys().await;
             let args = ["u:1", "1", "30000", "1", "1", "0"];
-            let keys = ["W", WRITERS, TOKEN];
+            let keys = ["W", WAITING, TOKEN];
             let error = bench.refused(script, &keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{foreign}: {error}");
             assert_eq!(bench.keys().await, before, "{foreign}, {script}");
@@ -55,9 +55,9 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
             "read" => drop(bench.read("u:1", "30000").await),
             _ => drop(bench.try_write("u:1").await),
         }
-        bench.make(&["SET", WRITERS, "theirs"]).await;
+        bench.make(&["SET", WAITING, "theirs"]).await;
         assert_eq!(bench.settle("u:1", "0", "0").await, DONE, "{mode}");
-        assert_eq!(bench.server.keys().await, [WRITERS]);
+        assert_eq!(bench.server.keys().await, [WAITING]);
     }
 }
 

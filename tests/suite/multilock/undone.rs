@@ -100,7 +100,7 @@ async fn a_killed_waiter_is_passed_over() {
         let process = OtherProcess::start(&server, &names);
         let place = match KINDS[at] {
             Kind::Fair => format!("redisson_lock_queue:{{{name}}}"),
-            _ => format!("lockset_rw_writers:{{{name}}}"),
+            _ => format!("lockset_rw_waiting:{{{name}}}"),
         };
         eventually(SOON, "it has a place", async || {
             server.keys().await.contains(&place)

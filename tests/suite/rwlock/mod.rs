@@ -111,7 +111,7 @@ impl Scene {
 
     /// The key of the writers of ours that wait.
     fn writers(&self) -> String {
-        Redisson::rw_channel(&self.name).replace("redisson_rwlock", "lockset_rw_writers")
+        Redisson::rw_channel(&self.name).replace("redisson_rwlock", "lockset_rw_waiting")
     }
 
     /// Waits until so many writers of ours wait at the server.

@@ -106,3 +106,21 @@ async fn two_crowds_take_turns() {
     writers.leave().await;
     scene.nothing_left(crowd_of.each_ref()).await;
 }
+
+/// One of a client that writes too: it is served in the order of its client's own queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_gets_in_among_writers_without_end() {
+    let scene = Scene::new().await;
+    let crowd_of: [_; 3] = scene.patient().await;
+    let crowd = Crowd::come(&scene, &crowd_of, 6, false);
+    crowd.turns(12).await;
+    let clients = crowd_of.each_ref();
+    for time in 0..TIMES {
+        let lock = scene.lock(clients[time % clients.len()]);
+        let guard = within(BOUND, lock.read()).await;
+        guard.unwrap().release().await.unwrap();
+        crowd.turns(6).await;
+    }
+    crowd.leave().await;
+    scene.nothing_left(clients).await;
+}

@@ -103,7 +103,7 @@ async fn a_waiting_writer_is_noted_beside_the_hash() {
     assert!((1..=3_000).contains(&lease), "{lease}");
     assert_eq!(
         scene.writers(),
-        format!("lockset_rw_writers:{{{}}}", scene.name)
+        format!("lockset_rw_waiting:{{{}}}", scene.name)
     );
     reader.release().await.unwrap();
     let writer = within(SOON, waiter).await.unwrap();

@@ -1,0 +1,5 @@
+-- A reader came while somebody waited: a free lock is no longer kept for readers.
+local function read_begins(waiting, holder)
+  redis.call('ZREM', waiting, 'turn')
+  rw_wait_over(waiting, holder)
+end

@@ -1,0 +1,11 @@
+-- A holder waits no more; with the last one goes all that is known of them. Returns what it waited
+-- for: read | write, nothing if it did not wait.
+local function rw_wait_over(waiting, holder)
+  local score = tonumber(redis.call('ZSCORE', waiting, holder))
+  if not score then return nil end
+  redis.call('ZREM', waiting, holder)
+  local now = server_ms()
+  local writers = redis.call('ZCOUNT', waiting, '(' .. now, '+inf')
+  if writers == 0 and not readers_wait(waiting, now) then redis.call('DEL', waiting) end
+  return score < 0 and 'read' or 'write'
+end
