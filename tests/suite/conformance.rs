@@ -295,6 +295,8 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
     next.release().await.unwrap();
 }
 
+/// Not of a multi-lock: its members are forced one after the other, and the first ends the guard, so
+/// a waiter may have all of them before the last is forced.
 async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive>() {
     let (_server, ours, _, name) = two_clients().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
@@ -473,7 +475,6 @@ for_every_primitive! {"multi_thread":
     a_fixed_lease_ends_and_says_so
     a_short_inner_lease_does_not_shorten_the_outer
     work_is_dropped_when_the_lock_is_forced
-    force_unlock_tells_our_own_guards_and_waiters
     a_dropped_guard_is_released
     a_burst_of_dropped_guards_is_released_first
     a_guard_may_be_dropped_outside_the_runtime
@@ -482,5 +483,7 @@ for_every_primitive! {"multi_thread":
     fencing_tokens_grow_with_each_grant
     shutdown_tells_guards_and_waiters
     a_client_ends_with_its_last_handle
-    a_key_prefix_keeps_names_apart
+    a_key_prefix_keeps_names_apart;
+    of_one_name:
+    force_unlock_tells_our_own_guards_and_waiters
 }

@@ -274,14 +274,12 @@ impl Primitive for Multi {
         ])
     }
     async fn force_unlock(&self) -> Result<bool> {
-        // All are sent before one is answered, so that nobody gets them all in between.
-        let each = tokio::join!(
-            self.reentrant.force_unlock(),
-            self.fair.force_unlock(),
-            self.read.force_unlock(),
-            self.write.force_unlock(),
-        );
-        any(<[_; 4]>::from(each))
+        any([
+            self.reentrant.force_unlock().await,
+            self.fair.force_unlock().await,
+            self.read.force_unlock().await,
+            self.write.force_unlock().await,
+        ])
     }
 }
 
@@ -291,14 +289,20 @@ fn member_names(name: &str) -> [String; 4] {
 }
 
 /// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
-/// a line here.
+/// a line here. What is not so for several names at once stands under `of_one_name`.
 macro_rules! for_every_primitive {
+    ($flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
+        $crate::primitive::for_every_primitive!(@singles $flavor: $($test)* $($single)*);
+        $crate::primitive::for_every_primitive!(@multi $crate::primitive::Multi, $flavor: $($test)*);
+    };
     ($flavor:tt: $($test:ident)*) => {
+        $crate::primitive::for_every_primitive!($flavor: $($test)* ; of_one_name:);
+    };
+    (@singles $flavor:tt: $($test:ident)*) => {
         $crate::primitive::for_every_primitive!(@reentrant lockset::ReentrantLock, $flavor: $($test)*);
         $crate::primitive::for_every_primitive!(@fair lockset::FairLock, $flavor: $($test)*);
         $crate::primitive::for_every_primitive!(@read lockset::ReadSide, $flavor: $($test)*);
         $crate::primitive::for_every_primitive!(@write lockset::WriteSide, $flavor: $($test)*);
-        $crate::primitive::for_every_primitive!(@multi $crate::primitive::Multi, $flavor: $($test)*);
     };
     (@$primitive:ident $lock:ty, $flavor:tt: $($test:ident)*) => {
         mod $primitive {
