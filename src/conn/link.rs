@@ -233,21 +233,29 @@ impl Link {
         name.arg("SETNAME").arg(&self.label);
         let mut ask = redis::cmd("CLIENT");
         ask.arg("INFO");
-        // A pipeline: one round trip, and error replies come as values.
+        // Pipelines: one round trip each, and error replies come as values.
         let mut pipe = redis::pipe();
         pipe.add_command(name);
-        for command in &*self.greeting {
-            pipe.add_command(command.clone());
-        }
         pipe.add_command(ask);
         let replies = connection
             .send_packed_commands(&pipe, 0, pipe.len())
             .await?;
-        match replies.last() {
-            Some(Value::ServerError(no)) => answered(no).map(|()| None),
-            Some(line) => Ok(Identity::of(line)),
-            None => Ok(None),
+        let identity = match replies.last() {
+            Some(Value::ServerError(no)) => answered(no).map(|()| None)?,
+            Some(line) => Identity::of(line),
+            None => None,
+        };
+        // Only now: a server cuts off a stranger who sends it much.
+        let mut pipe = redis::pipe();
+        for command in &*self.greeting {
+            pipe.add_command(command.clone());
         }
+        if !self.greeting.is_empty() {
+            connection
+                .send_packed_commands(&pipe, 0, pipe.len())
+                .await?;
+        }
+        Ok(identity)
     }
 
     /// Makes sure that nothing sent on an earlier connection can be executed any more.

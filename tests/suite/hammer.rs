@@ -105,7 +105,7 @@ async fn gets_in_beside<C: Primitive, L: Primitive>(crowded: C, lone: L) {
 async fn releases_do_not_delay_renewals<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(1);
     let short = P::of(&client, &unique_name("short")).lease(lease);
     let held = short.lock().await.unwrap();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -121,7 +121,7 @@ async fn releases_do_not_delay_renewals<P: Primitive>() {
             })
         })
         .collect();
-    let lost = tokio::time::timeout(lease * 8, held.lost()).await;
+    let lost = tokio::time::timeout(lease * 4, held.lost()).await;
     stop.store(true, Ordering::Relaxed);
     for task in crowd {
         within(Duration::from_secs(5), task).await.unwrap();
