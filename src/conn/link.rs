@@ -292,10 +292,10 @@ impl Link {
 }
 
 /// A refusal that is for good is fine: the right is missing. One for now makes the connection fail,
-/// so that it is made again.
+/// so that it is made again; so does one of a stranger, who can do nothing.
 fn answered(no: &ServerError) -> Result<(), RedisError> {
     let error = RedisError::from(no.clone());
-    match is_not_now(&error) {
+    match is_not_now(&error) || code(&error) == Some("NOAUTH") {
         true => Err(error),
         false => Ok(()),
     }
