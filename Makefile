@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo desk config order test test-valkey check bench
+.PHONY: help demo desk config order test test-valkey interop check bench
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock"
@@ -12,6 +12,7 @@ help:
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-valkey  the same on Valkey"
+	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
 
@@ -28,6 +29,11 @@ test:
 test-valkey:
 	@$(VALKEY) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
 	  cargo test --workspace
+
+interop:
+	@scripts/build-interop
+	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
+	  LOCKSET_INTEROP=1 cargo test --test interop
 
 check:
 	cargo fmt --all --check

@@ -1,0 +1,156 @@
+//! Hold counts, remaining time and fencing tokens, as the other side sees them.
+
+use std::time::Duration;
+
+use lockset_testkit::unique_name;
+
+use crate::java::skipped;
+use crate::kind::{Kind, for_kinds};
+use crate::pair::{Pair, SOON};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Reading it takes less than `SOON`, and no look lengthens it.
+#[track_caller]
+fn is_a_fresh_lease(remaining: Duration) {
+    assert!((LEASE - SOON..=LEASE).contains(&remaining), "{remaining:?}");
+}
+
+async fn java_sees_rusts_holds(kind: Kind) {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (this, rival) = (kind.java(&name), kind.rival().java(&name));
+    let outer = kind.rust(&pair.rust, &name).lock().await;
+    let inner = outer.reenter().await;
+    assert_eq!(inner.hold_count(), 2);
+    assert!(java.is(1, "is_locked", &this).await);
+    assert!(!java.is(1, "is_held", &this).await);
+    assert_eq!(java.tell(1, "hold_count", &this).await, "0");
+    let remaining = java.tell(1, "remaining", &this).await.parse();
+    is_a_fresh_lease(Duration::from_millis(remaining.expect("a lease")));
+    // No question of Redisson's tells the count of another's holds; the hash does.
+    let look = async || java.tell(1, "look", &format!("hash {name}")).await;
+    assert!(look().await.contains("=2"));
+    let not_its = java.ask(1, "unlock", &this).await.unwrap_err();
+    assert!(not_its.contains("IllegalMonitorState"), "{not_its}");
+    inner.release().await.unwrap();
+    assert!(look().await.contains("=1"));
+    assert!(!java.is(1, "try_lock", &rival).await);
+    outer.release().await.unwrap();
+    assert!(!java.is(1, "is_locked", &this).await);
+    assert!(java.is(1, "try_lock", &rival).await);
+    java.tell(1, "unlock", &rival).await;
+    pair.nothing_left().await;
+}
+
+async fn rust_sees_javas_holds(kind: Kind) {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let this = kind.java(&name);
+    let (lock, rival) = (
+        kind.rust(&pair.rust, &name),
+        kind.rival().rust(&pair.rust, &name),
+    );
+    assert!(lock.holders().await.is_empty());
+    for _ in 0..3 {
+        java.tell(1, "lock", &this).await;
+    }
+    for count in [3, 2, 1] {
+        let holders = lock.holders().await;
+        let [holder] = &holders[..] else {
+            panic!("one holder: {holders:?}");
+        };
+        assert_eq!(
+            (&holder.id, holder.hold_count),
+            (&java.holder(1).await, count)
+        );
+        assert_eq!(java.tell(1, "hold_count", &this).await, count.to_string());
+        // Redisson adds the lease of a re-entry to what is left of a writer's.
+        if kind != Kind::Write {
+            is_a_fresh_lease(holder.remaining);
+        }
+        assert!(rival.try_lock().await.is_none());
+        java.tell(1, "unlock", &this).await;
+    }
+    assert!(lock.holders().await.is_empty());
+    rival.try_lock().await.unwrap().release().await.unwrap();
+    // A lease of the caller's own, which nobody renews.
+    java.tell(1, "lock_for", &format!("{this} 4000")).await;
+    let remaining = lock.holders().await[0].remaining;
+    assert!(remaining <= Duration::from_secs(4), "{remaining:?}");
+    assert!(!remaining.is_zero());
+    java.tell(1, "unlock", &this).await;
+    pair.nothing_left().await;
+}
+
+for_kinds! {
+    java_sees_rusts_holds: lock fenced fair read write;
+    rust_sees_javas_holds: lock fenced fair read write;
+}
+
+/// What either side counts of its own multi-lock is in each member, and so seen by the other.
+#[tokio::test]
+async fn a_multi_lock_counts_in_each_member() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let this = Kind::Multi.java(&name);
+    for _ in 0..2 {
+        java.tell(1, "lock", &this).await;
+    }
+    for kind in Kind::members() {
+        let holders = kind.rust(&pair.rust, &kind.member(&name)).holders().await;
+        assert_eq!(holders[0].hold_count, 2, "{kind:?}");
+        assert_eq!(holders[0].id, java.holder(1).await, "{kind:?}");
+    }
+    for _ in 0..2 {
+        assert!(
+            Kind::Multi
+                .rust(&pair.rust, &name)
+                .try_lock()
+                .await
+                .is_none()
+        );
+        java.tell(1, "unlock", &this).await;
+    }
+    let outer = Kind::Multi.rust(&pair.rust, &name).lock().await;
+    let inner = outer.reenter().await;
+    for kind in Kind::members() {
+        let hash = format!("hash {}", kind.member(&name));
+        assert!(java.tell(1, "look", &hash).await.contains("=2"), "{kind:?}");
+    }
+    inner.release().await.unwrap();
+    assert!(!java.is(1, "try_lock", &this).await);
+    outer.release().await.unwrap();
+    assert!(java.is(1, "try_lock", &this).await);
+    java.tell(1, "unlock", &this).await;
+    pair.nothing_left().await;
+}
+
+#[tokio::test]
+async fn tokens_grow_from_grant_to_grant_of_either_side() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let this = Kind::Fenced.java(&name);
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = Kind::Fenced.rust(&pair.rust, &name).lock().await;
+        let ours = guard.token().unwrap().get();
+        assert!(ours > last, "{ours} after {last}");
+        assert_eq!(java.tell(1, "token", &this).await, ours.to_string());
+        guard.release().await.unwrap();
+        last = java
+            .tell(1, "lock_and_get_token", &this)
+            .await
+            .parse()
+            .unwrap();
+        assert!(last > ours, "{last} after {ours}");
+        java.tell(1, "unlock", &this).await;
+    }
+    pair.nothing_left().await;
+}

@@ -1,0 +1,160 @@
+//! One side holds, the other is refused, and is woken by the message of the release.
+
+use std::time::{Duration, Instant};
+
+use lockset_testkit::{unique_name, within};
+
+use crate::java::skipped;
+use crate::kind::{Kind, for_kinds};
+use crate::pair::{Pair, SOON, by_message};
+
+const A_MOMENT: Duration = Duration::from_millis(50);
+
+async fn java_waits_for_rust(kind: Kind) {
+    java_waits(kind, kind.rival()).await;
+}
+
+async fn java_waits(held: Kind, wanted: Kind) {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let wish = wanted.java(&name);
+    let guard = held.rust(&pair.rust, &name).lock().await;
+    assert!(!java.is(1, "try_lock", &wish).await);
+    assert!(!java.is(1, "try_lock_for", &format!("{wish} 50")).await);
+    pair.nobody_listens().await;
+    let waiter = java.tell(1, "lock", &wish);
+    pair.listening().await;
+    let freed = Instant::now();
+    guard.release().await.unwrap();
+    within(SOON, waiter).await;
+    by_message(freed);
+    assert!(held.rust(&pair.rust, &name).try_lock().await.is_none());
+    java.tell(1, "unlock", &wish).await;
+    pair.nothing_left().await;
+}
+
+async fn rust_waits_for_java(kind: Kind) {
+    rust_waits(kind, kind.rival()).await;
+}
+
+async fn rust_waits(held: Kind, wanted: Kind) {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let lock = wanted.rust(&pair.rust, &name);
+    let hold = held.java(&name);
+    java.tell(1, "lock", &hold).await;
+    assert!(lock.try_lock().await.is_none());
+    assert!(lock.try_lock_for(A_MOMENT).await.is_none());
+    pair.nobody_listens().await;
+    let asked = Instant::now();
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    pair.listening().await;
+    java.tell(1, "unlock", &hold).await;
+    let guard = within(SOON, waiter).await.unwrap();
+    by_message(asked);
+    assert!(!java.is(1, "try_lock", &hold).await);
+    guard.release().await.unwrap();
+    assert!(java.is(1, "try_lock", &hold).await);
+    java.tell(1, "unlock", &hold).await;
+    pair.nothing_left().await;
+}
+
+for_kinds! {
+    java_waits_for_rust: lock fenced fair read write multi;
+    rust_waits_for_java: lock fenced fair read write multi;
+}
+
+#[tokio::test]
+async fn java_reads_after_rust_has_written() {
+    if !skipped() {
+        java_waits(Kind::Write, Kind::Read).await;
+    }
+}
+
+#[tokio::test]
+async fn rust_reads_after_java_has_written() {
+    if !skipped() {
+        rust_waits(Kind::Write, Kind::Read).await;
+    }
+}
+
+#[tokio::test]
+async fn java_reads_beside_a_downgraded_rust_writer() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let writing = pair.rust.rw_lock(&name).write().await.unwrap();
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    assert!(!java.is(1, "try_lock", &read).await);
+    let reader = java.tell(1, "lock", &read);
+    pair.listening().await;
+    let freed = Instant::now();
+    let reading = writing.downgrade().await.unwrap();
+    within(SOON, reader).await;
+    by_message(freed);
+    assert!(!java.is(2, "try_lock", &write).await);
+    reading.release().await.unwrap();
+    assert!(!java.is(2, "try_lock", &write).await, "Java reads on");
+    java.tell(1, "unlock", &read).await;
+    assert!(java.is(2, "try_lock", &write).await);
+    java.tell(2, "unlock", &write).await;
+    pair.nothing_left().await;
+}
+
+/// A multi-lock is its members, to either side.
+#[tokio::test]
+async fn a_multi_lock_waits_for_one_of_its_members() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let multi = Kind::Multi.rust(&pair.rust, &name);
+    for kind in Kind::members() {
+        let member = kind.rival().java(&kind.member(&name));
+        java.tell(1, "lock", &member).await;
+        assert!(multi.try_lock().await.is_none(), "{kind:?}");
+        let asked = Instant::now();
+        let waiter = tokio::spawn({
+            let multi = multi.clone();
+            async move { multi.lock().await }
+        });
+        pair.listening().await;
+        java.tell(1, "unlock", &member).await;
+        let guard = within(SOON, waiter).await.unwrap();
+        by_message(asked);
+        assert!(!java.is(1, "try_lock", &member).await, "{kind:?}");
+        let waiter = java.tell(1, "lock", &member);
+        pair.listening().await;
+        let freed = Instant::now();
+        guard.release().await.unwrap();
+        within(SOON, waiter).await;
+        by_message(freed);
+        java.tell(1, "unlock", &member).await;
+        pair.nothing_left().await;
+    }
+}
+
+/// A plain attempt of Java's, which never queues, does not get in before those who do.
+#[tokio::test]
+async fn a_free_fair_lock_is_its_queues() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let fair = Kind::Fair.java(&name);
+    let guard = Kind::Fair.rust(&pair.rust, &name).lock().await;
+    let holder = java.holder(1).await;
+    let waiter = java.tell(1, "lock", &fair);
+    pair.queued(&name, 1).await;
+    let ours = pair.rust.fair_lock(&name);
+    assert_eq!(ours.waiters().await.unwrap(), [holder]);
+    guard.release().await.unwrap();
+    assert!(ours.try_lock().await.unwrap().is_none());
+    within(SOON, waiter).await;
+    java.tell(1, "unlock", &fair).await;
+    pair.nothing_left().await;
+}

@@ -1,0 +1,274 @@
+//! The Java side: processes with real Redisson clients in them, asked line by line.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::future::Future;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// More than anything asked of Java takes; what is to be quick is bounded by the test.
+const ANSWER_BOUND: Duration = Duration::from_secs(120);
+
+/// What Java answered: a value, or the exception as text.
+pub(crate) type Answer = Result<String, String>;
+
+fn built() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("interop")
+}
+
+/// Why these tests cannot run, or are not to.
+fn reason_to_skip() -> Option<&'static str> {
+    static REASON: OnceLock<Option<&'static str>> = OnceLock::new();
+    *REASON.get_or_init(|| {
+        let wish = std::env::var("LOCKSET_INTEROP").unwrap_or_default();
+        if wish == "0" {
+            return Some("LOCKSET_INTEROP=0");
+        }
+        let java = Command::new("java").arg("-version").output();
+        let reason = if !java.is_ok_and(|java| java.status.success()) {
+            "there is no java"
+        } else if !built().join("built").exists() {
+            "the Java side has not been built: `make interop` does it"
+        } else {
+            return None;
+        };
+        assert!(wish.is_empty(), "LOCKSET_INTEROP={wish}, but {reason}");
+        Some(reason)
+    })
+}
+
+/// Whether these tests are to be skipped; says so once, past the capture of the test harness.
+pub(crate) fn skipped() -> bool {
+    static SAID: Once = Once::new();
+    let reason = reason_to_skip();
+    if let Some(reason) = reason {
+        SAID.call_once(|| {
+            let line = format!("\nSKIPPED: the tests against the real Redisson: {reason}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        });
+    }
+    reason.is_some()
+}
+
+type Pending = Mutex<HashMap<u64, oneshot::Sender<Answer>>>;
+
+/// A Java process.
+#[derive(Debug)]
+struct Process {
+    child: Mutex<Child>,
+    requests: Mutex<ChildStdin>,
+    pending: Arc<Pending>,
+    next: AtomicU64,
+}
+
+impl Process {
+    fn start() -> Arc<Self> {
+        let built = built();
+        let (classes, libraries) = (built.join("classes"), built.join("lib/*"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(built.join("java.log"))
+            .unwrap();
+        let mut child = Command::new("java")
+            // Starts in half the time, and is fast enough.
+            .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"])
+            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+            .arg("-cp")
+            .arg(format!("{}:{}", classes.display(), libraries.display()))
+            .arg("lockset.interop.Main")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let requests = Mutex::new(child.stdin.take().unwrap());
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let pending = Arc::new(Pending::default());
+        let asked = Arc::clone(&pending);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for line in answers.map_while(Result::ok) {
+                let mut words = line.splitn(3, ' ');
+                let id = words.next().and_then(|id| id.parse().ok());
+                let (how, what) = (words.next(), words.next().unwrap_or("").to_owned());
+                let answer = match how {
+                    Some("ok") => Ok(what),
+                    _ => Err(what),
+                };
+                let sender = id.and_then(|id: u64| asked.lock().unwrap().remove(&id));
+                if let Some(sender) = sender {
+                    let _ = sender.send(answer);
+                }
+            }
+            // Whoever still waits is told by the end of its channel.
+            asked.lock().unwrap().clear();
+        });
+        Arc::new(Self {
+            child: Mutex::new(child),
+            requests,
+            pending,
+            next: AtomicU64::new(1),
+        })
+    }
+
+    /// Asks at once; the answer may be awaited later, or never.
+    fn ask(&self, words: &str) -> impl Future<Output = Answer> + Send + use<> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.pending.lock().unwrap().insert(id, sender);
+        let line = format!("{id} {words}\n");
+        // A process that was killed answers nothing.
+        let sent = self.requests.lock().unwrap().write_all(line.as_bytes());
+        if sent.is_err() {
+            self.pending.lock().unwrap().remove(&id);
+        }
+        async move {
+            match tokio::time::timeout(ANSWER_BOUND, receiver).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err("the process has ended".to_owned()),
+                Err(_) => panic!("no answer to {line:?}; see java.log in {:?}", built()),
+            }
+        }
+    }
+
+    fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// How a Redisson client is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) url: String,
+    pub(crate) watchdog_timeout: Duration,
+    pub(crate) fair_wait_timeout: Duration,
+    pub(crate) prefix: &'static str,
+    /// As for several servers, where it waits for replicas and asks again without an answer.
+    pub(crate) replicated: bool,
+}
+
+impl Settings {
+    /// Redisson's own.
+    pub(crate) fn of(url: &str) -> Self {
+        Self {
+            url: url.trim_end_matches('/').to_owned(),
+            watchdog_timeout: Duration::from_secs(30),
+            fair_wait_timeout: Duration::from_secs(300),
+            prefix: "-",
+            replicated: false,
+        }
+    }
+}
+
+/// A Redisson client.
+#[derive(Debug)]
+pub(crate) struct Java {
+    process: Arc<Process>,
+    number: u64,
+}
+
+impl Java {
+    /// In a process that all tests share.
+    pub(crate) async fn connect(settings: &Settings) -> Self {
+        static SHARED: OnceLock<Arc<Process>> = OnceLock::new();
+        let process = SHARED.get_or_init(Process::start);
+        Self::connect_in(Arc::clone(process), settings).await
+    }
+
+    /// In a process of its own, to be killed.
+    pub(crate) async fn connect_alone(settings: &Settings) -> Self {
+        Self::connect_in(Process::start(), settings).await
+    }
+
+    async fn connect_in(process: Arc<Process>, settings: &Settings) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let words = format!(
+            "{number} 0 connect {} {} {} {} {}",
+            settings.url,
+            settings.watchdog_timeout.as_millis(),
+            settings.fair_wait_timeout.as_millis(),
+            settings.prefix,
+            if settings.replicated {
+                "replicated"
+            } else {
+                "single"
+            },
+        );
+        process.ask(&words).await.expect("Redisson connects");
+        Self { process, number }
+    }
+
+    /// Asks a thread; threads come into being when they are first asked. The request is sent at once.
+    pub(crate) fn ask(
+        &self,
+        thread: u64,
+        verb: &str,
+        args: &str,
+    ) -> impl Future<Output = Answer> + Send + use<> {
+        let number = self.number;
+        self.process
+            .ask(&format!("{number} {thread} {verb} {args}"))
+    }
+
+    /// As [`ask`](Self::ask), for what must not fail.
+    #[track_caller]
+    pub(crate) fn tell(
+        &self,
+        thread: u64,
+        verb: &str,
+        args: &str,
+    ) -> impl Future<Output = String> + Send + use<> {
+        let what = format!("{verb} {args}");
+        let answer = self.ask(thread, verb, args);
+        async move {
+            match answer.await {
+                Ok(value) => value,
+                Err(error) => panic!("Java could not {what}: {error}"),
+            }
+        }
+    }
+
+    /// As [`tell`](Self::tell), for what is answered with yes or no.
+    pub(crate) fn is(
+        &self,
+        thread: u64,
+        verb: &str,
+        args: &str,
+    ) -> impl Future<Output = bool> + Send + use<> {
+        let answer = self.tell(thread, verb, args);
+        async move { answer.await.parse().expect("true or false") }
+    }
+
+    /// The holder id of a thread.
+    pub(crate) async fn holder(&self, thread: u64) -> String {
+        self.tell(thread, "holder", "lock -").await
+    }
+
+    /// Kills the process, with `SIGKILL`. It must be one of its own.
+    pub(crate) fn kill(self) {
+        self.process.kill();
+    }
+}
+
+impl Drop for Java {
+    fn drop(&mut self) {
+        // Else it would look for its server for as long as the process lives.
+        drop(self.process.ask(&format!("{} 0 close", self.number)));
+    }
+}

@@ -1,0 +1,99 @@
+package lockset.interop;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.BaseConfig;
+import org.redisson.config.Config;
+import org.redisson.config.ConstantDelay;
+import org.redisson.config.NameMapper;
+import org.redisson.config.ReadMode;
+import org.redisson.config.SubscriptionMode;
+
+/** One Redisson client: its threads, and its lock objects, which know the lease they were last taken for. */
+final class Peer {
+    final RedissonClient redisson;
+    private final Map<String, Worker> threads = new ConcurrentHashMap<>();
+    private final Map<String, RLock> locks = new ConcurrentHashMap<>();
+
+    private Peer(RedissonClient redisson) {
+        this.redisson = redisson;
+    }
+
+    /** {@code id peer thread connect url watchdog_ms fair_wait_ms prefix topology}; a prefix of - is none. */
+    static Peer connect(String[] words) {
+        String url = words[4], prefix = words[7];
+        var config = new Config();
+        config.setThreads(2).setNettyThreads(2);
+        config.setLockWatchdogTimeout(Long.parseLong(words[5]));
+        config.setFairLockWaitTimeout(Long.parseLong(words[6]));
+        if (!prefix.equals("-")) {
+            config.setNameMapper(new Prefix(prefix));
+        }
+        if (words[8].equals("single")) {
+            var server = config.useSingleServer().setAddress(url);
+            server.setConnectionPoolSize(4).setConnectionMinimumIdleSize(1);
+            server.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            common(server);
+        } else {
+            // How it talks in every mode but the single one, in small.
+            var servers = config.useMasterSlaveServers().setMasterAddress(url);
+            servers.setReadMode(ReadMode.MASTER).setSubscriptionMode(SubscriptionMode.MASTER);
+            servers.setMasterConnectionPoolSize(4).setMasterConnectionMinimumIdleSize(1);
+            servers.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            common(servers);
+            servers.setTimeout(300).setRetryAttempts(1);
+        }
+        return new Peer(Redisson.create(config));
+    }
+
+    private static void common(BaseConfig<?> server) {
+        server.setSubscriptionsPerConnection(50);
+        server.setRetryDelay(new ConstantDelay(Duration.ofMillis(100)));
+    }
+
+    void close() {
+        redisson.shutdown(0, 1, TimeUnit.SECONDS);
+    }
+
+    Worker thread(String number) {
+        return threads.computeIfAbsent(number, key -> new Worker());
+    }
+
+    RLock lock(String kind, String name) {
+        return locks.computeIfAbsent(kind + " " + name, key -> make(kind, name));
+    }
+
+    private RLock make(String kind, String name) {
+        return switch (kind) {
+            case "lock" -> redisson.getLock(name);
+            case "fenced" -> redisson.getFencedLock(name);
+            case "fair" -> redisson.getFairLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            // kind=name,kind=name,...
+            case "multi" -> redisson.getMultiLock(Arrays.stream(name.split(","))
+                    .map(member -> member.split("=", 2))
+                    .map(member -> make(member[0], member[1]))
+                    .toArray(RLock[]::new));
+            default -> throw new IllegalArgumentException(kind);
+        };
+    }
+
+    private record Prefix(String prefix) implements NameMapper {
+        @Override
+        public String map(String name) {
+            return prefix + name;
+        }
+
+        @Override
+        public String unmap(String name) {
+            return name.substring(prefix.length());
+        }
+    }
+}

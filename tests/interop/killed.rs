@@ -1,0 +1,114 @@
+//! A process of one side is killed, holding or waiting; the other goes on.
+
+use lockset_testkit::{eventually, unique_name, within};
+
+use crate::java::{Java, Settings};
+use crate::kind::{Kind, for_kinds};
+use crate::pair::{Pair, SHORT, SOON, rust_client};
+use crate::rust_process::RustProcess;
+
+/// A Java process of its own, with short times, beside the pair.
+async fn doomed(pair: &Pair) -> Java {
+    let settings = Settings {
+        watchdog_timeout: SHORT,
+        fair_wait_timeout: SHORT,
+        ..Settings::of(&pair.server.url())
+    };
+    Java::connect_alone(&settings).await
+}
+
+async fn java_is_killed_while_it_holds(kind: Kind) {
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let rival = kind.rival();
+    let java = doomed(&pair).await;
+    java.tell(1, "lock", &kind.java(&name)).await;
+    let lock = rival.rust(&pair.rust, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    pair.listening().await;
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(!waiter.is_finished(), "it is alive and renews");
+    java.kill();
+    let guard = within(SHORT * 2, waiter).await.unwrap();
+    guard.release().await.unwrap();
+    pair.nothing_left().await;
+}
+
+async fn rust_is_killed_while_it_holds(kind: Kind) {
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let mut rust = RustProcess::start(&pair.server, kind, &name);
+    rust.holds();
+    let rival = kind.rival().java(&name);
+    let waiter = tokio::spawn(pair.java.tell(1, "lock", &rival));
+    pair.listening().await;
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(!waiter.is_finished(), "it is alive and renews");
+    rust.kill();
+    // It sleeps for the lease it was told last. A multi-lock does so for one member after the other.
+    within(SOON, waiter).await.unwrap();
+    pair.java.tell(1, "unlock", &rival).await;
+    pair.nothing_left().await;
+}
+
+async fn java_is_killed_while_it_waits(kind: Kind) {
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let java = doomed(&pair).await;
+    let guard = kind.rust(&pair.rust, &name).lock().await;
+    drop(java.ask(1, "lock", &kind.rival().java(&name)));
+    pair.listening().await;
+    java.kill();
+    let lock = kind.rival().rust(&pair.rust, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    eventually(SOON, "it waits", async || pair.rust.stats().waiters == 1).await;
+    guard.release().await.unwrap();
+    // In a fair queue the dead one keeps its place until Redisson's own time for it has passed.
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    let rival = kind.rival().java(&name);
+    within(SOON, pair.java.tell(1, "lock", &rival)).await;
+    pair.java.tell(1, "unlock", &rival).await;
+    pair.nothing_left().await;
+}
+
+async fn rust_is_killed_while_it_waits(kind: Kind) {
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (this, rival) = (kind.java(&name), kind.rival().java(&name));
+    java.tell(1, "lock", &this).await;
+    let rust = RustProcess::start(&pair.server, kind.rival(), &name);
+    pair.listening().await;
+    rust.kill();
+    let javas = java.tell(2, "lock", &rival);
+    // Behind it, if there is an order, one of ours: it finds the dead one and tells Java.
+    if kind == Kind::Fair {
+        pair.queued(&name, 2).await;
+    }
+    let other = rust_client(&pair.server, SHORT).await;
+    let lock = kind.rival().rust(&other, &name);
+    let rusts = tokio::spawn(async move { lock.lock().await });
+    eventually(SOON, "it waits", async || other.stats().waiters == 1).await;
+    if kind == Kind::Fair {
+        pair.queued(&name, 3).await;
+    }
+    java.tell(1, "unlock", &this).await;
+    let first = async {
+        within(SOON, javas).await;
+        java.tell(2, "unlock", &rival).await;
+    };
+    let second = async { within(SOON, rusts).await.unwrap().release().await.unwrap() };
+    if kind == Kind::Fair {
+        first.await;
+        second.await;
+    } else {
+        tokio::join!(first, second);
+    }
+    pair.nothing_left().await;
+}
+
+for_kinds! {
+    java_is_killed_while_it_holds: lock fenced fair read write multi;
+    java_is_killed_while_it_waits: lock fenced fair read write multi;
+    rust_is_killed_while_it_holds: lock fenced fair read write multi;
+    rust_is_killed_while_it_waits: lock fenced fair read write multi;
+}

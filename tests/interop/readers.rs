@@ -1,0 +1,120 @@
+//! Readers of both kinds together; the last one out frees the writer of either kind.
+
+use std::time::Instant;
+
+use lockset_testkit::{unique_name, within};
+
+use crate::java::skipped;
+use crate::kind::Kind;
+use crate::pair::{Pair, SOON, by_message};
+
+/// Two readers of each side, who leave in turns; the last is Java's or Rust's.
+async fn the_last_reader_frees_a_writer(last_is_java: bool, writer_is_java: bool) {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    let lock = pair.rust.rw_lock(&name);
+    let mut ours = Vec::new();
+    for thread in [1, 2] {
+        java.tell(thread, "lock", &read).await;
+        ours.push(lock.read().await.unwrap());
+    }
+    assert_eq!(lock.read_side().holders().await.unwrap().len(), 4);
+    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(!java.is(3, "try_lock", &write).await);
+
+    let asked = Instant::now();
+    let (javas, rusts) = if writer_is_java {
+        (Some(java.tell(3, "lock", &write)), None)
+    } else {
+        let lock = lock.clone();
+        (
+            None,
+            Some(tokio::spawn(async move { lock.write().await.unwrap() })),
+        )
+    };
+    pair.listening().await;
+    for thread in [1, 2] {
+        let left = async |java_leaves: bool, ours: &mut Vec<lockset::ReadGuard>| {
+            if java_leaves {
+                java.tell(thread, "unlock", &read).await;
+            } else {
+                ours.pop().unwrap().release().await.unwrap();
+            }
+        };
+        left(!last_is_java, &mut ours).await;
+        let is_locked = lock.read_side().is_locked().await.unwrap();
+        assert!(is_locked, "one of the other side reads on");
+        left(last_is_java, &mut ours).await;
+    }
+    let freed = Instant::now();
+    if let Some(waiter) = javas {
+        within(SOON, waiter).await;
+        by_message(freed);
+        assert!(lock.try_read().await.unwrap().is_none());
+        java.tell(3, "unlock", &write).await;
+    }
+    if let Some(waiter) = rusts {
+        let guard = within(SOON, waiter).await.unwrap();
+        by_message(asked);
+        assert!(!java.is(1, "try_lock", &read).await);
+        guard.release().await.unwrap();
+    }
+    pair.nothing_left().await;
+}
+
+#[tokio::test]
+async fn javas_last_reader_frees_javas_writer() {
+    the_last_reader_frees_a_writer(true, true).await;
+}
+
+#[tokio::test]
+async fn javas_last_reader_frees_rusts_writer() {
+    the_last_reader_frees_a_writer(true, false).await;
+}
+
+#[tokio::test]
+async fn rusts_last_reader_frees_javas_writer() {
+    the_last_reader_frees_a_writer(false, true).await;
+}
+
+#[tokio::test]
+async fn rusts_last_reader_frees_rusts_writer() {
+    the_last_reader_frees_a_writer(false, false).await;
+}
+
+/// A writer that reads too, and stops writing before it stops reading.
+#[tokio::test]
+async fn a_writer_of_java_that_reads_on_keeps_writers_out() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    let lock = pair.rust.rw_lock(&name);
+    java.tell(1, "lock", &write).await;
+    java.tell(1, "lock", &read).await;
+    assert!(lock.try_read().await.unwrap().is_none());
+    let (readers, writer) = (lock.read_side(), lock.write_side());
+    assert_eq!(writer.holder().await.unwrap().unwrap().hold_count, 1);
+    assert_eq!(readers.holders().await.unwrap()[0].hold_count, 1);
+    java.tell(1, "unlock", &write).await;
+    assert!(!writer.is_locked().await.unwrap());
+    let reading = lock.try_read().await.unwrap().expect("beside Java's");
+    java.tell(1, "unlock", &read).await;
+    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(!java.is(1, "try_lock", &write).await);
+    reading.release().await.unwrap();
+    lock.try_write()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    pair.nothing_left().await;
+}

@@ -1,0 +1,85 @@
+//! Tasks of ours and threads of Java on one counter that nothing but the lock protects.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use lockset_testkit::unique_name;
+
+use crate::kind::{Kind, for_kinds};
+use crate::pair::Pair;
+
+/// Of each side.
+const CROWD: u64 = 4;
+const ROUNDS: u64 = 20_000 / (2 * CROWD);
+
+/// The longest that anybody waited for one grant, on a busy machine.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Three big-endian numbers in a file: the count, who counted last, and how often that changed.
+fn add_one(file: &File) {
+    let mut bytes = [0; 24];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let [count, last, changes] = numbers(&bytes);
+    // Room for another in between.
+    std::thread::yield_now();
+    let changes = changes + u64::from(last == JAVA);
+    let new = [count + 1, RUST, changes].map(u64::to_be_bytes);
+    file.write_all_at(new.as_flattened(), 0).unwrap();
+}
+
+const RUST: u64 = 0;
+const JAVA: u64 = 1;
+
+fn numbers(bytes: &[u8; 24]) -> [u64; 3] {
+    let mut numbers = bytes
+        .chunks_exact(8)
+        .map(|eight| u64::from_be_bytes(eight.try_into().unwrap()));
+    [(); 3].map(|()| numbers.next().unwrap())
+}
+
+async fn an_unprotected_counter_is_exact(kind: Kind) {
+    let pair = Pair::start().await;
+    let name = unique_name("lock");
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);
+    std::fs::write(&path, [0; 24]).unwrap();
+    let count = format!("{} {} {ROUNDS}", kind.java(&name), path.display());
+    let javas = (1..=CROWD).map(|thread| pair.java.tell(thread, "count", &count));
+    let javas: Vec<_> = javas.collect();
+    let rusts = (0..CROWD).map(|_| {
+        let lock = kind.rust(&pair.rust, &name);
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        tokio::spawn(async move {
+            let mut longest = Duration::ZERO;
+            for _ in 0..ROUNDS {
+                let asked = Instant::now();
+                let guard = lock.lock().await;
+                longest = longest.max(asked.elapsed());
+                add_one(&file);
+                guard.release().await.unwrap();
+            }
+            longest
+        })
+    });
+    let rusts: Vec<_> = rusts.collect();
+    let (mut rust_wait, mut java_wait) = (Duration::ZERO, Duration::ZERO);
+    for task in rusts {
+        rust_wait = rust_wait.max(task.await.unwrap());
+    }
+    for thread in javas {
+        java_wait = java_wait.max(Duration::from_millis(thread.await.parse().unwrap()));
+    }
+    let bytes = std::fs::read(&path).unwrap().try_into().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let [count, _, changes] = numbers(&bytes);
+    println!("longest wait: Rust {rust_wait:?}, Java {java_wait:?}; {changes} hand-overs");
+    assert_eq!(count, 2 * CROWD * ROUNDS);
+    assert!(changes >= 200, "{changes} hand-overs are no mix");
+    assert!(rust_wait < WAIT_MAX, "Rust waited {rust_wait:?}");
+    assert!(java_wait < WAIT_MAX, "Java waited {java_wait:?}");
+    pair.nothing_left().await;
+}
+
+for_kinds! {
+    an_unprotected_counter_is_exact: lock fenced fair write multi;
+}
