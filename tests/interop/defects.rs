@@ -1,1 +1,194 @@
-//! later
+//! What Redisson does wrong where it can be made to, and that it does us no harm.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{FutureExt, StreamExt};
+use lockset_testkit::{Proxy, eventually, unique_name, within};
+
+use crate::java::{Java, Settings, skipped};
+use crate::kind::Kind;
+use crate::pair::{Pair, SHORT, SOON, ask};
+
+/// A writer of Java that reads on lets readers in, and tells nobody. Ours look for themselves.
+#[tokio::test]
+async fn a_downgrade_without_a_message_is_found_by_the_timer() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    java.tell(1, "lock", &write).await;
+    java.tell(1, "lock", &read).await;
+    let client = redis::Client::open(pair.server.url()).unwrap();
+    let mut messages = client.get_async_pubsub().await.unwrap();
+    let channel = format!("redisson_rwlock:{{{name}}}");
+    messages.subscribe(&channel).await.unwrap();
+    let lock = pair.rust.rw_lock(&name);
+    let reader = tokio::spawn(async move { lock.read().await.unwrap() });
+    eventually(SOON, "it waits", async || pair.rust.stats().waiters == 1).await;
+    java.tell(1, "unlock", &write).await;
+    let reading = within(SOON, reader).await.unwrap();
+    let message = messages.on_message().next().now_or_never();
+    assert!(message.is_none(), "Redisson has mended it: {message:?}");
+    reading.release().await.unwrap();
+    java.tell(1, "unlock", &read).await;
+}
+
+/// A fair waiter of Java behind one that is dead asks without a pause while the lock is free. Ours do
+/// their work meanwhile, and all get the lock in order once the dead one's time is over.
+#[tokio::test]
+async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let fair = Kind::Fair.java(&name);
+    let settings = Settings {
+        fair_wait_timeout: Duration::from_secs(2),
+        ..Settings::of(&pair.server.url())
+    };
+    let dead = Java::connect_alone(&settings).await;
+    let guard = pair.rust.fair_lock(&name).lock().await.unwrap();
+    drop(dead.ask(1, "lock", &fair));
+    pair.queued(&name, 1).await;
+    let spinning = pair.java.tell(1, "lock", &fair);
+    pair.queued(&name, 2).await;
+    let lock = pair.rust.fair_lock(&name);
+    let ours = tokio::spawn(async move { lock.lock().await.unwrap() });
+    pair.queued(&name, 3).await;
+    dead.kill();
+    let held = pair.rust.lock(unique_name("other")).lock().await.unwrap();
+    pair.server.reset_stats().await;
+    let freed = Instant::now();
+    guard.release().await.unwrap();
+    let spins = async || {
+        let scripts = pair.server.commandstats().await;
+        scripts.get("evalsha").is_some_and(|calls| *calls > 500)
+    };
+    // On its way to the time of the dead one, a few hundred times each second of the fastest timer.
+    eventually(SOON, "Java asks without a pause", spins).await;
+    within(SOON, spinning).await;
+    assert!(freed.elapsed() > SHORT / 2, "behind the dead one");
+    assert!(!ours.is_finished(), "behind Java");
+    assert!(!held.is_lost(), "our watchdog gets through");
+    pair.java.tell(1, "unlock", &fair).await;
+    within(SOON, ours).await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    pair.nothing_left().await;
+}
+
+/// A waiter that is interrupted stays in the queue. It is passed over when Redisson's own time for it
+/// has passed.
+#[tokio::test]
+async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let fair = Kind::Fair.java(&name);
+    let settings = Settings {
+        fair_wait_timeout: SHORT,
+        ..Settings::of(&pair.server.url())
+    };
+    let java = Java::connect(&settings).await;
+    let guard = pair.rust.fair_lock(&name).lock().await.unwrap();
+    let interrupted = java.ask(1, "lock_interruptibly", &fair);
+    pair.queued(&name, 1).await;
+    pair.listening().await;
+    java.tell(1, "interrupt", "").await;
+    let error = within(SOON, interrupted).await.unwrap_err();
+    assert!(error.contains("Interrupted"), "{error}");
+    let lock = pair.rust.fair_lock(&name);
+    let waiters = lock.waiters().await.unwrap();
+    assert_eq!(waiters, [java.holder(1).await], "Redisson has mended it");
+    let ours = tokio::spawn(async move { lock.lock().await.unwrap() });
+    pair.queued(&name, 2).await;
+    guard.release().await.unwrap();
+    within(SOON, ours).await.unwrap().release().await.unwrap();
+    pair.nothing_left().await;
+}
+
+/// In every mode but the single-server one an acquire without an answer is sent again, and counts
+/// twice: one unlock leaves a hold behind. It ends with its lease, as nobody renews it.
+#[tokio::test]
+async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let name = unique_name("lock");
+    let this = Kind::Lock.java(&name);
+    let proxy = Proxy::start(pair.server.addr()).await;
+    let settings = Settings {
+        watchdog_timeout: SHORT * 2,
+        replicated: true,
+        ..Settings::of(&proxy.url())
+    };
+    let java = Java::connect(&settings).await;
+    // Everything it needs to know it has asked by then.
+    java.tell(1, "lock", &this).await;
+    java.tell(1, "unlock", &this).await;
+    let holder = java.holder(1).await;
+    proxy.hold_replies();
+    let locked = java.tell(1, "lock", &this);
+    let mut admin = pair.server.admin().await;
+    eventually(SOON, "it has asked twice", async || {
+        let fields: Vec<String> = ask(&mut admin, &["HVALS", &name]).await;
+        fields == ["2"]
+    })
+    .await;
+    proxy.pass();
+    within(SOON, locked).await;
+    let lock = pair.rust.lock(&name);
+    let seen = lock.holder().await.unwrap().unwrap();
+    assert_eq!((seen.id, seen.hold_count), (holder, 2));
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually(SOON, "it waits", async || pair.rust.stats().waiters == 1).await;
+    java.tell(1, "unlock", &this).await;
+    assert!(!waiter.is_finished(), "one hold is left");
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+}
+
+/// A lock without a lease, which Redisson's fenced lock takes for its own, never comes from us: not
+/// even between the commands of a grant.
+#[tokio::test]
+async fn java_never_mistakes_our_hold_for_its_own() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let fenced = Kind::Fenced.java(&name);
+    let guard = Kind::Fenced.rust(&pair.rust, &name).lock().await;
+    let waiter = java.tell(1, "lock_and_get_token", &fenced);
+    pair.listening().await;
+    let ours = guard.token().unwrap().get();
+    guard.release().await.unwrap();
+    let theirs: u64 = within(SOON, waiter).await.parse().expect("a token, not -1");
+    assert!(theirs > ours);
+    java.tell(1, "unlock", &fenced).await;
+    pair.nothing_left().await;
+}
+
+/// Anybody may unlock a fair lock that is free, in Redisson; it does nothing to whoever comes next.
+#[tokio::test]
+async fn a_late_unlock_of_a_fair_lock_frees_nobody_elses() {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let fair = Kind::Fair.java(&name);
+    let lock = pair.rust.fair_lock(&name);
+    java.tell(1, "lock_for", &format!("{fair} 200")).await;
+    let guard = within(SOON, lock.lock()).await.unwrap();
+    java.ask(1, "unlock", &fair).await.unwrap_err();
+    assert!(lock.is_locked().await.unwrap());
+    guard.release().await.unwrap();
+    java.ask(2, "unlock", &fair).await.expect("it says yes");
+    assert!(!lock.is_locked().await.unwrap());
+    pair.nothing_left().await;
+}

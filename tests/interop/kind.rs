@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockset::{
     Client, FairGuard, FairLock, FencingToken, Holder, LostReason, Member, MultiGuard, MultiLock,
-    Owner, ReadGuard, ReadSide, ReentrantGuard, ReentrantLock, Result, WriteGuard, WriteSide,
+    ReadGuard, ReadSide, ReentrantGuard, ReentrantLock, Result, WriteGuard, WriteSide,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,16 +152,6 @@ macro_rules! guard {
 }
 
 impl Lock {
-    pub(crate) fn owner(self, owner: &Owner) -> Self {
-        match self {
-            Self::Reentrant(lock) => Self::Reentrant(lock.owner(owner)),
-            Self::Fair(lock) => Self::Fair(lock.owner(owner)),
-            Self::Read(lock) => Self::Read(lock.owner(owner)),
-            Self::Write(lock) => Self::Write(lock.owner(owner)),
-            Self::Multi(lock) => Self::Multi(lock.owner(owner)),
-        }
-    }
-
     pub(crate) async fn lock(&self) -> Guard {
         guard!(self, lock => lock.lock().await, map).unwrap()
     }

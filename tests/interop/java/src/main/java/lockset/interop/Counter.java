@@ -15,7 +15,7 @@ final class Counter {
     private Counter() {}
 
     /** The longest wait, in ms. */
-    static long count(RLock lock, String file, int times) throws IOException {
+    static long count(RLock lock, String file, int times, long restMs) throws IOException, InterruptedException {
         long longest = 0;
         try (var channel = FileChannel.open(Path.of(file), StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             for (int i = 0; i < times; i++) {
@@ -26,6 +26,9 @@ final class Counter {
                     addOne(channel);
                 } finally {
                     lock.unlock();
+                }
+                if (restMs > 0) {
+                    Thread.sleep(restMs);
                 }
             }
         }
