@@ -443,3 +443,44 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
     let last = sent.iter().rfind(|sent| sent.is("EVALSHA")).unwrap();
     assert_eq!(last.words[2], "7", "gives up what may be left: {last:?}");
 }
+
+/// Sent to another member and back at once, it still hears that it is its turn.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
+    let refusals = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match sent.is("EVALSHA") {
+        true => {
+            let by = match refusals.fetch_add(1, Ordering::Relaxed) {
+                2 => 2,
+                _ => 1,
+            };
+            let items = [by, 25_000].map(redis::Value::Int);
+            Answer::Value(redis::Value::Array(items.to_vec()))
+        }
+        false => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let locks = crate::MultiLock::new([
+        crate::Member::from(client.fair_lock("a")),
+        crate::Member::from(client.lock("b")),
+    ]);
+    let locks = locks.unwrap();
+    let poke = async {
+        tokio::time::sleep(MS * 1_500).await;
+        let sent = server.sent();
+        let of_a: Vec<_> = sent
+            .iter()
+            .filter(|sent| sent.words[1].starts_with("redisson_lock__channel:{a}"))
+            .collect();
+        assert!(of_a.last().unwrap().is("SUBSCRIBE"), "{of_a:?}");
+        locals.message(of_a[0].words[1].as_bytes());
+    };
+    let (got, ()) = tokio::join!(locks.try_lock_for(MS * 1_800), poke);
+    assert!(got.unwrap().is_none());
+    let times: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
+    assert_eq!(times[..2], [Duration::ZERO; 2]);
+    // To the other one and back; whatever it asks twice there is at the same time.
+    assert!(times[2..].contains(&(MS * 1_000)), "{times:?}");
+    assert!(times.contains(&(MS * 1_500)), "the message: {times:?}");
+}

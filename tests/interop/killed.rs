@@ -1,8 +1,10 @@
 //! A process of one side is killed, holding or waiting; the other goes on.
 
+use std::time::{Duration, Instant};
+
 use lockset_testkit::{eventually, unique_name, within};
 
-use crate::java::{Java, Settings};
+use crate::java::{Java, Settings, skipped};
 use crate::kind::{Kind, for_kinds};
 use crate::pair::{Pair, SHORT, SOON, rust_client};
 use crate::rust_process::RustProcess;
@@ -111,4 +113,53 @@ for_kinds! {
     java_is_killed_while_it_waits: lock fenced fair read write multi;
     rust_is_killed_while_it_holds: lock fenced fair read write multi;
     rust_is_killed_while_it_waits: lock fenced fair read write multi;
+}
+
+/// Two readers beside each other, one of each side; the dead one's lease ends, the other's does not.
+async fn a_reader_is_killed(dead_is_java: bool) {
+    if skipped() {
+        return;
+    }
+    let pair = Pair::with_leases(SHORT, SHORT).await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    let lock = pair.rust.rw_lock(&name);
+    let mut ours = None;
+    if dead_is_java {
+        let dead = doomed(&pair).await;
+        dead.tell(1, "lock", &read).await;
+        ours = Some(lock.read().await.unwrap());
+        tokio::time::sleep(SHORT).await;
+        dead.kill();
+    } else {
+        let mut dead = RustProcess::start(&pair.server, Kind::Read, &name);
+        dead.holds();
+        java.tell(1, "lock", &read).await;
+        tokio::time::sleep(SHORT).await;
+        dead.kill();
+    }
+    let killed = Instant::now();
+    while killed.elapsed() < SHORT * 3 {
+        assert!(!java.is(2, "try_lock", &write).await);
+        assert!(lock.try_write().await.unwrap().is_none());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(lock.read_side().holders().await.unwrap().len(), 1);
+    match ours {
+        Some(guard) => guard.release().await.unwrap(),
+        None => drop(java.tell(1, "unlock", &read).await),
+    }
+    assert!(java.is(2, "try_lock", &write).await);
+    java.tell(2, "unlock", &write).await;
+    pair.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_reader_of_java_is_killed_and_ours_reads_on() {
+    a_reader_is_killed(true).await;
+}
+
+#[tokio::test]
+async fn a_reader_of_ours_is_killed_and_javas_reads_on() {
+    a_reader_is_killed(false).await;
 }
