@@ -75,11 +75,16 @@ impl Pair {
 
     /// Waits until no key is left but fencing counters, and no subscription.
     pub(crate) async fn nothing_left(&self) {
-        eventually(SOON, "no key and no subscription is left", async || {
+        self.no_key_left().await;
+        self.nobody_listens().await;
+    }
+
+    /// Waits until no key is left but fencing counters.
+    pub(crate) async fn no_key_left(&self) {
+        eventually(SOON, "no key is left", async || {
             let keys = self.server.keys().await;
             keys.iter()
                 .all(|key| key.starts_with("redisson_lock_token"))
-                && self.server.pubsub_channels().await.is_empty()
         })
         .await;
     }
