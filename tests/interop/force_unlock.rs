@@ -15,7 +15,7 @@ async fn rust_frees_javas_hold(kind: Kind) {
     java.tell(1, "lock", &this).await;
     java.tell(1, "lock", &this).await;
     let waiter = java.tell(2, "lock", &kind.rival().java(&name));
-    pair.listening().await;
+    java.sleeps(2).await;
     assert!(lock.force_unlock().await);
     within(SOON, waiter).await;
     assert!(!java.is(1, "is_held", &this).await);

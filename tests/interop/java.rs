@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 
+use lockset_testkit::eventually;
 use tokio::sync::oneshot;
 
 /// More than anything asked of Java takes; what is to be quick is bounded by the test.
@@ -253,6 +254,17 @@ impl Java {
     ) -> impl Future<Output = bool> + Send + use<> {
         let answer = self.tell(thread, verb, args);
         async move { answer.await.parse().expect("true or false") }
+    }
+
+    /// Waits until a thread that waits for a lock sleeps until a message comes.
+    ///
+    /// One that comes after its last look and before that, Redisson may lose: after a writer it wakes
+    /// those who sleep, and nobody else.
+    pub(crate) async fn sleeps(&self, thread: u64) {
+        eventually(Duration::from_secs(5), "Java sleeps", async || {
+            self.is(thread, "is_asleep", "").await
+        })
+        .await;
     }
 
     /// The holder id of a thread.

@@ -28,10 +28,10 @@ async fn java_is_killed_while_it_holds(kind: Kind) {
     let lock = rival.rust(&pair.rust, &name);
     let waiter = tokio::spawn(async move { lock.lock().await });
     pair.listening().await;
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(SHORT * 4 / 3).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
     java.kill();
-    let guard = within(SHORT * 2, waiter).await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
     guard.release().await.unwrap();
     pair.nothing_left().await;
 }
@@ -44,7 +44,7 @@ async fn rust_is_killed_while_it_holds(kind: Kind) {
     let rival = kind.rival().java(&name);
     let waiter = tokio::spawn(pair.java.tell(1, "lock", &rival));
     pair.listening().await;
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(SHORT * 4 / 3).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
     rust.kill();
     // It sleeps for the lease it was told last. A multi-lock does so for one member after the other.

@@ -12,9 +12,10 @@ use crate::java::{Java, Settings};
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// Leases and watchdog timeouts of tests that wait for their end.
-pub(crate) const SHORT: Duration = Duration::from_millis(900);
+pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
 
-/// A waiter of ours without a message asks again after this, one of Redisson's after the lease.
+/// A waiter of ours without a message asks again after this. One of Redisson's sleeps for the rest of
+/// the lease, so with long leases who comes `SOON` was told.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
 
 /// The default lease of both sides.
@@ -104,7 +105,7 @@ pub(crate) async fn ask<T: FromRedisValue>(
     command.query_async(admin).await.unwrap()
 }
 
-/// What came within less than this was woken by a message: the timer of either side is slower.
+/// One of ours that came within less than this after it asked was woken by a message.
 #[track_caller]
 pub(crate) fn by_message(asked: Instant) {
     let took = asked.elapsed();

@@ -14,8 +14,9 @@ import org.redisson.api.RLock;
 final class Counter {
     private Counter() {}
 
-    /** The longest wait, in ms. */
-    static long count(RLock lock, String file, int times, long restMs) throws IOException, InterruptedException {
+    /** The longest wait, in ms. After each turn it rests for so many times as long as that took. */
+    static long count(RLock lock, String file, int times, int rests)
+            throws IOException, InterruptedException {
         long longest = 0;
         try (var channel = FileChannel.open(Path.of(file), StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             for (int i = 0; i < times; i++) {
@@ -27,9 +28,7 @@ final class Counter {
                 } finally {
                     lock.unlock();
                 }
-                if (restMs > 0) {
-                    Thread.sleep(restMs);
-                }
+                Thread.sleep(rests * (System.nanoTime() - asked) / 1_000_000);
             }
         }
         return longest / 1_000_000;

@@ -52,6 +52,7 @@ final class Main {
                 peers.get(peer).thread(thread).interrupt();
                 return "";
             });
+            case "is_asleep" -> answer(id, () -> peers.get(peer).thread(thread).isAsleep());
             default -> peers.get(peer).thread(thread).run(() -> answer(id, () -> {
                 return Verbs.perform(peers.get(peer), words);
             }));

@@ -61,7 +61,7 @@ final class Verbs {
                 }
             }
             case "count" -> {
-                return Counter.count(lock, words[6], Integer.parseInt(words[7]), Long.parseLong(words[8]));
+                return Counter.count(lock, words[6], Integer.parseInt(words[7]), Integer.parseInt(words[8]));
             }
             default -> throw new IllegalArgumentException(words[3]);
         }

@@ -1,7 +1,9 @@
 package lockset.interop;
 
+import java.util.Arrays;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 
 /** A thread that does what it is given, in order: to Redisson, an owner of locks. */
 final class Worker {
@@ -19,6 +21,12 @@ final class Worker {
 
     void interrupt() {
         thread.interrupt();
+    }
+
+    /** Whether it sleeps until a message: one that comes before, Redisson may lose. */
+    boolean isAsleep() {
+        return Arrays.stream(thread.getStackTrace())
+                .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
     }
 
     private void loop() {
