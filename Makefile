@@ -30,10 +30,11 @@ test-valkey:
 	@$(VALKEY) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
 	  cargo test --workspace
 
+# They wait more than they work.
 interop:
 	@scripts/build-interop
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  LOCKSET_INTEROP=1 cargo test --test interop
+	  LOCKSET_INTEROP=1 cargo test --test interop -- --test-threads 4
 
 check:
 	cargo fmt --all --check
