@@ -22,13 +22,16 @@ demo:
 desk config order:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
 
+# Most tests wait more than they work; those that work hard come alone.
+TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
+	  cargo test --workspace -- --test-threads 4 --skip hammer:: && \
+	  cargo test --test suite -- --test-threads 1 hammer::
+
 test:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  cargo test --workspace
+	@$(SERVER) && $(TEST)
 
 test-valkey:
-	@$(VALKEY) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  cargo test --workspace
+	@$(VALKEY) && $(TEST)
 
 # They wait more than they work.
 interop:
