@@ -30,10 +30,16 @@ final class Main {
         // Nobody else writes between the answers.
         System.setOut(System.err);
         var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line; (line = input.readLine()) != null; ) {
-            main.serve(line.split(" "));
+        try {
+            for (String line; (line = input.readLine()) != null; ) {
+                main.serve(line.split(" "));
+            }
+        } catch (RuntimeException error) {
+            error.printStackTrace();
+        } finally {
+            // Whatever other threads still do: nobody is there to ask them.
+            Runtime.getRuntime().halt(0);
         }
-        Runtime.getRuntime().halt(0);
     }
 
     private void serve(String[] words) {
