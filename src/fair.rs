@@ -32,7 +32,7 @@ impl Client {
 /// server, which it keeps by asking at least every second (less for short client leases); one that
 /// has not asked for three seconds (three polls, at least 1 s) is passed over when its turn comes,
 /// and goes to the end if it comes back. Dropping the future or running out of time gives up the
-/// place at once. A grant costs the server the same however many wait.
+/// place in the background, one round trip later. A grant costs the server the same however many wait.
 ///
 /// Waiters that are Redisson's stand in the same queue under Redisson's rule: a dead one is passed
 /// over when its own time is up, five minutes by default.

@@ -17,7 +17,8 @@ macro_rules! guard_methods {
                 self.0.owner()
             }
 
-            /// How many guards of this owner hold the lock now.
+            /// How many guards of this owner share this hold now. Two tasks of one owner that began
+            /// to read at the same moment may have a hold each.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
                 self.0.hold_count()

@@ -62,6 +62,8 @@ member!(ReentrantLock FairLock ReadSide WriteSide);
 ///   one time budget; the last one is given back first.
 /// * Two multi-locks over the same things cannot block each other for ever, in whatever order they
 ///   list them.
+/// * It has no claim on members that are never free at the same moment: among others that take them
+///   one by one without a pause it may wait long. Then put a single lock around both.
 /// * A fair member is taken when it is free and nobody stands before this one in its queue. It has a
 ///   place there only while that lock is the one that is waited for: with other members in the way
 ///   it gives the place up, so that nobody waits behind one who cannot come yet.

@@ -18,8 +18,7 @@ macro_rules! script {
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script =
-    script!("reentrant_acquire", "refusal", "grant", "next_token");
+pub(crate) static REENTRANT_ACQUIRE: Script = script!("reentrant_acquire", "next_token");
 pub(crate) static REENTRANT_RELEASE: Script =
     script!("reentrant_release", "grant", "keep", "lower");
 pub(crate) static REENTRANT_INSPECT: Script = script!("reentrant_inspect");
