@@ -16,6 +16,10 @@ local function fair_head(queue, timeouts, alive)
     local heartbeat = redis.call('ZSCORE', alive, head)
     local score = heartbeat or redis.call('ZSCORE', timeouts, head)
     if score and tonumber(score) > now then
+      -- Further ahead than any heartbeat lasts: the server's clock was set back.
+      if heartbeat and tonumber(heartbeat) > now + 3000 then
+        redis.call('ZADD', alive, now + 3000, head)
+      end
       -- We do not lower the scores of all waiters at each grant, as Redisson does; so the head of
       -- theirs gets what it would have by now, and a dead one holds up nobody for longer.
       local latest = now + 300000

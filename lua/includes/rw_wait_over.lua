@@ -5,7 +5,8 @@ local function rw_wait_over(waiting, holder)
   if not score then return nil end
   redis.call('ZREM', waiting, holder)
   local now = server_ms()
-  local writers = redis.call('ZCOUNT', waiting, '(' .. now, '+inf')
-  if writers == 0 and not readers_wait(waiting, now) then redis.call('DEL', waiting) end
+  if not writers_wait(waiting, now) and not readers_wait(waiting, now) then
+    redis.call('DEL', waiting)
+  end
   return score < 0 and 'read' or 'write'
 end

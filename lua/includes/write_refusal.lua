@@ -13,8 +13,9 @@ local function write_refusal(lock, waiting, holder, is_new)
   end
   if not is_new then return -3, -2 end
   local waits, turn, done = unpack(redis.call('ZMSCORE', waiting, holder, 'turn', 'done'))
-  -- After a writer it is the turn of readers that waited. As long as they need to come.
+  -- After a writer it is the turn of readers that waited, for as long as they need to come. More is
+  -- left only if the server's clock was set back.
   local left = turn and done and tonumber(done) + 100 - server_ms() or 0
-  if left > 0 then return left, -2 end
+  if left > 0 and left <= 100 then return left, -2 end
   return nil, -2, waits
 end

@@ -4,7 +4,7 @@
 local function writer_waits(waiting, holder, waited_ms)
   if redis.call('EXISTS', waiting) == 0 then return false, false end
   local now = server_ms()
-  if redis.call('ZCOUNT', waiting, '(' .. now, '+inf') == 0 then return false, true end
+  if not writers_wait(waiting, now) then return false, true end
   local asked, done = unpack(redis.call('ZMSCORE', waiting, holder, 'done'))
   if not done then return true, true end
   local since = math.min(asked and -tonumber(asked) or now, now - waited_ms)

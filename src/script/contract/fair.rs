@@ -173,6 +173,20 @@ async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
     assert_eq!(bench.server.keys().await, ["F"], "and no place");
 }
 
+/// A heartbeat that was noted before the server's clock was set back lasts as long as any other.
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_no_dead_head() {
+    let mut bench = Bench::new().await;
+    bench.fair("u:0").await;
+    bench.fair("u:1").await;
+    let ahead = (bench.now().await + 3_600_000).to_string();
+    bench.make(&["ZADD", ALIVE, &ahead, "u:1"]).await;
+    bench.fair_release("u:0", "0").await;
+    assert_eq!(bench.fair("u:2").await, UNKNOWN, "not its turn yet");
+    let left = bench.score(ALIVE, "u:1").await - bench.now().await;
+    assert!((0..=3_000).contains(&left), "{left}");
+}
+
 #[tokio::test]
 async fn the_dead_are_passed_over_and_the_next_is_told() {
     let mut bench = Bench::new().await;

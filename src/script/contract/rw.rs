@@ -328,6 +328,20 @@ async fn readers_and_writers_take_turns() {
     assert!(bench.pttl_of(WAITING).await > 0, "it goes by itself");
 }
 
+/// What was noted before the server's clock was set back keeps nobody out until it has caught up.
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_nobody_out() {
+    let mut bench = Bench::new().await;
+    let ahead = (bench.now().await + 3_600_000).to_string();
+    bench.make(&["ZADD", WAITING, &ahead, "u:9"]).await;
+    assert_eq!(bench.read("u:1", "30000").await, HELD, "a writer");
+    bench.settle("u:1", "0", "0").await;
+    bench
+        .make(&["ZADD", WAITING, &ahead, "done", "0", "turn"])
+        .await;
+    assert_eq!(bench.try_write("u:2").await, HELD, "a turn of readers");
+}
+
 /// Readers that waited and do not come keep a free lock for a moment only.
 #[tokio::test]
 async fn a_turn_that_nobody_takes_ends() {
