@@ -6,7 +6,7 @@ local function writer_waits(waiting, holder, waited_ms)
   local now = server_ms()
   if not writers_wait(waiting, now) then return false, true end
   local asked, done = unpack(redis.call('ZMSCORE', waiting, holder, 'done'))
-  if not done then return true, true end
-  local since = math.min(asked and -tonumber(asked) or now, now - waited_ms)
-  return since > tonumber(done), true
+  done = tonumber(done) or 0
+  local has_asked = asked and -tonumber(asked) <= done
+  return not has_asked and now - waited_ms >= done, true
 end

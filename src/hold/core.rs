@@ -36,7 +36,8 @@ pub(crate) struct Timing {
     pub(crate) give_up: Duration,
     /// A waiter asks at least this often, message or no message.
     pub(crate) poll_cap: Duration,
-    /// A waiter that has not asked for this long has lost its place at the server.
+    /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
+    /// scripts take what lies further ahead for a clock that was set back.
     pub(crate) heartbeat: Duration,
 }
 
