@@ -89,7 +89,9 @@ impl<'a> Candidate<'a> {
         let core = self.party.core();
         let scripts = &core.scripts;
         loop {
-            let call = self.acquire(at);
+            // Of the call, which may be sent again later as it is.
+            let asked = core.clock.now();
+            let call = self.acquire(at, asked);
             self.unanswered = Some(lane);
             let answer = match scripts.run(lane, &call, patience).await {
                 Ok(answer) => answer,
@@ -111,7 +113,7 @@ impl<'a> Candidate<'a> {
                 AcquiredAll::Held { tokens } => tokens,
                 AcquiredAll::Elsewhere { member, remaining } => {
                     self.unanswered = None;
-                    let has_place = self.heartbeat(member, at, answer.sent).is_some();
+                    let has_place = self.heartbeat(member, at, asked).is_some();
                     // A place it had elsewhere was given up; one it had here is still there.
                     self.queued_at = self.queued_at.filter(|queued| *queued == member);
                     if has_place {
@@ -180,8 +182,7 @@ impl<'a> Candidate<'a> {
             .collect()
     }
 
-    fn acquire(&self, at: usize) -> Call {
-        let now = self.party.core().clock.now();
+    fn acquire(&self, at: usize, now: Tick) -> Call {
         let bid = |member: usize, ask: &Ask| Bid {
             publish: ask.core.scripts.transport.publish(),
             mode: ask.mode,

@@ -484,3 +484,23 @@ async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     assert!(times[2..].contains(&(MS * 1_000)), "{times:?}");
     assert!(times.contains(&(MS * 1_500)), "the message: {times:?}");
 }
+
+/// Asked before the deadline, answered for good after it: the place it took then is given up too.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_taken_late_is_given_up() {
+    let server = Scripted::new(|sent| match sent.script_args()[5].as_str() {
+        "0" => Answer::Value(done()),
+        _ if sent.at < MS * 50 => Answer::Error("LOADING Redis is loading the dataset in memory"),
+        _ => Answer::Value(elsewhere(25_000)),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    assert!(lock.try_lock_for(MS * 10).await.unwrap().is_none());
+    tokio::time::sleep(MS * 10).await;
+    let sent = server.sent();
+    let (last, asked) = sent.split_last().expect("attempts");
+    let taken = asked.last().expect("an attempt").script_args();
+    assert_eq!(taken[8], "3000", "with a place");
+    assert_eq!(last.script_args()[5], "0");
+    assert_eq!(last.script_args()[4], taken[4], "of the same holder");
+}
