@@ -59,9 +59,8 @@ pub(crate) struct Ask {
 impl Ask {
     /// Whether one script can name both.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let transport = &self.core.scripts.transport;
-        Arc::ptr_eq(&self.core, &other.core)
-            && transport.group(self.name.key()) == transport.group(other.name.key())
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
     }
 }
 

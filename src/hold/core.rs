@@ -82,6 +82,12 @@ impl Core {
         (number, format!("{}:{number}", self.id).into())
     }
 
+    /// Whether one script can name this key of ours and that of another client, which may be this.
+    pub(crate) fn is_beside(&self, key: &str, other: &Self, others_key: &str) -> bool {
+        let transport = &self.scripts.transport;
+        std::ptr::eq(self, other) && transport.group(key) == transport.group(others_key)
+    }
+
     /// How long an operation that starts now may go on; if it has a deadline of its own, not much
     /// past that, but long enough for one reply.
     pub(crate) fn patience(&self, deadline: Option<Tick>) -> Patience {

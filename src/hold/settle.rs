@@ -151,9 +151,8 @@ impl Hold {
 
     /// Whether one script can name both.
     fn is_beside(&self, other: &Self) -> bool {
-        let transport = &self.core.scripts.transport;
-        Arc::ptr_eq(&self.core, &other.core)
-            && transport.group(self.name.key()) == transport.group(other.name.key())
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
     }
 
     /// What a release leaves of the lease, if it leaves a hold.
@@ -315,9 +314,15 @@ async fn settle(
             hold.sent(*counts);
         }
     };
-    let answer = on_first_poll(run, on_its_way)
-        .await
-        .map_err(|failure| failure.into_error(operation).of_lock(first.name()))?;
+    let answer = on_first_poll(run, on_its_way).await.map_err(|failure| {
+        // The one it is about, or all.
+        let about = failure.member().and_then(|member| open.get(member));
+        let names: Vec<_> = match about {
+            Some((_, hold, _)) => vec![hold.name()],
+            None => open.iter().map(|(_, hold, _)| hold.name()).collect(),
+        };
+        failure.into_error(operation).of_lock(&names.join(", "))
+    })?;
     let released = match open.len() {
         1 => vec![first.protocol.released(&answer.value)?],
         count => reply::released_each(&answer.value, count)?,
