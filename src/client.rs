@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::conn::answer::advice;
-use crate::conn::single::SingleServer;
-use crate::conn::{Fault, Lane, url};
+use crate::conn::{self, Fault, Lane, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
@@ -174,26 +173,21 @@ impl ClientBuilder {
     /// # Errors
     /// As for [`Client::connect`].
     pub async fn build(self) -> Result<Client> {
-        let info = url::parse(&self.url)?;
+        let target = url::parse(&self.url)?;
         check_lease(self.lease)?;
         let clock = Clock::System;
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
-        let greeting = script::catalog::loading();
-        let server = SingleServer::new(
-            info,
+        let setup = Setup {
             clock,
-            timing.reply.max(DIAL_LIMIT_MIN),
-            &id,
-            greeting,
-            Arc::clone(&locals) as _,
-        );
-        server.open().await.map_err(unusable)?;
-        let scripts = Arc::new(Scripts {
-            transport: Arc::new(server),
-            clock,
-        });
+            dial_limit: timing.reply.max(DIAL_LIMIT_MIN),
+            client_id: id.as_str().into(),
+            greeting: script::catalog::loading(),
+            listener: Arc::clone(&locals) as _,
+        };
+        let transport = conn::connect(target, setup).await.map_err(unusable)?;
+        let scripts = Arc::new(Scripts { transport, clock });
         can_run_scripts(&scripts, timing.reply).await?;
         let core = Core::new(&id, timing, scripts, locals);
         Ok(Client {

@@ -119,7 +119,7 @@ impl Handle {
         call: impl FnOnce(&LockName, &str) -> Call,
         are_ended: Mode,
     ) -> Result<bool> {
-        let publish = self.core.scripts.transport.publish();
+        let publish = self.core.channels().publish();
         // Before it is sent: what is granted after it was executed is another hold.
         let holds = acquire::holds(&self.core, self.protocol, self.name()?);
         let call = |name: &LockName| call(name, publish);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::{Fault, Lane, Transport};
+use crate::conn::{Channels, Fault, Lane, Transport};
 
 /// One command as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,11 +128,15 @@ impl Transport for Scripted {
         .boxed()
     }
 
-    fn past_is_settled(&self, _lane: Lane) -> bool {
+    fn past_is_settled(&self, _lane: Lane, _route: &str) -> bool {
         self.settled
     }
 
-    fn group(&self, _route: &str) -> u64 {
+    fn slot(&self, _route: &str) -> u16 {
+        0
+    }
+
+    fn server(&self, _route: &str) -> u64 {
         0
     }
 
@@ -140,8 +144,8 @@ impl Transport for Scripted {
         "scripted"
     }
 
-    fn publish(&self) -> &'static str {
-        "PUBLISH"
+    fn channels(&self) -> Channels {
+        Channels::Plain
     }
 }
 

@@ -102,7 +102,7 @@ impl<'a> Candidate<'a> {
                     return Err(self.error(failure));
                 }
             };
-            if answer.repeated && !scripts.transport.past_is_settled(lane) {
+            if answer.repeated && !scripts.transport.past_is_settled(lane, call.route()) {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
                 self.start_over();
@@ -184,7 +184,7 @@ impl<'a> Candidate<'a> {
 
     fn acquire(&self, at: usize, now: Tick) -> Call {
         let bid = |member: usize, ask: &Ask| Bid {
-            publish: ask.core.scripts.transport.publish(),
+            publish: ask.core.channels().publish(),
             mode: ask.mode,
             lease: ask.term.lease(),
             fenced: ask.options.fenced,
@@ -196,7 +196,7 @@ impl<'a> Candidate<'a> {
             let claim = claim_of(ask, holder, Counts::one(ask.mode));
             return ask.protocol.acquire(&claim, &bid(0, ask));
         }
-        let publish = self.party.core().scripts.transport.publish();
+        let publish = self.party.core().channels().publish();
         let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
         let parts = self.members().enumerate().map(|(member, (ask, holder))| {
             let claim = claim_of(ask, holder, Counts::one(ask.mode));
@@ -206,7 +206,7 @@ impl<'a> Candidate<'a> {
     }
 
     fn release(&self) -> Call {
-        let publish = self.party.core().scripts.transport.publish();
+        let publish = self.party.core().channels().publish();
         if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
             let claim = claim_of(ask, holder, Counts::NONE);
             return ask.protocol.release(&claim, Duration::ZERO, publish);

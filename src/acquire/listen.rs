@@ -155,7 +155,7 @@ impl<'a> Waiter<'a> {
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
         core.locals.listen(&channel, &listening.hint);
-        let command = push_command("SUBSCRIBE", &channel);
+        let command = push_command(core.channels().subscribe(), &channel);
         *subscription = Subscription {
             channel: Some(channel),
             since: None,
@@ -239,7 +239,7 @@ async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
         // Another waiter listens to it by now.
         return;
     }
-    let command = push_command("UNSUBSCRIBE", channel);
+    let command = push_command(core.channels().unsubscribe(), channel);
     let transport = &core.scripts.transport;
     // If it is not answered the connection is replaced, and with it all subscriptions.
     let _ = transport

@@ -51,7 +51,7 @@ impl Abandoned {
         for _ in 0..CANCELS_WHILE_UNSETTLED {
             let mark = core.closing.mark();
             // Nobody waits for the rest when the client is closed.
-            if transport.past_is_settled(self.lane) || core.is_closed() {
+            if transport.past_is_settled(self.lane, self.call.route()) || core.is_closed() {
                 break;
             }
             tokio::select! {

@@ -17,7 +17,7 @@ use redis::{
 };
 
 use super::answer::{code, is_not_now};
-use super::{Fault, LATE_MAX, Listener};
+use super::{Fault, LATE_MAX, Listener, Setup};
 use crate::clock::{Clock, Tick};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
@@ -84,18 +84,16 @@ struct Identity {
 impl Link {
     pub(crate) fn new(
         info: ConnectionInfo,
-        clock: Clock,
-        dial_limit: Duration,
         label: String,
-        greeting: Arc<[Cmd]>,
+        setup: &Setup,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
         Self {
             info,
-            clock,
-            dial_limit,
+            clock: setup.clock,
+            dial_limit: setup.dial_limit,
             label,
-            greeting,
+            greeting: Arc::clone(&setup.greeting),
             listener,
             live: Mutex::new(None),
             dial: tokio::sync::Mutex::default(),

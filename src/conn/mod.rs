@@ -5,15 +5,20 @@
 //! topologies) is on the other side of [`Transport`], so that a test can replace it whole.
 
 pub(crate) mod answer;
-pub(crate) mod link;
-pub(crate) mod single;
+mod link;
+mod single;
 pub(crate) mod url;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
+
+use self::single::SingleServer;
+use self::url::Target;
+use crate::clock::Clock;
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,19 +61,78 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>>;
 
-    /// Whether everything sent on a lane before its present connection is known to be executed or
-    /// dead, so that nothing from then can still arrive late.
-    fn past_is_settled(&self, lane: Lane) -> bool;
+    /// Whether everything sent on a lane, to the server of `route` and before its present
+    /// connection, is known to be executed or dead, so that nothing from then can still arrive late.
+    fn past_is_settled(&self, lane: Lane, route: &str) -> bool;
 
-    /// Keys with equal groups live on one server, and may be named in one script.
-    fn group(&self, route: &str) -> u64;
+    /// Keys with equal slots may be named in one script.
+    fn slot(&self, route: &str) -> u16;
+
+    /// Keys with equal servers are served by one server, as far as is known just now.
+    fn server(&self, route: &str) -> u64;
 
     /// Where the server is, without secrets: equal for clients of one server, if they write its
     /// address the same way.
     fn address(&self) -> &str;
 
-    /// `PUBLISH`, or `SPUBLISH` where the listeners of a channel are found by its slot.
-    fn publish(&self) -> &'static str;
+    /// How channels are used here.
+    fn channels(&self) -> Channels;
+}
+
+/// How a channel finds those who listen to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// By its name, anywhere.
+    Plain,
+    /// By its slot, on the server of that alone.
+    Sharded,
+}
+
+impl Channels {
+    pub(crate) fn publish(self) -> &'static str {
+        match self {
+            Self::Plain => "PUBLISH",
+            Self::Sharded => "SPUBLISH",
+        }
+    }
+
+    pub(crate) fn subscribe(self) -> &'static str {
+        match self {
+            Self::Plain => "SUBSCRIBE",
+            Self::Sharded => "SSUBSCRIBE",
+        }
+    }
+
+    pub(crate) fn unsubscribe(self) -> &'static str {
+        match self {
+            Self::Plain => "UNSUBSCRIBE",
+            Self::Sharded => "SUNSUBSCRIBE",
+        }
+    }
+}
+
+/// What every connection of a client is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) clock: Clock,
+    /// The longest wait for a new connection.
+    pub(crate) dial_limit: Duration,
+    /// Shown in the names of its connections.
+    pub(crate) client_id: Arc<str>,
+    /// Sent first on every new connection; a server may refuse it.
+    pub(crate) greeting: Arc<[Cmd]>,
+    pub(crate) listener: Arc<dyn Listener>,
+}
+
+/// Connects to whatever a URL stands for.
+pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Transport>, Fault> {
+    match target {
+        Target::Single(info) => {
+            let server = SingleServer::new(info, &setup);
+            server.open().await?;
+            Ok(Arc::new(server))
+        }
+    }
 }
 
 /// Who is told what comes unasked. Called from connection tasks: must not block.
@@ -77,4 +141,8 @@ pub(crate) trait Listener: Debug + Send + Sync + 'static {
 
     /// Messages may have been missed, and every subscription is gone.
     fn gap(&self);
+
+    /// Another server answers for some keys from now on, and may not have all that the one before
+    /// it had: what is held has to be looked at again.
+    fn moved(&self);
 }

@@ -8,8 +8,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::link::Link;
-use super::{Fault, Lane, Listener, Transport};
-use crate::clock::Clock;
+use super::{Channels, Fault, Lane, Setup, Transport};
 
 /// The server is probed this often on an idle connection, so that a dead peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -23,14 +22,7 @@ pub(crate) struct SingleServer {
 }
 
 impl SingleServer {
-    pub(crate) fn new(
-        info: ConnectionInfo,
-        clock: Clock,
-        dial_limit: Duration,
-        client_id: &str,
-        greeting: Arc<[Cmd]>,
-        listener: Arc<dyn Listener>,
-    ) -> Self {
+    pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
         let tcp = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(KEEPALIVE));
@@ -43,21 +35,14 @@ impl SingleServer {
             .set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
         let link = |lane: &str, info, listener| {
-            let label = format!("lockset-{lane}-{client_id}");
-            Link::new(
-                info,
-                clock,
-                dial_limit,
-                label,
-                Arc::clone(&greeting),
-                listener,
-            )
+            let label = format!("lockset-{lane}-{}", setup.client_id);
+            Link::new(info, label, setup, listener)
         };
         Self {
             address,
             command: link("command", info.clone(), None),
             renewal: link("renewal", info, None),
-            push: link("push", push_info, Some(listener)),
+            push: link("push", push_info, Some(Arc::clone(&setup.listener))),
         }
     }
 
@@ -88,11 +73,15 @@ impl Transport for SingleServer {
         self.link(lane).send(command, limit).boxed()
     }
 
-    fn past_is_settled(&self, lane: Lane) -> bool {
+    fn past_is_settled(&self, lane: Lane, _route: &str) -> bool {
         self.link(lane).past_is_settled()
     }
 
-    fn group(&self, _route: &str) -> u64 {
+    fn slot(&self, _route: &str) -> u16 {
+        0
+    }
+
+    fn server(&self, _route: &str) -> u64 {
         0
     }
 
@@ -100,7 +89,7 @@ impl Transport for SingleServer {
         &self.address
     }
 
-    fn publish(&self) -> &'static str {
-        "PUBLISH"
+    fn channels(&self) -> Channels {
+        Channels::Plain
     }
 }

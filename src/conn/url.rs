@@ -7,7 +7,13 @@ use crate::error::{Error, Result};
 const FORMS: &str = "use redis://[user:password@]host[:port][/db] or \
                      unix:///path/to/socket[?db=0&user=..&pass=..]";
 
-pub(crate) fn parse(url: &str) -> Result<ConnectionInfo> {
+/// What a URL stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Single(ConnectionInfo),
+}
+
+pub(crate) fn parse(url: &str) -> Result<Target> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
@@ -32,6 +38,7 @@ pub(crate) fn parse(url: &str) -> Result<ConnectionInfo> {
     }
     // The parser's own message may repeat parts of the URL, and with them a password.
     url.into_connection_info()
+        .map(Target::Single)
         .map_err(|_| Error::invalid("connect", format!("the URL cannot be read; {FORMS}")))
 }
 

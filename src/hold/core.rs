@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::local::Locals;
 use crate::clock::{Clock, Tick};
+use crate::conn::Channels;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::script::{Patience, Scripts};
@@ -65,7 +66,11 @@ impl Core {
         Arc::new(Self {
             clock: scripts.clock,
             timing,
-            watchdog: Watchdog::start(Arc::clone(&scripts), timing.reply),
+            watchdog: Watchdog::start(
+                Arc::clone(&scripts),
+                Arc::clone(&locals.moved),
+                timing.reply,
+            ),
             scripts,
             locals,
             id: id.into(),
@@ -85,7 +90,12 @@ impl Core {
     /// Whether one script can name this key of ours and that of another client, which may be this.
     pub(crate) fn is_beside(&self, key: &str, other: &Self, others_key: &str) -> bool {
         let transport = &self.scripts.transport;
-        std::ptr::eq(self, other) && transport.group(key) == transport.group(others_key)
+        std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
+    }
+
+    /// How channels are used at the server.
+    pub(crate) fn channels(&self) -> Channels {
+        self.scripts.transport.channels()
     }
 
     /// How long an operation that starts now may go on; if it has a deadline of its own, not much

@@ -39,6 +39,8 @@ pub(crate) struct Locals {
     gaps: AtomicU64,
     /// Given when a waiter leaves.
     pub(crate) departed: Hint,
+    /// Given when what is held has to be looked at again.
+    pub(crate) moved: Arc<Hint>,
 }
 
 type LocalId = (&'static str, Arc<str>);
@@ -129,6 +131,10 @@ impl Listener for Locals {
         for hint in &self.channels {
             hint.give();
         }
+    }
+
+    fn moved(&self) {
+        self.moved.give();
     }
 }
 

@@ -72,6 +72,8 @@ struct State {
     lease: Duration,
     renewed: bool,
     token: Option<FencingToken>,
+    /// Since when it is in doubt whether the server has it; a renewal sent later tells.
+    doubted: Option<Tick>,
     /// A release is decided on and was not sent yet.
     unsent: bool,
 }
@@ -135,6 +137,7 @@ impl Hold {
                 lease,
                 renewed: granted.term.is_renewed(),
                 token: granted.token,
+                doubted: None,
                 unsent: false,
             }),
             operation: tokio::sync::Mutex::new(()),
@@ -320,6 +323,10 @@ impl State {
 }
 
 impl Leased for Hold {
+    fn doubt(&self, now: Tick) {
+        self.state.lock().doubted = Some(now);
+    }
+
     fn due(&self, now: Tick) -> Due {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
@@ -329,10 +336,14 @@ impl Leased for Hold {
             return Due::Expired;
         }
         let look = state.next_look();
-        if look > now {
+        if look > now && state.doubted.is_none() {
             return Due::Later(look);
         }
-        let lease = state.lease;
+        // A lease that is not renewed is asked after, and gets no more than it has.
+        let lease = match state.renewed {
+            true => state.lease,
+            false => now.until(state.deadline),
+        };
         state.will_ask(now, lease);
         Due::Renew {
             item: Item {
@@ -349,7 +360,9 @@ impl Leased for Hold {
         if self.extend(sent, lease) {
             self.changed.give();
         }
-        self.state.lock().next_look()
+        let mut state = self.state.lock();
+        state.doubted.take_if(|since| *since <= sent);
+        state.next_look()
     }
 
     fn revoked(&self) {

@@ -46,7 +46,7 @@ impl Hold {
             };
             state.will_ask(patience.until, lease);
             let bid = Bid {
-                publish: self.core.scripts.transport.publish(),
+                publish: self.core.channels().publish(),
                 mode,
                 lease,
                 // A hold has one token for as long as it lasts.

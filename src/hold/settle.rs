@@ -291,7 +291,7 @@ async fn settle(
     let Some((_, first, counts)) = open.first() else {
         return Ok(settled);
     };
-    let publish = first.core.scripts.transport.publish();
+    let publish = first.core.channels().publish();
     let call = match open.len() {
         1 => {
             let claim = first.claim(*counts);

@@ -94,6 +94,10 @@ impl Call {
         self
     }
 
+    pub(crate) fn route(&self) -> &str {
+        &self.route
+    }
+
     fn by_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.script.text);

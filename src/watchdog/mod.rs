@@ -27,6 +27,8 @@ pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 
 /// Something with a lease that has to be renewed until it is given up.
 pub(crate) trait Leased: Send + Sync {
+    /// Whether the server has it is in doubt: until that is answered, it is due at once.
+    fn doubt(&self, now: Tick);
     /// What to do with it now.
     fn due(&self, now: Tick) -> Due;
     /// The server confirmed a lease of `lease`, counted from `sent`. Says when to look again.
@@ -82,6 +84,17 @@ struct Shared {
     pending: AtomicUsize,
 }
 
+impl Shared {
+    /// Has every hold looked at now.
+    fn doubt_all(&self, now: Tick) {
+        let mut schedule = self.schedule.lock();
+        for lease in schedule.items().filter_map(Weak::upgrade) {
+            lease.doubt(now);
+        }
+        schedule.hasten(now);
+    }
+}
+
 impl std::fmt::Debug for dyn Leased {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Leased")
@@ -89,11 +102,12 @@ impl std::fmt::Debug for dyn Leased {
 }
 
 impl Watchdog {
-    /// Starts the task on the current runtime. `reply` is the longest wait for one renewal.
-    pub(crate) fn start(scripts: Arc<Scripts>, reply: Duration) -> Self {
+    /// Starts the task on the current runtime. `moved` is given when every hold is in doubt; `reply`
+    /// is the longest wait for one renewal.
+    pub(crate) fn start(scripts: Arc<Scripts>, moved: Arc<Hint>, reply: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(task::run(Arc::clone(&shared), scripts, inbox, reply));
+        tokio::spawn(task::run(Arc::clone(&shared), scripts, moved, inbox, reply));
         Self { shared, jobs }
     }
 

@@ -51,6 +51,21 @@ impl<T> Schedule<T> {
         self.by_time.remove(&(at, id))
     }
 
+    pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
+        self.by_time.values()
+    }
+
+    /// Makes every entry due at `now` at the latest. For the driver itself, which looks again after
+    /// this.
+    pub(crate) fn hasten(&mut self, now: Tick) {
+        let later = std::mem::take(&mut self.by_time).into_iter();
+        for ((at, id), item) in later {
+            let at = at.min(now);
+            self.by_time.insert((at, id), item);
+            self.at.insert(id, at);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_time.len()
     }
@@ -112,6 +127,18 @@ mod tests {
         assert_eq!(schedule.remove(1), Some('a'));
         assert!(!schedule.shift(1, tick(5)));
         assert_eq!(schedule.take_due(tick(99), 9), []);
+        assert_eq!(schedule.len(), 0);
+    }
+
+    #[test]
+    fn hastened_entries_are_due_and_still_known() {
+        let mut schedule = Schedule::default();
+        for (id, at) in [(1, 30), (2, 10), (3, 20)] {
+            let _ = schedule.insert(id, tick(at), id);
+        }
+        schedule.hasten(tick(15));
+        assert_eq!(schedule.remove(3), Some(3));
+        assert_eq!(schedule.take_due(tick(15), 9), [(2, 2), (1, 1)]);
         assert_eq!(schedule.len(), 0);
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{BATCH_HOLDS_MAX, Due, Item, Job, Leased, Shared, Work};
 use crate::clock::Tick;
 use crate::conn::Lane;
+use crate::hint::Hint;
 use crate::script::{Call, Failure, Patience, Scripts, millis, reply};
 
 /// Renewal scripts under way at once: the next start as these end.
@@ -37,6 +38,7 @@ type Outcome = Option<(Tick, bool)>;
 pub(super) async fn run(
     shared: Arc<Shared>,
     scripts: Arc<Scripts>,
+    moved: Arc<Hint>,
     mut inbox: mpsc::UnboundedReceiver<Job>,
     reply_max: Duration,
 ) {
@@ -47,6 +49,7 @@ pub(super) async fn run(
     // Told when all work that came before them is done.
     let mut closing: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
+    let mut doubted = moved.mark();
     while is_needed || !work.is_empty() {
         if work.is_empty() {
             for done in closing.drain(..) {
@@ -64,6 +67,10 @@ pub(super) async fn run(
             biased;
             Some(batch) = batches.next(), if !batches.is_empty() => finish(&shared, &scripts, batch),
             () = shared.sooner.past(mark) => {}
+            () = moved.past(doubted) => {
+                doubted = moved.mark();
+                shared.doubt_all(clock.now());
+            }
             () = clock.sleep_until(next), if next != Tick::NEVER => {
                 for batch in start(&shared, &scripts, reply_max, BATCHES_MAX - batches.len()) {
                     batches.push(batch);
@@ -91,9 +98,9 @@ fn start(
 ) -> Vec<BoxFuture<'static, Vec<(Renewal, Outcome)>>> {
     let now = scripts.clock.now();
     let mut expired = Vec::new();
-    // By server, by script, and by how long a reply may take: a short lease makes no long one
+    // By slot, by script, and by how long a reply may take: a short lease makes no long one
     // impatient.
-    let mut groups: BTreeMap<(u64, &str, Duration), Vec<Renewal>> = BTreeMap::new();
+    let mut groups: BTreeMap<(u16, &str, Duration), Vec<Renewal>> = BTreeMap::new();
     {
         // Held throughout, so that what is withdrawn from now on is not put back.
         let mut schedule = shared.schedule.lock();
@@ -106,8 +113,8 @@ fn start(
                 Due::Later(at) => schedule.insert(id, at, weak),
                 Due::Renew { item, deadline } => {
                     let wait = (item.lease / 6).clamp(REPLY_WAIT_MIN.min(reply_max), reply_max);
-                    let server = scripts.transport.group(&item.key);
-                    let group = (server, item.script.sha(), wait);
+                    let slot = scripts.transport.slot(&item.key);
+                    let group = (slot, item.script.sha(), wait);
                     let entry = (id, Weak::clone(&weak), item);
                     groups.entry(group).or_default().push(entry);
                     // Until its renewal is answered, its deadline is the next thing to look at.

@@ -1,9 +1,12 @@
 //! Renewals under paused time, with a server that says what the test wants.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::client::Client;
-use crate::conn::Lane;
+use crate::conn::{Lane, Listener};
 use crate::testing::{Answer, Scripted, each, granted};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -139,4 +142,49 @@ async fn a_refused_batch_is_renewed_one_by_one() {
     assert_eq!(forbidden.lost().await, crate::LostReason::Expired);
     tokio::time::sleep(LEASE).await;
     assert!(!good.is_lost());
+}
+
+/// Another server answers from now on: what is held is asked after at once, also what is not
+/// renewed; until there is an answer, again and again.
+#[tokio::test(start_paused = true)]
+async fn what_is_in_doubt_is_looked_at_at_once() {
+    let silent = std::sync::Arc::new(AtomicBool::new(true));
+    let is_silent = std::sync::Arc::clone(&silent);
+    let server = Scripted::new(move |sent| match sent.lane {
+        Lane::Renewal if is_silent.load(Ordering::Relaxed) => Answer::Silence,
+        // The last of them did not come along.
+        Lane::Renewal => {
+            let keys: usize = sent.words[2].parse().unwrap();
+            let held = |key: &String| Value::Int((key != "gone").into());
+            Answer::Value(Value::Array(
+                sent.words[3..3 + keys].iter().map(held).collect(),
+            ))
+        }
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let kept = client.lock("kept").lock().await.unwrap();
+    let gone = client.lock("gone").lock().await.unwrap();
+    let fixed = client.lock("fixed").fixed_lease(LEASE);
+    let fixed = fixed.lock().await.unwrap();
+    tokio::time::sleep(MS * 1000).await;
+    assert_eq!(server.times(Lane::Renewal), []);
+
+    let before = fixed.remaining();
+    client.core().locals.moved();
+    tokio::time::sleep(MS * 3000).await;
+    let tries = server.times(Lane::Renewal).len();
+    assert!(tries >= 2, "{tries}");
+    silent.store(false, Ordering::Relaxed);
+    assert_eq!(gone.lost().await, crate::LostReason::Revoked);
+    tokio::time::sleep(MS * 1500).await;
+    assert!(!kept.is_lost() && !fixed.is_lost());
+    assert!(
+        fixed.remaining() < before - MS * 4000,
+        "no longer than it was"
+    );
+
+    let asked = server.times(Lane::Renewal).len();
+    tokio::time::sleep(MS * 2000).await;
+    assert_eq!(server.times(Lane::Renewal).len(), asked, "no doubt is left");
 }
