@@ -6,6 +6,7 @@
 
 pub(crate) mod answer;
 mod link;
+mod nodes;
 mod single;
 pub(crate) mod url;
 
@@ -132,6 +133,9 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
             server.open().await?;
             Ok(Arc::new(server))
         }
+        Target::Cluster { .. } | Target::Sentinel { .. } => Err(Fault::Unsent(
+            "this version of lockset speaks to a single server".to_owned(),
+        )),
     }
 }
 

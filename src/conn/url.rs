@@ -2,6 +2,7 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
+use super::nodes::Address;
 use crate::error::{Error, Result};
 
 const FORMS: &str = "use redis://[user:password@]host[:port][/db] or \
@@ -11,6 +12,22 @@ const FORMS: &str = "use redis://[user:password@]host[:port][/db] or \
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Single(ConnectionInfo),
+    /// A cluster, known by some of its nodes.
+    Cluster {
+        seeds: Vec<Address>,
+        /// How to connect to each node: user, password, TLS.
+        model: ConnectionInfo,
+    },
+    /// A primary with replicas, followed through failovers by asking sentinels.
+    Sentinel {
+        sentinels: Vec<Address>,
+        /// The name under which the sentinels watch the primary.
+        primary: String,
+        /// How to connect to a sentinel.
+        sentinel_model: ConnectionInfo,
+        /// How to connect to a server.
+        model: ConnectionInfo,
+    },
 }
 
 pub(crate) fn parse(url: &str) -> Result<Target> {

@@ -174,7 +174,7 @@ async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
             let theirs = kind.keep_out(&theirs, &names[stolen]).await;
             proxy.pass();
             let got = within(SOON, waiter).await.unwrap();
-            assert!(got.unwrap().is_none());
+            assert!(matches!(got, Ok(None)), "{got:?}");
             eventually(SOON, "the rest is undone", async || {
                 held(&server, &names).await == [&*names[stolen]]
             })

@@ -1,0 +1,65 @@
+//! Many servers of one kind, each with its connections, made when it is first asked for.
+//!
+//! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its
+//! role changes: only so a connection that replaces another can make an end of that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redis::{ConnectionAddr, ConnectionInfo};
+
+use super::Setup;
+use super::single::SingleServer;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Address {
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    /// What all have in common: user, password, TLS; of its address only the kind counts.
+    model: ConnectionInfo,
+    setup: Setup,
+    known: Mutex<HashMap<Address, Arc<SingleServer>>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(model: ConnectionInfo, setup: Setup) -> Self {
+        Self {
+            model,
+            setup,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The server at this address; nothing is sent to it yet.
+    pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
+        let mut known = self.known.lock();
+        let server = known.entry(address.clone()).or_insert_with(|| {
+            let info = self.model.clone().set_addr(self.connect_to(address));
+            Arc::new(SingleServer::new(info, &self.setup))
+        });
+        Arc::clone(server)
+    }
+
+    fn connect_to(&self, address: &Address) -> ConnectionAddr {
+        let (host, port) = (address.host.to_string(), address.port);
+        match self.model.addr().clone() {
+            ConnectionAddr::TcpTls {
+                insecure,
+                tls_params,
+                ..
+            } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure,
+                tls_params,
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        }
+    }
+}
