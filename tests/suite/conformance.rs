@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockset::{Client, LostReason, Owner};
-use lockset_testkit::{Server, eventually, unique_name, within};
+use lockset_testkit::{eventually, within};
 
-use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
-use crate::support::{
-    LEASE, SOON, client, idle, listening, lock_keys, nothing_left, patient_client, waiting,
-};
+use crate::primitive::{Guard, Primitive, names_it};
+use crate::support::{LEASE, SOON, idle, waiting};
+use crate::world::{World, for_every_world};
 
-/// A server, two clients that are strangers to each other, and a name.
-async fn two_clients() -> (Server, Client, Client, String) {
-    let server = Server::start();
-    let ours = patient_client(&server.url()).await;
-    let theirs = patient_client(&server.url()).await;
-    (server, ours, theirs, unique_name("lock"))
+/// A world, two clients that are strangers to each other, and a name.
+async fn two_clients<W: World>() -> (W, Client, Client, String) {
+    let world = W::start().await;
+    let ours = world.patient_client().await;
+    let theirs = world.patient_client().await;
+    let name = world.name();
+    (world, ours, theirs, name)
 }
 
-async fn excludes_others_until_released<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn excludes_others_until_released<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     let (lock, same) = (P::of(&ours, &name), P::rival(&ours, &name));
     let (seen, other) = (P::of(&theirs, &name), P::rival(&theirs, &name));
     let guard = lock.lock().await.unwrap();
@@ -36,13 +36,13 @@ async fn excludes_others_until_released<P: Primitive>() {
     let guard = other.try_lock().await.unwrap().expect("it is free");
     assert!(lock.try_lock().await.unwrap().is_none(), "the other way");
     guard.release().await.unwrap();
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
     idle(&ours).await;
     idle(&theirs).await;
 }
 
-async fn an_owner_enters_again<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn an_owner_enters_again<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     let owner = Owner::new();
     let lock = P::of(&ours, &name).owner(&owner);
     let first = lock.lock().await.unwrap();
@@ -59,12 +59,12 @@ async fn an_owner_enters_again<P: Primitive>() {
     }
     assert_eq!(fourth.hold_count(), 1);
     fourth.release().await.unwrap();
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
     idle(&ours).await;
 }
 
 /// The branches of one `join!` share a task, and must not share a lock.
-async fn branches_of_one_task_exclude_each_other<P: Primitive>() {
+async fn branches_of_one_task_exclude_each_other<P: Primitive, W: World>() {
     async fn branch(lock: impl Primitive, inside: &Cell<u32>) {
         for _ in 0..20 {
             let guard = lock.lock().await.unwrap();
@@ -75,7 +75,7 @@ async fn branches_of_one_task_exclude_each_other<P: Primitive>() {
             guard.release().await.unwrap();
         }
     }
-    let (_server, ours, _, name) = two_clients().await;
+    let (_world, ours, _, name) = two_clients::<W>().await;
     let rival = P::rival(&ours, &name);
     let inside = Cell::new(0);
     within(SOON, async {
@@ -88,8 +88,8 @@ async fn branches_of_one_task_exclude_each_other<P: Primitive>() {
     .await;
 }
 
-async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive>() {
-    let (_server, ours, theirs, name) = two_clients().await;
+async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive, W: World>() {
+    let (_world, ours, theirs, name) = two_clients::<W>().await;
     let owner = Owner::new();
     let held = P::rival(&theirs, &name).lock().await.unwrap();
     let tasks: Vec<_> = (0..4)
@@ -111,19 +111,21 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive>() {
     }
 }
 
-async fn a_waiter_gets_it_on_release<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     // By message: the timers of these clients would take a second.
     let by_message = Duration::from_millis(700);
     let hand_over = hands_over(
-        &server,
+        &world,
+        &name,
         P::of(&ours, &name),
         P::rival(&theirs, &name),
         &theirs,
     );
     assert!(hand_over.await < by_message);
     let hand_over = hands_over(
-        &server,
+        &world,
+        &name,
         P::rival(&theirs, &name),
         P::of(&ours, &name),
         &ours,
@@ -133,26 +135,27 @@ async fn a_waiter_gets_it_on_release<P: Primitive>() {
 
 /// How long it takes from a release until the one who waits has it.
 async fn hands_over(
-    server: &Server,
+    world: &impl World,
+    name: &str,
     from: impl Primitive,
     to: impl Primitive,
     who_waits: &Client,
 ) -> Duration {
     let guard = from.lock().await.unwrap();
     let waiter = tokio::spawn(async move { to.lock().await.unwrap() });
-    listening(server).await;
+    world.listening(name).await;
     waiting(who_waits, 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     let guard = within(SOON, waiter).await.unwrap();
     let took = released.elapsed();
     guard.release().await.unwrap();
-    nothing_left(server).await;
+    world.nothing_left(name).await;
     took
 }
 
-async fn waiters_of_a_client_are_served_in_order<P: Primitive>() {
-    let (_server, ours, _, name) = two_clients().await;
+async fn waiters_of_a_client_are_served_in_order<P: Primitive, W: World>() {
+    let (_world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -172,8 +175,8 @@ async fn waiters_of_a_client_are_served_in_order<P: Primitive>() {
     assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
 }
 
-async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let wait = Duration::from_millis(150);
     for waiting_client in [&theirs, &ours] {
@@ -189,11 +192,11 @@ async fn a_timed_wait_ends_and_leaves_nothing<P: Primitive>() {
     guard.release().await.unwrap();
     let guard = other.try_lock_for(wait).await.unwrap();
     guard.expect("it is free").release().await.unwrap();
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
 }
 
-async fn a_timed_wait_gets_it_in_time<P: Primitive>() {
-    let (_server, ours, theirs, name) = two_clients().await;
+async fn a_timed_wait_gets_it_in_time<P: Primitive, W: World>() {
+    let (_world, ours, theirs, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let other = P::rival(&theirs, &name);
     let waiter = tokio::spawn(async move { other.try_lock_for(SOON).await.unwrap() });
@@ -202,10 +205,10 @@ async fn a_timed_wait_gets_it_in_time<P: Primitive>() {
     assert!(within(SOON, waiter).await.unwrap().is_some());
 }
 
-async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive>() {
-    let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
-    let name = unique_name("lock");
+async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive, W: World>() {
+    let world = W::start().await;
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let name = world.name();
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let inner = guard.reenter().await.unwrap();
     let loss = tokio::time::timeout(LEASE * 3, async {
@@ -215,16 +218,16 @@ async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive>() {
     assert!(!guard.is_lost() && guard.remaining() > Duration::ZERO);
     assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
 }
 
-async fn a_fixed_lease_ends_and_says_so<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     let lease = Duration::from_millis(300);
     let started = Instant::now();
     let guard = P::of(&ours, &name).fixed_lease(lease).lock().await.unwrap();
     let local_end = Instant::now() + guard.remaining();
-    let server_end = latest_end(&server, &P::names(&name)).await;
+    let server_end = first_end(&world, &P::names(&name)).await;
     assert!(local_end < server_end, "the local deadline is the earlier");
     let other = P::rival(&theirs, &name);
     let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
@@ -244,15 +247,15 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive>() {
     assert!(names_it::<P>(&name, error.lock_name()), "{error}");
     assert!(!theirs_now.is_lost(), "a late release concerns nobody else");
     theirs_now.release().await.unwrap();
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
     idle(&ours).await;
 }
 
 /// When the first of these keys expires; not earlier than that.
-async fn latest_end(server: &Server, keys: &[String]) -> Instant {
-    let mut admin = server.admin().await;
+async fn first_end(world: &impl World, keys: &[String]) -> Instant {
     let mut ends = Vec::new();
     for key in keys {
+        let mut admin = world.server_of(key).admin().await;
         let mut pttl = redis::cmd("PTTL");
         let left: u64 = pttl.arg(key).query_async(&mut admin).await.unwrap();
         ends.push(Instant::now() + Duration::from_millis(left + 1));
@@ -260,8 +263,8 @@ async fn latest_end(server: &Server, keys: &[String]) -> Instant {
     ends.into_iter().min().expect("a key")
 }
 
-async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive>() {
-    let (_server, ours, theirs, name) = two_clients().await;
+async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive, W: World>() {
+    let (_world, ours, theirs, name) = two_clients::<W>().await;
     let owner = Owner::new();
     let outer = P::of(&ours, &name).owner(&owner).lock().await.unwrap();
     let short = P::of(&ours, &name).owner(&owner);
@@ -274,10 +277,10 @@ async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive>() {
     outer.release().await.unwrap();
 }
 
-async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
-    let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
-    let name = unique_name("lock");
+async fn work_is_dropped_when_the_lock_is_forced<P: Primitive, W: World>() {
+    let world = W::start().await;
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let name = world.name();
     let guard = P::of(&ours, &name).lock().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
     assert!(P::of(&theirs, &name).force_unlock().await.unwrap());
@@ -297,8 +300,8 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive>() {
 
 /// Not of a multi-lock: its members are forced one after the other, and the first ends the guard, so
 /// a waiter may have all of them before the last is forced.
-async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive>() {
-    let (_server, ours, _, name) = two_clients().await;
+async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive, W: World>() {
+    let (_world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let other = P::rival(&ours, &name);
     let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
@@ -308,8 +311,8 @@ async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive>() {
     assert!(!within(SOON, waiter).await.unwrap().is_lost());
 }
 
-async fn a_dropped_guard_is_released<P: Primitive>() {
-    let (server, ours, _, name) = two_clients().await;
+async fn a_dropped_guard_is_released<P: Primitive, W: World>() {
+    let (world, ours, _, name) = two_clients::<W>().await;
     let lock = P::of(&ours, &name);
     for _ in 0..50 {
         drop(lock.lock().await.unwrap());
@@ -321,13 +324,13 @@ async fn a_dropped_guard_is_released<P: Primitive>() {
         panic!("a task that dies with its guard");
     });
     assert!(panicked.await.unwrap_err().is_panic());
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
     idle(&ours).await;
 }
 
 /// However many are dropped at once: each is released before its lock is asked for again.
-async fn a_burst_of_dropped_guards_is_released_first<P: Primitive>() {
-    let (_server, ours, _, name) = two_clients().await;
+async fn a_burst_of_dropped_guards_is_released_first<P: Primitive, W: World>() {
+    let (_world, ours, _, name) = two_clients::<W>().await;
     let names: Vec<String> = (0..500).map(|n| format!("{name}:{n}")).collect();
     let mut guards = Vec::new();
     for name in &names {
@@ -340,18 +343,18 @@ async fn a_burst_of_dropped_guards_is_released_first<P: Primitive>() {
     }
 }
 
-async fn a_guard_may_be_dropped_outside_the_runtime<P: Primitive>() {
-    let (server, ours, _, name) = two_clients().await;
+async fn a_guard_may_be_dropped_outside_the_runtime<P: Primitive, W: World>() {
+    let (world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let dropped = std::thread::spawn(move || drop(guard)).join();
     assert!(dropped.is_ok(), "it panicked");
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
 }
 
-async fn a_forgotten_guard_leaves_the_lock_to_its_lease<P: Primitive>() {
-    let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
-    let name = unique_name("lock");
+async fn a_forgotten_guard_leaves_the_lock_to_its_lease<P: Primitive, W: World>() {
+    let world = W::start().await;
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let name = world.name();
     let started = Instant::now();
     P::of(&ours, &name).lock().await.unwrap().forget();
     idle(&ours).await;
@@ -361,8 +364,8 @@ async fn a_forgotten_guard_leaves_the_lock_to_its_lease<P: Primitive>() {
     next.release().await.unwrap();
 }
 
-async fn a_forgotten_share_outlives_the_other_guard<P: Primitive>() {
-    let (_server, ours, theirs, name) = two_clients().await;
+async fn a_forgotten_share_outlives_the_other_guard<P: Primitive, W: World>() {
+    let (_world, ours, theirs, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     guard.reenter().await.unwrap().forget();
     assert!(!guard.is_lost());
@@ -370,8 +373,8 @@ async fn a_forgotten_share_outlives_the_other_guard<P: Primitive>() {
     assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
 }
 
-async fn fencing_tokens_grow_with_each_grant<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
+async fn fencing_tokens_grow_with_each_grant<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
     let owner = Owner::new();
     let mut last = None;
     for round in 0..20 {
@@ -387,11 +390,7 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive>() {
         guard.release().await.unwrap();
         if round == 10 {
             // A server that has lost everything still gives larger ones.
-            let mut admin = server.admin().await;
-            let _: () = redis::cmd("FLUSHALL")
-                .query_async(&mut admin)
-                .await
-                .unwrap();
+            world.forget(&name).await;
         }
     }
     let plain = P::of(&ours, &name).owner(&owner).lock().await.unwrap();
@@ -404,9 +403,10 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive>() {
     );
 }
 
-async fn shutdown_tells_guards_and_waiters<P: Primitive>() {
-    let (server, ours, theirs, name) = two_clients().await;
-    let dropped = P::of(&ours, &unique_name("dropped")).lock().await.unwrap();
+async fn shutdown_tells_guards_and_waiters<P: Primitive, W: World>() {
+    let (world, ours, theirs, name) = two_clients::<W>().await;
+    let given_back = world.name();
+    let dropped = P::of(&ours, &given_back).lock().await.unwrap();
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let waiters: Vec<_> = (0..3)
         .map(|_| {
@@ -429,40 +429,45 @@ async fn shutdown_tells_guards_and_waiters<P: Primitive>() {
     assert!(lock.try_lock().await.err().expect("closed").is_closed());
     assert!(lock.is_locked().await.unwrap_err().is_closed());
     // The other was released, and nobody waits any more.
-    assert_eq!(lock_keys(&server).await, P::names(&name));
+    assert_eq!(world.lock_keys(&name).await, P::names(&name));
+    assert_eq!(world.keys(&given_back).await, Vec::<String>::new());
     assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
     drop(guard);
 }
 
-async fn a_client_ends_with_its_last_handle<P: Primitive>() {
-    let server = Server::start();
-    let ours = client(&server.url()).await;
-    let guard = P::of(&ours, &unique_name("lock")).lock().await.unwrap();
+async fn a_client_ends_with_its_last_handle<P: Primitive, W: World>() {
+    let world = W::start().await;
+    let ours = world.client().await;
+    let name = world.name();
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let id = world.client_id(&name).await;
+    assert!(world.connections(&id).await >= 2);
     drop(ours);
     drop(guard);
-    nothing_left(&server).await;
+    world.nothing_left(&name).await;
     eventually(SOON, "its connections are closed", async || {
-        let clients = server.clients(lockset_testkit::ClientKind::All).await;
-        !clients.iter().any(|line| line.name.starts_with("lockset-"))
+        world.connections(&id).await == 0
     })
     .await;
 }
 
-async fn a_key_prefix_keeps_names_apart<P: Primitive>() {
-    let server = Server::start();
-    let plain = patient_client(&server.url()).await;
-    let builder = Client::builder(&server.url()).key_prefix("shop:");
+async fn a_key_prefix_keeps_names_apart<P: Primitive, W: World>() {
+    let world = W::start().await;
+    let plain = world.patient_client().await;
+    let builder = world.builder().key_prefix("shop:");
     let prefixed = builder.build().await.unwrap();
-    let guard = P::of(&plain, "x").lock().await.unwrap();
-    let other = P::rival(&prefixed, "x").try_lock().await.unwrap();
+    let name = world.name();
+    let guard = P::of(&plain, &name).lock().await.unwrap();
+    let other = P::rival(&prefixed, &name).try_lock().await.unwrap();
     let other = other.expect("another key");
-    assert_eq!(other.name(), "x");
-    assert!(P::rival(&plain, "shop:x").is_locked().await.unwrap());
+    assert_eq!(other.name(), name);
+    let by_key = format!("shop:{name}");
+    assert!(P::rival(&plain, &by_key).is_locked().await.unwrap());
     other.release().await.unwrap();
     guard.release().await.unwrap();
 }
 
-for_every_primitive! {"multi_thread":
+for_every_world! {"multi_thread":
     excludes_others_until_released
     an_owner_enters_again
     branches_of_one_task_exclude_each_other

@@ -5,6 +5,7 @@
 
 mod primitive;
 mod support;
+mod world;
 
 mod cancellation;
 mod conformance;

@@ -291,29 +291,53 @@ fn member_names(name: &str) -> [String; 4] {
 /// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
 /// a line here. What is not so for several names at once stands under `of_one_name`.
 macro_rules! for_every_primitive {
-    ($flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
-        $crate::primitive::for_every_primitive!(@singles $flavor: $($test)* $($single)*);
-        $crate::primitive::for_every_primitive!(@multi $crate::primitive::Multi, $flavor: $($test)*);
+    (@in $world:ident, $flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
+        $crate::primitive::for_every_primitive!(@singles [super::$world], $flavor: $($test)* $($single)*);
+        $crate::primitive::for_every_primitive!(
+            @multi $crate::primitive::Multi, [super::$world], $flavor: $($test)*
+        );
     };
     ($flavor:tt: $($test:ident)*) => {
-        $crate::primitive::for_every_primitive!($flavor: $($test)* ; of_one_name:);
+        $crate::primitive::for_every_primitive!(@singles [], $flavor: $($test)*);
+        $crate::primitive::for_every_primitive!(
+            @multi $crate::primitive::Multi, [], $flavor: $($test)*
+        );
     };
-    (@singles $flavor:tt: $($test:ident)*) => {
-        $crate::primitive::for_every_primitive!(@reentrant lockset::ReentrantLock, $flavor: $($test)*);
-        $crate::primitive::for_every_primitive!(@fair lockset::FairLock, $flavor: $($test)*);
-        $crate::primitive::for_every_primitive!(@read lockset::ReadSide, $flavor: $($test)*);
-        $crate::primitive::for_every_primitive!(@write lockset::WriteSide, $flavor: $($test)*);
+    (@singles $world:tt, $flavor:tt: $($test:ident)*) => {
+        $crate::primitive::for_every_primitive!(
+            @reentrant lockset::ReentrantLock, $world, $flavor: $($test)*
+        );
+        $crate::primitive::for_every_primitive!(
+            @fair lockset::FairLock, $world, $flavor: $($test)*
+        );
+        $crate::primitive::for_every_primitive!(
+            @read lockset::ReadSide, $world, $flavor: $($test)*
+        );
+        $crate::primitive::for_every_primitive!(
+            @write lockset::WriteSide, $world, $flavor: $($test)*
+        );
     };
-    (@$primitive:ident $lock:ty, $flavor:tt: $($test:ident)*) => {
+    (@$primitive:ident $lock:ty, $world:tt, $flavor:tt: $($test:ident)*) => {
         mod $primitive {
-            $(
-                #[tokio::test(flavor = $flavor)]
-                async fn $test() {
-                    super::$test::<$lock>().await;
-                }
-            )*
+            $($crate::primitive::test_of!($test, $lock, $world, $flavor);)*
         }
     };
 }
 
-pub(crate) use for_every_primitive;
+/// Makes one test of a generic one, which may also be generic over where it runs.
+macro_rules! test_of {
+    ($test:ident, $lock:ty, [], $flavor:tt) => {
+        #[tokio::test(flavor = $flavor)]
+        async fn $test() {
+            super::$test::<$lock>().await;
+        }
+    };
+    ($test:ident, $lock:ty, [$world:ty], $flavor:tt) => {
+        #[tokio::test(flavor = $flavor)]
+        async fn $test() {
+            super::$test::<$lock, $world>().await;
+        }
+    };
+}
+
+pub(crate) use {for_every_primitive, test_of};
