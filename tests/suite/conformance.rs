@@ -255,7 +255,7 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
 async fn first_end(world: &impl World, keys: &[String]) -> Instant {
     let mut ends = Vec::new();
     for key in keys {
-        let mut admin = world.server_of(key).admin().await;
+        let mut admin = world.server_of(key).await.admin().await;
         let mut pttl = redis::cmd("PTTL");
         let left: u64 = pttl.arg(key).query_async(&mut admin).await.unwrap();
         ends.push(Instant::now() + Duration::from_millis(left + 1));

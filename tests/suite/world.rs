@@ -18,10 +18,10 @@ pub(crate) trait World: Sized + Send + Sync {
     fn builder(&self) -> ClientBuilder;
 
     /// All servers that keys are written to.
-    fn primaries(&self) -> Vec<&Server>;
+    fn primaries(&self) -> impl Future<Output = Vec<&Server>> + Send;
 
     /// The server that has a key.
-    fn server_of(&self, key: &str) -> &Server;
+    fn server_of(&self, key: &str) -> impl Future<Output = &Server> + Send;
 
     /// A name that is not used elsewhere.
     fn name(&self) -> String {
@@ -43,7 +43,7 @@ pub(crate) trait World: Sized + Send + Sync {
     /// All keys that belong to locks whose names begin with `name`, sorted.
     async fn keys(&self, name: &str) -> Vec<String> {
         let mut all = Vec::new();
-        for server in self.primaries() {
+        for server in self.primaries().await {
             let keys = server.keys().await.into_iter();
             all.extend(keys.filter(|key| key.contains(name)));
         }
@@ -60,7 +60,7 @@ pub(crate) trait World: Sized + Send + Sync {
 
     /// Whether anybody listens to a channel of such a lock.
     async fn is_listened_to(&self, name: &str) -> bool {
-        for server in self.primaries() {
+        for server in self.primaries().await {
             let channels = server.pubsub_channels().await;
             if channels.iter().any(|channel| channel.contains(name)) {
                 return true;
@@ -71,7 +71,7 @@ pub(crate) trait World: Sized + Send + Sync {
 
     /// The id of the client that holds a lock, by the holder's.
     async fn client_id(&self, name: &str) -> String {
-        let mut admin = self.server_of(name).admin().await;
+        let mut admin = self.server_of(name).await.admin().await;
         let fields = redis::cmd("HKEYS").arg(name).query_async(&mut admin).await;
         let fields: Vec<String> = fields.unwrap();
         let id = fields.iter().find_map(|field| field.split_once(':'));
@@ -81,7 +81,7 @@ pub(crate) trait World: Sized + Send + Sync {
     /// How many connections a client has.
     async fn connections(&self, client_id: &str) -> usize {
         let mut all = 0;
-        for server in self.primaries() {
+        for server in self.primaries().await {
             let clients = server.clients(ClientKind::All).await;
             let its_own = clients.iter().filter(|line| line.name.ends_with(client_id));
             all += its_own.count();
@@ -110,7 +110,7 @@ pub(crate) trait World: Sized + Send + Sync {
     /// Loses everything there is about a lock.
     async fn forget(&self, name: &str) {
         for key in self.keys(name).await {
-            let mut admin = self.server_of(&key).admin().await;
+            let mut admin = self.server_of(&key).await.admin().await;
             let deleted = redis::cmd("DEL").arg(&key).query_async(&mut admin).await;
             let _: () = deleted.unwrap();
         }
@@ -129,11 +129,11 @@ impl World for Alone {
         Client::builder(&self.0.url())
     }
 
-    fn primaries(&self) -> Vec<&Server> {
+    async fn primaries(&self) -> Vec<&Server> {
         vec![&self.0]
     }
 
-    fn server_of(&self, _key: &str) -> &Server {
+    async fn server_of(&self, _key: &str) -> &Server {
         &self.0
     }
 }
