@@ -10,7 +10,7 @@ mod pump;
 mod rules;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -45,11 +45,13 @@ impl Proxy {
     ///
     /// If there is no port or no thread to be had.
     pub async fn start(target: SocketAddr) -> Self {
-        Self::try_start(target).unwrap_or_else(|error| panic!("no proxy: {error}"))
+        ports::listen()
+            .and_then(|listener| Self::try_start(listener, target))
+            .unwrap_or_else(|error| panic!("no proxy: {error}"))
     }
 
-    fn try_start(target: SocketAddr) -> io::Result<Self> {
-        let listener = ports::listen()?;
+    /// A proxy behind a listener that is there already.
+    pub(crate) fn try_start(listener: TcpListener, target: SocketAddr) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -13,6 +13,9 @@ use uuid::Uuid;
 /// How long [`eventually`] rests between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// How long [`reached`] rests between two looks, each of which may go to many servers.
+const WIDE_POLL_INTERVAL: Duration = Duration::from_millis(25);
+
 /// `prefix` followed by a random part: a name that no other test, process or run uses.
 #[must_use]
 pub fn unique_name(prefix: &str) -> String {
@@ -61,5 +64,27 @@ where
             );
             sleep(POLL_INTERVAL).await;
         }
+    }
+}
+
+/// Calls `look` until it succeeds, for at most `bound`; then gives the reason why it did not last time.
+///
+/// A look still under way when the bound passes is dropped.
+pub(crate) async fn reached<T, L>(bound: Duration, mut look: L) -> Result<T, String>
+where
+    L: AsyncFnMut() -> Result<T, String>,
+{
+    let deadline = Instant::now() + bound;
+    let mut last = "the first look did not end".to_owned();
+    loop {
+        match timeout_at(deadline, look()).await {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(reason)) => last = reason,
+            Err(_) => {}
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("not within {bound:?}: {last}"));
+        }
+        sleep(WIDE_POLL_INTERVAL).await;
     }
 }

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _,
+    RedisConnectionInfo, RedisResult,
+};
 
 use super::Server;
 
@@ -80,21 +83,25 @@ impl ClientLine {
 impl Server {
     /// A connection for the test's own commands, on which no answer takes longer than 5 s.
     pub async fn admin(&self) -> MultiplexedConnection {
-        let url = match &self.password {
-            Some(password) => format!("redis://:{password}@{}/", self.addr()),
-            None => self.url(),
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ADMIN_BOUND))
-            .set_response_timeout(Some(ADMIN_BOUND));
-        let client = Client::open(url).expect("the kit's own URL is a valid one");
-        match client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-        {
+        match self.try_admin().await {
             Ok(connection) => connection,
             Err(error) => panic!("no connection to {}: {error}", self.addr()),
         }
+    }
+
+    async fn try_admin(&self) -> RedisResult<MultiplexedConnection> {
+        let addr = ConnectionAddr::Tcp(self.addr().ip().to_string(), self.port());
+        let info = addr.into_connection_info()?;
+        let mut settings = RedisConnectionInfo::default();
+        if let Some(password) = &self.launch.password {
+            settings = settings.set_password(password);
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ADMIN_BOUND))
+            .set_response_timeout(Some(ADMIN_BOUND));
+        Client::open(info.set_redis_settings(settings))?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
     }
 
     /// All keys of database 0, sorted.
@@ -154,18 +161,19 @@ impl Server {
         channels
     }
 
-    async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
-        let mut connection = self.admin().await;
-        let answer = redis::pipe()
-            .cmd("CLIENT")
-            .arg("SETNAME")
-            .arg(OBSERVER)
-            .ignore()
-            .cmd(command[0])
-            .arg(&command[1..])
-            .query_async(&mut connection)
-            .await;
-        match answer {
+    /// Runs these commands in one go on a fresh connection, which no other look can see.
+    pub(crate) async fn try_ask<T: FromRedisValue>(&self, commands: &[&[&str]]) -> RedisResult<T> {
+        let mut connection = self.try_admin().await?;
+        let mut pipe = redis::pipe();
+        pipe.cmd("CLIENT").arg("SETNAME").arg(OBSERVER).ignore();
+        for command in commands {
+            pipe.cmd(command[0]).arg(&command[1..]);
+        }
+        pipe.query_async(&mut connection).await
+    }
+
+    pub(crate) async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        match self.try_ask(&[command]).await {
             Ok((answer,)) => answer,
             Err(error) => panic!("{}: {error}", command.join(" ")),
         }

@@ -1,0 +1,118 @@
+//! A replica becomes primary: because it is told to, or because its primary died.
+
+use std::time::Duration;
+
+use super::Cluster;
+use super::form::tell;
+use super::view::{View, owner};
+use crate::server::Server;
+use crate::wait::reached;
+
+/// How long a change of the primary may take. An election that failed for want of votes is repeated.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A server gives up a manual fail-over after 5 s without a word; then it is asked again.
+const ONE_ATTEMPT: Duration = Duration::from_secs(7);
+
+const ATTEMPTS: usize = 3;
+
+/// How a replica is told to become primary, for [`Cluster::fail_over`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailOver {
+    /// The primary stops serving until the replica has all its data. Nothing is lost.
+    Graceful,
+    /// The replica does not ask the primary, only the other primaries for their votes. What it has
+    /// not yet heard of is lost.
+    Force,
+    /// The replica asks nobody.
+    Takeover,
+}
+
+/// Every method panics, with what was still missing, when the change does not happen within its bound.
+impl Cluster {
+    /// Makes the first replica of the key's slot its primary.
+    ///
+    /// Returns the former primary when every node that answers knows the new one; within 30 s.
+    pub async fn fail_over(&self, key: &str, mode: FailOver) -> &Server {
+        let old = self.primary_of(key).await;
+        let new = self.replica_of(key).await;
+        let slot = self.slot(key).await;
+        let command: &[&str] = match mode {
+            FailOver::Graceful => &["CLUSTER", "FAILOVER"],
+            FailOver::Force => &["CLUSTER", "FAILOVER", "FORCE"],
+            FailOver::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
+        };
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            // A replica whose link to its primary is down refuses.
+            let told = reached(ONE_ATTEMPT, async || tell(new, command).await).await;
+            let outcome = match told {
+                Ok(()) => reached(ONE_ATTEMPT, async || self.agreed(slot, new).await).await,
+                Err(reason) => Err(reason),
+            };
+            match outcome {
+                Ok(()) => return old,
+                Err(reason) => last = reason,
+            }
+        }
+        panic!("no fail-over of slot {slot} to {}: {last}", new.addr());
+    }
+
+    /// Kills the primary of the key's slot, and waits until a replica was elected and every node that
+    /// answers knows it; within 30 s.
+    ///
+    /// Returns the dead server. After a [`restart`](Server::restart) it comes back empty, and joins as
+    /// a replica.
+    pub async fn kill_primary_of(&self, key: &str) -> &Server {
+        let old = self.primary_of(key).await;
+        old.kill();
+        self.promoted(key, old).await;
+        old
+    }
+
+    /// Waits until another server than `old` is primary of the key's slot, and every node that answers
+    /// knows it; within 30 s. Returns the new one.
+    pub async fn promoted(&self, key: &str, old: &Server) -> &Server {
+        let slot = self.slot(key).await;
+        let outcome = reached(BOUND, async || {
+            let views = View::of_all(&self.nodes).await;
+            let new = owner(&views, slot).and_then(|id| self.by_id(id));
+            let new = new.ok_or("no node answers")?;
+            if new.addr() == old.addr() {
+                return Err(format!("{} is still primary", old.addr()));
+            }
+            self.agreed(slot, new).await.map(|()| new)
+        });
+        match outcome.await {
+            Ok(new) => new,
+            Err(reason) => panic!("slot {slot} has no new primary: {reason}"),
+        }
+    }
+
+    /// Whether every node that answers, and this one is among them, says that it owns the slot and the
+    /// cluster is well.
+    pub(super) async fn agreed(&self, slot: u16, wanted: &Server) -> Result<(), String> {
+        let views = View::of_all(&self.nodes).await;
+        for (node, view) in self.nodes.iter().zip(&views) {
+            let Some(view) = view else {
+                if node.addr() == wanted.addr() {
+                    return Err(format!("{} does not answer", node.addr()));
+                }
+                continue;
+            };
+            let owner = view.owner(slot).and_then(|(id, _)| self.by_id(id));
+            match owner {
+                Some(owner) if owner.addr() == wanted.addr() && view.ok => {}
+                Some(owner) if owner.addr() == wanted.addr() => {
+                    return Err(format!("{} says that the cluster is down", node.addr()));
+                }
+                Some(owner) => {
+                    let owner = owner.addr();
+                    return Err(format!("{} says that {owner} owns it", node.addr()));
+                }
+                None => return Err(format!("{} knows no owner", node.addr())),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! From separate servers to one cluster, by what the servers themselves are told.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use super::view::View;
+use super::{Cluster, SLOTS};
+use crate::proxy::Proxy;
+use crate::server::{Server, ServerBuilder};
+use crate::wait::reached;
+
+/// How long servers may take to become a cluster. Two seconds pass in any case: so long a primary that
+/// was just started serves nobody.
+const FORM_BOUND: Duration = Duration::from_secs(30);
+
+/// Where clients find the nodes of a cluster with proxies: the same ports on another address of the
+/// loopback network.
+const PROXIES: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Options for a [`Cluster`], from [`Cluster::builder`].
+#[derive(Clone, Debug)]
+pub struct ClusterBuilder {
+    server: ServerBuilder,
+    primaries: usize,
+    replicas: usize,
+    node_timeout: Duration,
+    proxied: bool,
+}
+
+impl ClusterBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            server: Server::builder(),
+            primaries: 3,
+            replicas: 1,
+            node_timeout: Duration::from_secs(1),
+            proxied: false,
+        }
+    }
+
+    /// How many primaries share the slots: 3 if not said, which is what an election needs.
+    #[must_use]
+    pub fn primaries(mut self, count: usize) -> Self {
+        self.primaries = count;
+        self
+    }
+
+    /// How many replicas each primary has: 1 if not said.
+    #[must_use]
+    pub fn replicas(mut self, count: usize) -> Self {
+        self.replicas = count;
+        self
+    }
+
+    /// How long a node may be silent before the others give it up: 1 s if not said. A replica of a
+    /// primary that was given up is elected 0.5 to 1 s later.
+    #[must_use]
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.node_timeout = timeout;
+        self
+    }
+
+    /// Puts a [`Proxy`] in front of each node: see [`Cluster::proxy`]. Needs Redis 7 or Valkey, and a
+    /// system where all of 127.0.0.0/8 is this machine, as Linux.
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// As [`ServerBuilder::valkey`], for all nodes.
+    #[must_use]
+    pub fn valkey(mut self) -> Self {
+        self.server = self.server.valkey();
+        self
+    }
+
+    /// As [`ServerBuilder::binary`], for all nodes.
+    #[must_use]
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.server = self.server.binary(path);
+        self
+    }
+
+    /// As [`ServerBuilder::args`], for all nodes. With a `--requirepass` goes the same `--masterauth`.
+    #[must_use]
+    pub fn args<I>(mut self, args: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.server = self.server.args(args);
+        self
+    }
+
+    /// Starts the servers and makes them one cluster. Returns when every node says that it is well,
+    /// all know all, and each replica follows its primary.
+    ///
+    /// # Panics
+    ///
+    /// With what was still missing when that is not so within 30 s.
+    pub async fn start(self) -> Cluster {
+        match self.try_start().await {
+            Ok(cluster) => cluster,
+            Err(reason) => panic!("no test cluster: {reason}"),
+        }
+    }
+
+    /// As [`start`](Self::start), with the reason as an error instead of a panic.
+    pub async fn try_start(self) -> Result<Cluster, String> {
+        let count = self.primaries * (1 + self.replicas);
+        let nodes = ServerBuilder::start_all(vec![self.node(); count])?;
+        let proxies = if self.proxied {
+            nodes.iter().map(proxy).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
+        let ids = try_join_all(nodes.iter().map(id)).await?;
+        let cluster = Cluster {
+            proxies,
+            nodes,
+            ids,
+        };
+        self.share_slots(&cluster.nodes).await?;
+        introduce(&cluster.nodes).await?;
+        self.follow(&cluster).await?;
+        reached(FORM_BOUND, async || {
+            let views = View::of_all(&cluster.nodes).await;
+            cluster.well(&views)?;
+            self.as_planned(&views)
+        })
+        .await?;
+        Ok(cluster)
+    }
+
+    fn node(&self) -> ServerBuilder {
+        let timeout = self.node_timeout.as_millis().to_string();
+        let mut server = self.server.clone().bus().args([
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            &timeout,
+            // However old its data, a replica may be elected: that it lost some is what tests are about.
+            "--cluster-replica-validity-factor",
+            "0",
+            // No replica moves to another primary by itself.
+            "--cluster-migration-barrier",
+            "100",
+            "--repl-diskless-sync",
+            "yes",
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+        ]);
+        if let Some(password) = server.password() {
+            server = server.args(["--masterauth".to_owned(), password]);
+        }
+        if self.proxied {
+            let host = PROXIES.to_string();
+            server = server.args(["--cluster-announce-hostname", &host]);
+            server = server.args(["--cluster-preferred-endpoint-type", "hostname"]);
+        }
+        server
+    }
+
+    /// Gives each primary its part of the slots, and each node an epoch of its own, so that no two of
+    /// them have to settle which is older.
+    async fn share_slots(&self, nodes: &[Server]) -> Result<(), String> {
+        let sharing = nodes.iter().enumerate().map(async |(index, node)| {
+            let epoch = (index + 1).to_string();
+            tell(node, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?;
+            if index >= self.primaries {
+                return Ok(());
+            }
+            let end = |index: usize| usize::from(SLOTS) * index / self.primaries;
+            // Redis 6.2 does not know ranges yet.
+            let slots: Vec<String> = (end(index)..end(index + 1))
+                .map(|slot| slot.to_string())
+                .collect();
+            let mut command = vec!["CLUSTER", "ADDSLOTS"];
+            command.extend(slots.iter().map(String::as_str));
+            tell(node, &command).await
+        });
+        try_join_all(sharing).await.map(drop)
+    }
+
+    /// Makes every node behind the primaries a replica, as soon as it knows its primary.
+    async fn follow(&self, cluster: &Cluster) -> Result<(), String> {
+        let replicas = cluster.nodes.iter().enumerate().skip(self.primaries);
+        let following = replicas.map(async |(index, node)| {
+            let primary = &cluster.ids[index % self.primaries];
+            reached(FORM_BOUND, async || {
+                tell(node, &["CLUSTER", "REPLICATE", primary]).await
+            })
+            .await
+        });
+        try_join_all(following).await.map(drop)
+    }
+
+    /// Whether everybody knows who is whose replica, and where clients find each.
+    fn as_planned(&self, views: &[Option<View>]) -> Result<(), String> {
+        let replicas = self.primaries * self.replicas;
+        for view in views.iter().flatten() {
+            let known = view.nodes.values().filter(|node| node.primary.is_some());
+            if known.count() != replicas {
+                return Err(format!("{} does not know all replicas", view.myself));
+            }
+            let host = format!(",{PROXIES}");
+            if self.proxied && !view.nodes.values().all(|node| node.addr.ends_with(&host)) {
+                return Err(format!("{} does not know all host names", view.myself));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn proxy(node: &Server) -> Result<Proxy, String> {
+    let addr = SocketAddr::from((PROXIES, node.port()));
+    TcpListener::bind(addr)
+        .and_then(|listener| Proxy::try_start(listener, node.addr()))
+        .map_err(|error| format!("no proxy on {addr}: {error}"))
+}
+
+async fn id(node: &Server) -> Result<String, String> {
+    let answer: Result<(String,), _> = node.try_ask(&[&["CLUSTER", "MYID"]]).await;
+    answer
+        .map(|(id,)| id)
+        .map_err(|error| format!("CLUSTER MYID at {}: {error}", node.addr()))
+}
+
+/// Lets every pair of nodes meet. One node that meets all would do, but then the others hear of each
+/// other by gossip only, some seconds later.
+async fn introduce(nodes: &[Server]) -> Result<(), String> {
+    let meetings = nodes.iter().enumerate().map(async |(index, node)| {
+        for other in &nodes[index + 1..] {
+            let port = other.port().to_string();
+            tell(node, &["CLUSTER", "MEET", "127.0.0.1", &port]).await?;
+        }
+        Ok(())
+    });
+    try_join_all(meetings).await.map(|_: Vec<()>| ())
+}
+
+/// Sends a command that answers OK.
+pub(super) async fn tell(node: &Server, command: &[&str]) -> Result<(), String> {
+    let answer: Result<((),), _> = node.try_ask(&[command]).await;
+    answer.map(drop).map_err(|error| {
+        let words = &command[..command.len().min(3)];
+        format!("{} at {}: {error}", words.join(" "), node.addr())
+    })
+}

@@ -1,0 +1,241 @@
+//! A private primary with replicas and sentinels for one test: real processes.
+//!
+//! Invariant: who is primary is asked of the sentinels each time, never remembered, because they change
+//! it on their own too.
+
+mod form;
+mod view;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use crate::role::Role;
+use crate::server::Server;
+use crate::wait::reached;
+use view::View;
+
+pub use form::SentinelsBuilder;
+
+/// What the sentinels call the primary they watch.
+const NAME: &str = "main";
+
+/// How long a change of the primary may take. An attempt that failed is repeated some seconds later.
+const CHANGE_BOUND: Duration = Duration::from_secs(30);
+
+/// How long it may take until all servers have found their places again.
+const WELL_BOUND: Duration = Duration::from_secs(60);
+
+/// A private primary with replicas and sentinels on 127.0.0.1: 2 and 3, if not said otherwise. The
+/// sentinels know the primary as `main`.
+///
+/// Dropping the value kills all its processes; they do not outlive the test process either.
+#[derive(Debug)]
+pub struct Sentinels {
+    // Before the servers: nobody is to be elected while those are killed.
+    sentinels: Vec<Server>,
+    servers: Vec<Server>,
+}
+
+impl Sentinels {
+    /// Starts a primary, 2 replicas and 3 sentinels.
+    ///
+    /// # Panics
+    ///
+    /// As [`SentinelsBuilder::start`].
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// Options first, then [`SentinelsBuilder::start`].
+    #[must_use]
+    pub fn builder() -> SentinelsBuilder {
+        SentinelsBuilder::new()
+    }
+
+    /// The one set of servers and sentinels that all tests of this process share which break nothing: no
+    /// fail-over, no `FLUSHALL`, and names of their own. Its sentinels give the servers 15 s.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Sentinels> = OnceCell::const_new();
+        let patience = Duration::from_secs(15);
+        SHARED
+            .get_or_init(|| Self::builder().down_after(patience).start())
+            .await
+    }
+
+    /// `redis+sentinel://HOST:PORT,HOST:PORT,../main` of all sentinels, without passwords.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let addrs = self.sentinels.iter().map(|sentinel| sentinel.addr());
+        let addrs: Vec<String> = addrs.map(|addr: SocketAddr| addr.to_string()).collect();
+        format!("redis+sentinel://{}/{NAME}", addrs.join(","))
+    }
+
+    /// All servers; the first was the primary at first.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// All sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// The primary, by the newest of all sentinels' opinions.
+    ///
+    /// # Panics
+    ///
+    /// If no sentinel answers for 30 s.
+    pub async fn primary(&self) -> &Server {
+        let look = async || {
+            let views = View::of_all(&self.sentinels).await;
+            let newest = views.iter().flatten().max_by_key(|view| view.epoch);
+            newest
+                .and_then(|view| self.by_port(view.port))
+                .ok_or_else(|| "no sentinel knows".to_owned())
+        };
+        match reached(CHANGE_BOUND, look).await {
+            Ok(server) => server,
+            Err(reason) => panic!("who is primary? {reason}"),
+        }
+    }
+
+    /// Tells a sentinel to make a replica primary (`SENTINEL FAILOVER`): no other is asked, and the old
+    /// primary goes on as one until the sentinels get round to it.
+    ///
+    /// Returns the former primary, when a replica is primary and every sentinel that answers says so.
+    ///
+    /// # Panics
+    ///
+    /// With what was still missing when that is not so within 30 s.
+    pub async fn fail_over(&self) -> &Server {
+        let old = self.primary().await;
+        let told = reached(CHANGE_BOUND, async || {
+            let mut last = "there is no sentinel".to_owned();
+            for sentinel in &self.sentinels {
+                let command: &[&str] = &["SENTINEL", "FAILOVER", NAME];
+                match sentinel.try_ask::<((),)>(&[command]).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) => last = format!("{} answers {error}", sentinel.addr()),
+                }
+            }
+            Err(last)
+        });
+        if let Err(reason) = told.await {
+            panic!("no sentinel starts a fail-over: {reason}");
+        }
+        self.promoted(old).await;
+        old
+    }
+
+    /// Kills the primary, and waits until the sentinels have made a replica primary and every one that
+    /// answers says so.
+    ///
+    /// Returns the dead server. After a [`restart`](Server::restart) it is an empty primary that nobody
+    /// is sent to, until the sentinels make it a replica: see [`is_well`](Self::is_well).
+    ///
+    /// # Panics
+    ///
+    /// With what was still missing when that is not so within 30 s.
+    pub async fn kill_primary(&self) -> &Server {
+        let old = self.primary().await;
+        old.kill();
+        self.promoted(old).await;
+        old
+    }
+
+    /// Waits until another server than `old` is primary, and every sentinel that answers says so.
+    /// Returns the new one.
+    ///
+    /// # Panics
+    ///
+    /// With what was still missing when that is not so within 30 s.
+    pub async fn promoted(&self, old: &Server) -> &Server {
+        let look = async || {
+            let new = self.agreed().await?;
+            if new.addr() == old.addr() {
+                return Err(format!("{} is still primary", old.addr()));
+            }
+            match Role::of(new).await {
+                Some(Role::Primary { .. }) => Ok(new),
+                other => Err(format!("{} says that it is {other:?}", new.addr())),
+            }
+        };
+        match reached(CHANGE_BOUND, look).await {
+            Ok(new) => new,
+            Err(reason) => panic!("there is no new primary: {reason}"),
+        }
+    }
+
+    /// Waits until all processes answer, all other servers follow the primary, and each sentinel knows
+    /// them all. With sentinels at their own pace it takes an old primary about eleven seconds.
+    ///
+    /// # Panics
+    ///
+    /// With what was still missing when that is not so within 60 s.
+    pub async fn is_well(&self) {
+        if let Err(reason) = reached(WELL_BOUND, async || self.well().await).await {
+            panic!("the sentinels are not well: {reason}");
+        }
+    }
+
+    /// The server that every sentinel which answers takes to be a primary without fault.
+    async fn agreed(&self) -> Result<&Server, String> {
+        let views = View::of_all(&self.sentinels).await;
+        let mut views = self.sentinels.iter().zip(&views);
+        let mut agreed = None;
+        for (sentinel, view) in &mut views {
+            let Some(view) = view else { continue };
+            if view.flags != "master" {
+                let (sentinel, flags) = (sentinel.addr(), &view.flags);
+                return Err(format!("{sentinel} says of its primary: {flags}"));
+            }
+            if agreed.is_some_and(|port| port != view.port) {
+                return Err("the sentinels disagree".to_owned());
+            }
+            agreed = Some(view.port);
+        }
+        agreed
+            .and_then(|port| self.by_port(port))
+            .ok_or_else(|| "no sentinel answers".to_owned())
+    }
+
+    async fn well(&self) -> Result<(), String> {
+        let primary = self.agreed().await?;
+        for server in &self.servers {
+            let followers = self.servers.len() - 1;
+            let wanted = if server.addr() == primary.addr() {
+                Role::Primary { online: followers }
+            } else {
+                Role::Replica {
+                    of: primary.port(),
+                    linked: true,
+                }
+            };
+            let role = Role::of(server).await;
+            if role.as_ref() != Some(&wanted) {
+                return Err(format!("{} is {role:?}, not {wanted:?}", server.addr()));
+            }
+        }
+        let views = View::of_all(&self.sentinels).await;
+        for (sentinel, view) in self.sentinels.iter().zip(&views) {
+            let addr = sentinel.addr();
+            let view = view.as_ref().ok_or(format!("{addr} does not answer"))?;
+            let known = (view.replicas, view.other_sentinels);
+            if known != (self.servers.len() - 1, self.sentinels.len() - 1) {
+                let (replicas, others) = known;
+                return Err(format!(
+                    "{addr} knows {replicas} replicas and {others} other sentinels"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn by_port(&self, port: u16) -> Option<&Server> {
+        self.servers.iter().find(|server| server.port() == port)
+    }
+}

@@ -1,0 +1,51 @@
+//! What a sentinel says about the primary it watches.
+//!
+//! Invariant: a view is one sentinel's opinion; of two, the one of the later fail-over is the newer.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::NAME;
+use crate::server::Server;
+
+/// A process that does not answer for so long is frozen or dead.
+const LOOK_BOUND: Duration = Duration::from_secs(1);
+
+/// One sentinel's opinion.
+#[derive(Debug)]
+pub(super) struct View {
+    /// The port of the server it sends clients to.
+    pub(super) port: u16,
+    /// The number of the fail-over it heard of last.
+    pub(super) epoch: u64,
+    /// What it thinks of that server: `master`, and what is wrong with it.
+    pub(super) flags: String,
+    pub(super) replicas: usize,
+    pub(super) other_sentinels: usize,
+}
+
+impl View {
+    async fn of(sentinel: &Server) -> Option<Self> {
+        let questions: &[&[&str]] = &[
+            &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME],
+            &["SENTINEL", "MASTER", NAME],
+        ];
+        let answers = sentinel.try_ask::<((String, u16), HashMap<String, String>)>(questions);
+        let ((_, port), fields) = timeout(LOOK_BOUND, answers).await.ok()?.ok()?;
+        Some(Self {
+            port,
+            epoch: fields.get("config-epoch")?.parse().ok()?,
+            flags: fields.get("flags")?.clone(),
+            replicas: fields.get("num-slaves")?.parse().ok()?,
+            other_sentinels: fields.get("num-other-sentinels")?.parse().ok()?,
+        })
+    }
+
+    /// Asks all sentinels at once; `None` in the place of each that does not answer.
+    pub(super) async fn of_all(sentinels: &[Server]) -> Vec<Option<Self>> {
+        join_all(sentinels.iter().map(Self::of)).await
+    }
+}
