@@ -32,7 +32,9 @@ pub struct Client {
 impl Client {
     /// Connects with the default settings.
     ///
-    /// `url` is `redis://[user:password@]host[:port][/db]`, or `unix:///path/to/socket`.
+    /// `url` is `redis://[user:password@]host[:port][/db]`, or
+    /// `unix:///path/to/socket[?db=0&user=..&pass=..]`. In user and password, characters that mean
+    /// something in a URL (`@ : / ? # %`) are written percent-encoded, such as `%40` for `@`.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
