@@ -118,7 +118,11 @@ async fn round(server: &LockServer, config: &str, lock: Option<&str>) -> Result<
     for number in 1..=PROCESSES {
         let mut args = vec!["readers", config];
         args.extend(lock);
-        processes.push(Worker::start(format!("process {number}"), &args, server)?);
+        processes.push(Worker::start(
+            format!("process {number}"),
+            &args,
+            &server.url,
+        )?);
     }
     for process in &mut processes {
         process.ready().await?;

@@ -23,7 +23,7 @@ impl Hall {
         let mut doors = Vec::new();
         for name in DOORS {
             let args = ["door", kind, desk];
-            doors.push(Worker::start(format!("door {name}"), &args, server)?);
+            doors.push(Worker::start(format!("door {name}"), &args, &server.url)?);
         }
         for door in &mut doors {
             door.ready().await?;

@@ -126,7 +126,7 @@ fn hire(server: &LockServer, shop: &Shop, prefix: Option<&str>) -> Result<Vec<Wo
     let path = shop.path().to_str().ok_or("a path that is no text")?;
     let mut args = vec!["clerk", path];
     args.extend(prefix);
-    let clerk = |number| Worker::start(format!("clerk {number}"), &args, server);
+    let clerk = |number| Worker::start(format!("clerk {number}"), &args, &server.url);
     (0..CLERKS).map(clerk).collect()
 }
 

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::Result;
 use crate::support::database::SharedFile;
+use crate::support::{Error, Result};
 
 // Who looks shows a token just as who sells: from then on an older one is too late to sell, so
 // what was seen stays true until the sale.
@@ -27,6 +27,11 @@ const SCHEMA: &str = "
     CREATE TRIGGER refuse_old_token BEFORE UPDATE ON fence WHEN NEW.newest < OLD.newest
     BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
 ";
+
+/// Whether it is that which the database says of an old token.
+pub(crate) fn is_too_late(error: &Error) -> bool {
+    error.to_string().contains("a newer token was here")
+}
 
 pub(crate) struct Database(SharedFile);
 

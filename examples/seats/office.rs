@@ -9,10 +9,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, ReentrantLock};
+use futures_util::future::join_all;
+use lockset::Client;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
+use crate::lock::SeatLock;
 use crate::participant::{with_lock, without_lock};
 use crate::support::Result;
 use crate::support::worker::{Orders, server_url};
@@ -21,23 +23,31 @@ use crate::{OFFICES, PEOPLE};
 /// What became of one person.
 pub(crate) struct Served {
     pub(crate) person: usize,
+    pub(crate) turn: Turn,
+}
+
+/// How it went at the lock and at the desk.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Turn {
     pub(crate) bought: bool,
     /// For the lock; zero where there is none.
     pub(crate) waited: Duration,
+    /// How often the lock was lost while it was held.
+    pub(crate) lost: u32,
+    /// How often the database refused an old token.
+    pub(crate) too_late: u32,
 }
 
 pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Result<()> {
     let number: usize = number.parse()?;
     let database = Arc::new(Database::open(Path::new(database))?);
-    let client = match lock {
-        Some(_) => Some(Client::connect(&server_url()?).await?),
-        None => None,
+    let (lock, clients) = match lock {
+        Some(name) => {
+            let (lock, clients) = SeatLock::connect(&server_url()?, name).await?;
+            (Some(lock), clients)
+        }
+        None => (None, Vec::new()),
     };
-    // Each grant of a fenced lock comes with a token for the database.
-    let lock = client
-        .as_ref()
-        .zip(lock)
-        .map(|(client, name)| client.lock(name).fenced());
 
     if Orders::take()?.next().await?.as_deref() != Some("go") {
         return Err("nobody said go".into());
@@ -50,33 +60,30 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     while let Some(served) = line.join_next().await {
         writeln!(stdout(), "{}", served??)?;
     }
-    if let Some(client) = client {
-        client.shutdown().await?;
+    // A server that was killed in between cannot confirm it.
+    let ends = join_all(clients.into_iter().map(Client::shutdown)).await;
+    match ends.iter().filter(|end| end.is_ok()).count() * 2 > ends.len() || ends.is_empty() {
+        true => Ok(()),
+        false => Err("the releases were not confirmed".into()),
     }
-    Ok(())
 }
 
-async fn serve(
-    person: usize,
-    database: Arc<Database>,
-    lock: Option<ReentrantLock>,
-) -> Result<Served> {
-    let (bought, waited) = match lock {
-        None => (without_lock(&database, person).await?, Duration::ZERO),
+async fn serve(person: usize, database: Arc<Database>, lock: Option<SeatLock>) -> Result<Served> {
+    let turn = match lock {
+        None => without_lock(&database, person).await?,
         Some(lock) => with_lock(&lock, &database, person).await?,
     };
-    Ok(Served {
-        person,
-        bought,
-        waited,
-    })
+    Ok(Served { person, turn })
 }
 
-/// As a line, such as `17 bought 2034`: the wait is in microseconds.
+/// As a line, such as `17 bought 2034 0 0`: the wait is in microseconds.
 impl fmt::Display for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let outcome = if self.bought { "bought" } else { "refused" };
-        write!(f, "{} {outcome} {}", self.person, self.waited.as_micros())
+        let turn = &self.turn;
+        let outcome = if turn.bought { "bought" } else { "refused" };
+        let waited = turn.waited.as_micros();
+        let (lost, too_late) = (turn.lost, turn.too_late);
+        write!(f, "{} {outcome} {waited} {lost} {too_late}", self.person)
     }
 }
 
@@ -85,13 +92,24 @@ impl FromStr for Served {
 
     fn from_str(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [person, outcome @ ("bought" | "refused"), waited] = words[..] else {
+        let [
+            person,
+            outcome @ ("bought" | "refused"),
+            waited,
+            lost,
+            too_late,
+        ] = words[..]
+        else {
             return Err(format!("a box office said {line:?}").into());
         };
         Ok(Self {
             person: person.parse()?,
-            bought: outcome == "bought",
-            waited: Duration::from_micros(waited.parse()?),
+            turn: Turn {
+                bought: outcome == "bought",
+                waited: Duration::from_micros(waited.parse()?),
+                lost: lost.parse()?,
+                too_late: too_late.parse()?,
+            },
         })
     }
 }

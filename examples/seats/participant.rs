@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::{FencingToken, ReentrantLock};
+use lockset::FencingToken;
 
 use crate::SEATS;
-use crate::database::Database;
+use crate::database::{Database, is_too_late};
+use crate::lock::SeatLock;
+use crate::office::Turn;
 use crate::support::Result;
 
 /// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
@@ -26,20 +28,21 @@ async fn pay() {
 }
 
 /// Everybody at once: here too many seats are sold.
-pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<bool> {
-    buy(database, person, None).await
+pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<Turn> {
+    let bought = buy(database, person, None).await?;
+    Ok(Turn {
+        bought,
+        ..Turn::default()
+    })
 }
 
-/// One after the other, whatever process they are in. Also says how long the wait for the lock was.
-pub(crate) async fn with_lock(
-    lock: &ReentrantLock,
-    database: &Database,
-    person: usize,
-) -> Result<(bool, Duration)> {
+/// One after the other, whatever process they are in.
+pub(crate) async fn with_lock(lock: &SeatLock, database: &Database, person: usize) -> Result<Turn> {
     let asked = Instant::now();
+    let mut turn = Turn::default();
     loop {
         let guard = lock.lock().await?;
-        let waited = asked.elapsed();
+        turn.waited = asked.elapsed();
         let token = guard.fencing_token();
 
         // `run` drops the work the moment the lock is lost.
@@ -48,12 +51,14 @@ pub(crate) async fn with_lock(
             Ok(Ok(bought)) => match guard.release().await {
                 Err(error) if !error.is_not_held() => return Err(error.into()),
                 // Given back; or the lease ended after the sale, which the database took in time.
-                _ => return Ok((bought, waited)),
+                _ => return Ok(Turn { bought, ..turn }),
             },
-            Ok(Err(error)) if !guard.is_lost() => return Err(error),
-            // Nothing was sold: either `run` stopped the work, or the database refused a token
-            // that was no longer the newest. So stand in line again.
-            Ok(Err(_)) | Err(_) => {}
+            // Nothing was sold, so stand in line again: either the database refused a token that was
+            // no longer the newest, whatever this process still believed about its lock,
+            Ok(Err(error)) if is_too_late(&error) => turn.too_late += 1,
+            Ok(Err(error)) => return Err(error),
+            // or `run` stopped the work.
+            Err(_lost) => turn.lost += 1,
         }
     }
 }

@@ -22,7 +22,7 @@ Lock server: {server}
 }
 
 pub(crate) fn table(without: &Round, with: &Round) {
-    let mut waits: Vec<_> = with.served.iter().map(|served| served.waited).collect();
+    let mut waits: Vec<_> = with.turns().map(|turn| turn.waited).collect();
     waits.sort_unstable();
     let wait = |percent| ["-".to_owned(), millis(percentile(&waits, percent))];
     let grants = with.served.len() as f64 / with.wall.as_secs_f64();
@@ -46,7 +46,18 @@ pub(crate) fn table(without: &Round, with: &Round) {
     }
 }
 
-pub(crate) fn closing() {
+pub(crate) fn closing(with: &Round) {
+    if let Some(befell) = &with.befell {
+        let lost: u32 = with.turns().map(|turn| turn.lost).sum();
+        let too_late: u32 = with.turns().map(|turn| turn.too_late).sum();
+        say(&format!(
+            "
+In the middle of the round with the lock {befell}.
+Holders who were told that the lock was lost: {lost}.
+Holders who did not know it yet, and were refused for an old token: {too_late}.
+"
+        ));
+    }
     say(&format!(
         "
 Exact: {SEATS} different people have a seat. Their fencing tokens grow from sale to

@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::try_join;
 
 use crate::database::{Database, Sale};
-use crate::office::Served;
+use crate::office::{Served, Turn};
 use crate::report::Progress;
-use crate::support::server::LockServer;
 use crate::support::worker::{Worker, bounded};
 use crate::support::{Result, Rule};
+use crate::topology::Topology;
 use crate::{OFFICES, PEOPLE, SEATS};
 
 /// A box office that is not done by then fails the round.
@@ -25,28 +26,42 @@ pub(crate) struct Round {
     pub(crate) sales: Vec<Sale>,
     /// From the start until the last person was served.
     pub(crate) wall: Duration,
+    /// What befell the lock in the middle of it.
+    pub(crate) befell: Option<String>,
 }
 
 impl Round {
     pub(crate) async fn play(
         title: &'static str,
         database: &Database,
-        server: &LockServer,
+        topology: &Topology,
         lock: Option<&str>,
     ) -> Result<Self> {
         let mut offices = Vec::new();
         for number in 0..OFFICES {
-            offices.push(open(number, database, server, lock)?);
+            offices.push(open(number, database, &topology.url(), lock)?);
         }
-        let played = bounded(BOUND, serve(title, &mut offices)).await;
+        let half = Notify::new();
+        let befall = async {
+            half.notified().await;
+            match lock {
+                Some(lock) => topology.befall(lock).await,
+                None => None,
+            }
+        };
+        let serve = serve(title, &mut offices, &half);
+        let both = async { Ok(join(serve, befall).await) };
+        let played = bounded(BOUND, both).await;
         for office in &mut offices {
             office.kill().await;
         }
-        let (served, wall) = played?;
+        let (served, befell) = played?;
+        let (served, wall) = served?;
         Ok(Self {
             served,
             sales: database.sales()?,
             wall,
+            befell,
         })
     }
 
@@ -55,13 +70,18 @@ impl Round {
     }
 
     pub(crate) fn refused(&self) -> usize {
-        self.served.iter().filter(|served| !served.bought).count()
+        let turns = self.turns();
+        turns.filter(|turn| !turn.bought).count()
+    }
+
+    pub(crate) fn turns(&self) -> impl Iterator<Item = &Turn> {
+        self.served.iter().map(|served| &served.turn)
     }
 
     /// What must be so, if the lock works.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         let seated: HashSet<_> = self.sales.iter().map(|sale| sale.person).collect();
-        let bought = self.served.iter().filter(|served| served.bought);
+        let bought = self.served.iter().filter(|served| served.turn.bought);
         let told: HashSet<_> = bought.map(|served| served.person).collect();
         let tokens: Option<Vec<_>> = self.sales.iter().map(|sale| sale.token).collect();
         let growing = tokens.is_some_and(|tokens| tokens.is_sorted_by(|a, b| a < b));
@@ -79,7 +99,12 @@ impl Round {
 }
 
 /// Lets all people in at the same moment and waits until all are served; says how long that took.
-async fn serve(title: &'static str, offices: &mut [Worker]) -> Result<(Vec<Served>, Duration)> {
+/// `half` is told when every other is.
+async fn serve(
+    title: &'static str,
+    offices: &mut [Worker],
+    half: &Notify,
+) -> Result<(Vec<Served>, Duration)> {
     for office in offices.iter_mut() {
         office.ready().await?;
     }
@@ -102,6 +127,9 @@ async fn serve(title: &'static str, offices: &mut [Worker]) -> Result<(Vec<Serve
         while let Some(one) = told.recv().await {
             served.push(one);
             wall = start.elapsed();
+            if served.len() == PEOPLE / 2 {
+                half.notify_one();
+            }
             progress.show(served.len());
         }
         Ok((served, wall))
@@ -110,17 +138,12 @@ async fn serve(title: &'static str, offices: &mut [Worker]) -> Result<(Vec<Serve
     Ok(counted)
 }
 
-fn open(
-    number: usize,
-    database: &Database,
-    server: &LockServer,
-    lock: Option<&str>,
-) -> Result<Worker> {
+fn open(number: usize, database: &Database, url: &str, lock: Option<&str>) -> Result<Worker> {
     let number = number.to_string();
     let path = database.path().to_str().ok_or("a path that is no text")?;
     let mut args = vec!["office", &number, path];
     args.extend(lock);
-    Worker::start(format!("box office {number}"), &args, server)
+    Worker::start(format!("box office {number}"), &args, url)
 }
 
 /// Tells of each person served, until the process has ended.

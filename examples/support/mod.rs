@@ -10,7 +10,8 @@ use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// If nobody reads it, the example goes on: it has a server to tidy up.
 pub(crate) fn say(text: &str) {

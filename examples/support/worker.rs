@@ -13,7 +13,6 @@ use tokio::signal::ctrl_c;
 use tokio::time::timeout;
 
 use super::Result;
-use super::server::LockServer;
 
 /// As its parent sees it; killed if this is dropped.
 pub(crate) struct Worker {
@@ -24,11 +23,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start(name: String, args: &[&str], server: &LockServer) -> Result<Self> {
+    /// `url` is where the locks are.
+    pub(crate) fn start(name: String, args: &[&str], url: &str) -> Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(args)
             // Not as an argument, since anybody can read those of a process.
-            .env("REDIS_URL", &server.url)
+            .env("REDIS_URL", url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
