@@ -2,26 +2,24 @@
 //!
 //! A world may be shared by many tests, so all looks are at what belongs to one name.
 
-use std::future::Future;
-
 use lockset::{Client, ClientBuilder};
-use lockset_testkit::{ClientKind, Server, eventually, unique_name};
+use lockset_testkit::{ClientKind, Cluster, Sentinels, Server, eventually, unique_name};
 
 use crate::support::{LEASE, SOON};
 
 /// A server, or several that a client sees as one.
 pub(crate) trait World: Sized + Send + Sync {
     /// Its own, or one that this process shares.
-    fn start() -> impl Future<Output = Self>;
+    async fn start() -> Self;
 
     /// The settings of a client that is at home here.
     fn builder(&self) -> ClientBuilder;
 
     /// All servers that keys are written to.
-    fn primaries(&self) -> impl Future<Output = Vec<&Server>> + Send;
+    async fn primaries(&self) -> Vec<&Server>;
 
     /// The server that has a key.
-    fn server_of(&self, key: &str) -> impl Future<Output = &Server> + Send;
+    async fn server_of(&self, key: &str) -> &Server;
 
     /// A name that is not used elsewhere.
     fn name(&self) -> String {
@@ -138,10 +136,54 @@ impl World for Alone {
     }
 }
 
+/// A cluster that the whole process shares. The members of a multi-lock are in different slots.
+pub(crate) struct OnCluster(&'static Cluster);
+
+impl World for OnCluster {
+    async fn start() -> Self {
+        Self(Cluster::shared().await)
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.0.url())
+    }
+
+    async fn primaries(&self) -> Vec<&Server> {
+        self.0.primaries().await
+    }
+
+    async fn server_of(&self, key: &str) -> &Server {
+        self.0.primary_of(key).await
+    }
+}
+
+/// A primary behind sentinels, shared by the whole process.
+pub(crate) struct BehindSentinels(&'static Sentinels);
+
+impl World for BehindSentinels {
+    async fn start() -> Self {
+        Self(Sentinels::shared().await)
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.0.url())
+    }
+
+    async fn primaries(&self) -> Vec<&Server> {
+        vec![self.0.primary().await]
+    }
+
+    async fn server_of(&self, _key: &str) -> &Server {
+        self.0.primary().await
+    }
+}
+
 /// Makes the tests of `for_every_primitive!` in every world, in a module of its name.
 macro_rules! for_every_world {
     ($($tests:tt)*) => {
         $crate::world::in_world!(alone, $crate::world::Alone, $($tests)*);
+        $crate::world::in_world!(cluster, $crate::world::OnCluster, $($tests)*);
+        $crate::world::in_world!(sentinel, $crate::world::BehindSentinels, $($tests)*);
     };
 }
 
