@@ -24,6 +24,11 @@ const NAME: &str = "main";
 /// How long a change of the primary may take. An attempt that failed is repeated some seconds later.
 const CHANGE_BOUND: Duration = Duration::from_secs(30);
 
+/// How long a fail-over may take before it is taken to have been given up.
+const ONE_ATTEMPT: Duration = Duration::from_secs(8);
+
+const ATTEMPTS: usize = 4;
+
 /// How long it may take until all servers have found their places again.
 const WELL_BOUND: Duration = Duration::from_secs(60);
 
@@ -110,25 +115,36 @@ impl Sentinels {
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// With what was still missing when that is not so after four attempts of 8 s.
     pub async fn fail_over(&self) -> &Server {
         let old = self.primary().await;
-        let told = reached(CHANGE_BOUND, async || {
-            let mut last = "there is no sentinel".to_owned();
-            for sentinel in &self.sentinels {
-                let command: &[&str] = &["SENTINEL", "FAILOVER", NAME];
-                match sentinel.try_ask::<((),)>(&[command]).await {
-                    Ok(_) => return Ok(()),
-                    Err(error) => last = format!("{} answers {error}", sentinel.addr()),
-                }
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            // Not once more when it is under way: that would be a second fail-over.
+            if self.primary().await.addr() == old.addr()
+                && let Err(reason) = self.command_fail_over().await
+            {
+                last = reason;
             }
-            Err(last)
-        });
-        if let Err(reason) = told.await {
-            panic!("no sentinel starts a fail-over: {reason}");
+            // A sentinel that finds no fit replica gives up, and says so to nobody.
+            match reached(ONE_ATTEMPT, async || self.replaced(old).await).await {
+                Ok(_) => return old,
+                Err(reason) => last = format!("{reason} {last}"),
+            }
         }
-        self.promoted(old).await;
-        old
+        panic!("no fail-over from {}: {last}", old.addr());
+    }
+
+    async fn command_fail_over(&self) -> Result<(), String> {
+        let mut last = "there is no sentinel".to_owned();
+        for sentinel in &self.sentinels {
+            let command: &[&str] = &["SENTINEL", "FAILOVER", NAME];
+            match sentinel.try_ask::<((),)>(&[command]).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = format!("({} answers {error})", sentinel.addr()),
+            }
+        }
+        Err(last)
     }
 
     /// Kills the primary, and waits until the sentinels have made a replica primary and every one that
@@ -154,19 +170,21 @@ impl Sentinels {
     ///
     /// With what was still missing when that is not so within 30 s.
     pub async fn promoted(&self, old: &Server) -> &Server {
-        let look = async || {
-            let new = self.agreed().await?;
-            if new.addr() == old.addr() {
-                return Err(format!("{} is still primary", old.addr()));
-            }
-            match Role::of(new).await {
-                Some(Role::Primary { .. }) => Ok(new),
-                other => Err(format!("{} says that it is {other:?}", new.addr())),
-            }
-        };
-        match reached(CHANGE_BOUND, look).await {
+        match reached(CHANGE_BOUND, async || self.replaced(old).await).await {
             Ok(new) => new,
             Err(reason) => panic!("there is no new primary: {reason}"),
+        }
+    }
+
+    /// The new primary, if all agree that there is one.
+    async fn replaced(&self, old: &Server) -> Result<&Server, String> {
+        let new = self.agreed().await?;
+        if new.addr() == old.addr() {
+            return Err(format!("{} is still primary", old.addr()));
+        }
+        match Role::of(new).await {
+            Some(Role::Primary { .. }) => Ok(new),
+            other => Err(format!("{} says that it is {other:?}", new.addr())),
         }
     }
 
@@ -228,7 +246,7 @@ impl Sentinels {
             if known != (self.servers.len() - 1, self.sentinels.len() - 1) {
                 let (replicas, others) = known;
                 return Err(format!(
-                    "{addr} knows {replicas} replicas and {others} other sentinels"
+                    "{addr} knows {replicas} fit replicas and {others} other sentinels"
                 ));
             }
         }

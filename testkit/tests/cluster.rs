@@ -132,7 +132,12 @@ async fn moves_a_slot_step_by_step() {
     cluster.move_key("{a}1", to).await;
     let asked = kind(get(from, "{a}1").await);
     assert_eq!(asked, ErrorKind::Server(ServerErrorKind::Ask));
-    let both: RedisResult<Vec<String>> = from.admin().await.mget(&["{a}1", "{a}2"]).await;
+    let both: RedisResult<Vec<String>> = redis::pipe()
+        .cmd("ASKING")
+        .ignore()
+        .mget(&["{a}1", "{a}2"])
+        .query_async(&mut to.admin().await)
+        .await;
     assert_eq!(kind(both), ErrorKind::Server(ServerErrorKind::TryAgain));
     assert_eq!(cluster.owner_of(slot).await.addr(), from.addr());
 
@@ -162,6 +167,46 @@ async fn a_migration_can_be_abandoned() {
     );
     cluster.abandon_migration(slot, to).await;
     assert_eq!(get(from, "a").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn proxies_stand_between_clients_and_nodes_only() {
+    let cluster = Cluster::builder().proxied().start().await;
+    let owner = cluster.primary_of("a").await;
+    let proxy = cluster.proxy(owner);
+    assert!(cluster.addrs().contains(&proxy.addr()));
+
+    // Whoever is sent on is sent to the proxy.
+    let other = another_than(&cluster, owner).await;
+    let moved = get(other, "a").await.unwrap_err();
+    let (target, _) = moved.redirect_node().unwrap();
+    assert_eq!(target, proxy.addr().to_string());
+    let slots: redis::Value = cmd("CLUSTER")
+        .arg("SLOTS")
+        .query_async(&mut other.admin().await)
+        .await
+        .unwrap();
+    let told = format!("{slots:?}");
+    assert_eq!(told.matches("127.0.0.2").count(), 6, "{told}");
+
+    // A fault of the proxy is none between the nodes.
+    proxy.refuse(true);
+    proxy.cut();
+    let client = redis::Client::open(proxy.url()).unwrap();
+    assert!(client.get_multiplexed_async_connection().await.is_err());
+    set(owner, "a", "1").await.unwrap();
+    let replica = cluster.replica_of("a").await;
+    eventually(SOON, "the replica has the key", async || {
+        replica.keys().await == ["a"]
+    })
+    .await;
+    cluster.is_well().await;
+    assert_eq!(cluster.primary_of("a").await.addr(), owner.addr());
+
+    proxy.pass();
+    let mut client = client.get_multiplexed_async_connection().await.unwrap();
+    let value: String = client.get("a").await.unwrap();
+    assert_eq!(value, "1");
 }
 
 #[tokio::test]

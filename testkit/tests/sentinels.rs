@@ -57,6 +57,12 @@ async fn fail_over_as_told() {
     let sentinels = Sentinels::builder().hurried().start().await;
     let first = sentinels.primary().await;
     set(first, "a").await.unwrap();
+    for replica in &sentinels.servers()[1..] {
+        eventually(SOON, "the replica has the key", async || {
+            replica.keys().await == ["a"]
+        })
+        .await;
+    }
     for _ in 0..2 {
         let before = sentinels.primary().await;
         let old = sentinels.fail_over().await;

@@ -1,7 +1,8 @@
 //! A slot moves from one primary to another, step by step.
 //!
 //! Between [`Cluster::begin_migration`] and [`Cluster::end_migration`] the old owner answers for the keys
-//! it still has and says ASK for all others; a command with some keys here and some there gets TRYAGAIN.
+//! it still has and says ASK for all others. A command with some keys here and some there gets TRYAGAIN
+//! from the new owner, and from Redis 7 on from the old one too.
 
 use std::time::Duration;
 

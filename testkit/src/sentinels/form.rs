@@ -145,12 +145,8 @@ impl SentinelsBuilder {
         ));
         let mut servers = vec![primary];
         servers.extend(ServerBuilder::start_all(vec![replica; self.replicas])?);
-        // Sentinels that come too early see no replicas, and look again ten seconds later.
-        reached(FORM_BOUND, async || match Role::of(&servers[0]).await {
-            Some(Role::Primary { online }) if online == self.replicas => Ok(()),
-            other => Err(format!("the first server has no replicas yet: {other:?}")),
-        })
-        .await?;
+        // Sentinels that come too early see no fit replicas, and look again ten seconds later.
+        reached(FORM_BOUND, async || following(&servers).await).await?;
 
         let sentinel = self
             .sentinel
@@ -206,4 +202,23 @@ async fn pace(sentinels: &[Server], pace: [&str; 4]) {
         .iter()
         .map(async |sentinel| sentinel.try_ask::<((),)>(&[&command]).await);
     join_all(telling).await;
+}
+
+/// Whether all others follow the first server, by what both sides say.
+async fn following(servers: &[Server]) -> Result<(), String> {
+    let (primary, replicas) = servers.split_first().ok_or("there is no server")?;
+    let wanted = Role::Replica {
+        of: primary.port(),
+        linked: true,
+    };
+    for replica in replicas {
+        let role = Role::of(replica).await;
+        if role.as_ref() != Some(&wanted) {
+            return Err(format!("{} is {role:?}", replica.addr()));
+        }
+    }
+    match Role::of(primary).await {
+        Some(Role::Primary { online }) if online == replicas.len() => Ok(()),
+        role => Err(format!("{} is {role:?}", primary.addr())),
+    }
 }

@@ -14,6 +14,10 @@ use crate::server::Server;
 /// A process that does not answer for so long is frozen or dead.
 const LOOK_BOUND: Duration = Duration::from_secs(1);
 
+type Fields = HashMap<String, String>;
+
+type Answers = ((String, u16), Fields, Vec<Fields>);
+
 /// One sentinel's opinion.
 #[derive(Debug)]
 pub(super) struct View {
@@ -23,6 +27,7 @@ pub(super) struct View {
     pub(super) epoch: u64,
     /// What it thinks of that server: `master`, and what is wrong with it.
     pub(super) flags: String,
+    /// How many replicas it takes to be fit to become primary.
     pub(super) replicas: usize,
     pub(super) other_sentinels: usize,
 }
@@ -32,14 +37,22 @@ impl View {
         let questions: &[&[&str]] = &[
             &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME],
             &["SENTINEL", "MASTER", NAME],
+            // Redis 6.2 knows the newer word too.
+            &["SENTINEL", "REPLICAS", NAME],
         ];
-        let answers = sentinel.try_ask::<((String, u16), HashMap<String, String>)>(questions);
-        let ((_, port), fields) = timeout(LOOK_BOUND, answers).await.ok()?.ok()?;
+        let answers = sentinel.try_ask::<Answers>(questions);
+        let ((_, port), fields, replicas) = timeout(LOOK_BOUND, answers).await.ok()?.ok()?;
+        let is = |replica: &Fields, name: &str, wanted: &str| {
+            replica.get(name).is_some_and(|value| value == wanted)
+        };
+        let fit = replicas.iter().filter(|replica| {
+            is(replica, "flags", "slave") && is(replica, "master-link-status", "ok")
+        });
         Some(Self {
             port,
             epoch: fields.get("config-epoch")?.parse().ok()?,
             flags: fields.get("flags")?.clone(),
-            replicas: fields.get("num-slaves")?.parse().ok()?,
+            replicas: fit.count(),
             other_sentinels: fields.get("num-other-sentinels")?.parse().ok()?,
         })
     }
