@@ -24,8 +24,8 @@ desk config order:
 
 # Most tests wait more than they work; those that work hard come alone.
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  cargo test --workspace -- --test-threads 4 --skip hammer:: && \
-	  cargo test --test suite -- --test-threads 1 hammer::
+	  cargo test --workspace --all-features -- --test-threads 4 --skip hammer:: && \
+	  cargo test --all-features --test suite -- --test-threads 1 hammer::
 
 test:
 	@$(SERVER) && $(TEST)
@@ -37,12 +37,13 @@ test-valkey:
 interop:
 	@scripts/build-interop
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  LOCKSET_INTEROP=1 cargo test --test interop -- --test-threads 4
+	  LOCKSET_INTEROP=1 cargo test --all-features --test interop -- --test-threads 4
 
 check:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --package lockset -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
 bench:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo bench --package lockset

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::conn::answer::advice;
+use crate::conn::answer::{advice, said};
+#[cfg(feature = "tls")]
+use crate::conn::tls::Tls;
 use crate::conn::{self, Fault, Lane, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
@@ -55,6 +57,8 @@ impl Client {
             url: url.to_owned(),
             lease: DEFAULT_LEASE,
             key_prefix: String::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -151,6 +155,8 @@ pub struct ClientBuilder {
     url: String,
     lease: Duration,
     key_prefix: String,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 impl ClientBuilder {
@@ -170,12 +176,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Certificates of one's own for a URL with TLS. Default: none, and the authorities that the
+    /// system trusts. Needs the feature `tls`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
     /// As for [`Client::connect`].
     pub async fn build(self) -> Result<Client> {
         let target = url::parse(&self.url)?;
+        #[cfg(feature = "tls")]
+        let target = target.secured(self.tls.as_ref())?;
         check_lease(self.lease)?;
         let clock = Clock::System;
         let timing = Timing::of_lease(self.lease);
@@ -220,12 +236,8 @@ fn unusable(fault: Fault) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
             let (kind, advice) = advice(&error);
-            Error::new(
-                kind,
-                "connect",
-                format!("the server says {error}; {advice}"),
-            )
-            .caused_by(error)
+            let message = format!("{}; {advice}", said(&error));
+            Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
             Kind::Io,

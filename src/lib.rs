@@ -60,6 +60,8 @@ mod testing;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, ClientStats};
+#[cfg(feature = "tls")]
+pub use conn::tls::Tls;
 pub use error::{Error, Result};
 pub use fair::{FairGuard, FairLock};
 pub use fencing::FencingToken;

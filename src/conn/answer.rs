@@ -3,6 +3,7 @@
 
 use redis::RedisError;
 
+use super::tls;
 use crate::error::Kind;
 
 /// "Not now": nothing was executed, and a later attempt may succeed.
@@ -65,6 +66,9 @@ pub(crate) fn executed_nothing(error: &RedisError) -> bool {
 
 /// What an answer means to the caller and what to do about it.
 pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
+    if let Some(advice) = tls::advice(error) {
+        return (Kind::Invalid, advice);
+    }
     match code(error) {
         Some("WRONGTYPE") => (
             Kind::WrongType,
@@ -96,6 +100,14 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
              or Valkey, with scripting enabled",
         ),
         _ => (Kind::Refused, "what it may have done is undone"),
+    }
+}
+
+/// The error as the words of whoever speaks in it.
+pub(crate) fn said(error: &RedisError) -> String {
+    match tls::advice(error) {
+        Some(_) => format!("no connection over TLS: {error}"),
+        None => format!("the server says {error}"),
     }
 }
 

@@ -17,7 +17,7 @@ use redis::{
 };
 
 use super::answer::{code, is_not_now};
-use super::{Fault, LATE_MAX, Listener, Setup};
+use super::{Fault, LATE_MAX, Listener, Setup, tls};
 use crate::clock::{Clock, Tick};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
@@ -151,7 +151,11 @@ impl Link {
     async fn dialled(&self) -> Result<Arc<Live>, Fault> {
         let limit = self.dial_limit;
         let dialled = self.clock.within(limit, self.dial()).await;
-        dialled.unwrap_or_else(|| Err(Fault::Unsent(format!("no connection within {limit:?}"))))
+        dialled.unwrap_or_else(|| {
+            let hint = tls::hint(self.info.addr());
+            let why = format!("no connection within {limit:?}{hint}");
+            Err(Fault::Unsent(why))
+        })
     }
 
     async fn dial(&self) -> Result<Arc<Live>, Fault> {
@@ -164,7 +168,9 @@ impl Link {
             None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
                 Fault::Declined(error)
             }
-            None => Fault::Unsent(error.to_string()),
+            None if tls::advice(&error).is_some() => Fault::Declined(error),
+            None if error.is_connection_refusal() => Fault::Unsent(error.to_string()),
+            None => Fault::Unsent(format!("{error}{}", tls::hint(self.info.addr()))),
         };
         let gap = Arc::new(Gap {
             listener: self.listener.clone(),

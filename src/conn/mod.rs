@@ -8,6 +8,7 @@ pub(crate) mod answer;
 mod link;
 mod nodes;
 mod single;
+pub(crate) mod tls;
 pub(crate) mod url;
 
 use std::fmt::Debug;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::answer::{advice, code, executed_nothing, is_not_now};
+use crate::conn::answer::{advice, code, executed_nothing, is_not_now, said};
 use crate::conn::{Fault, Lane, Transport};
 use crate::error::{Error, Kind};
 
@@ -313,12 +313,8 @@ impl Failure {
             ),
             Cause::Answered(error) => {
                 let (kind, advice) = advice(&error);
-                Error::new(
-                    kind,
-                    operation,
-                    format!("the server says {error}; {advice}"),
-                )
-                .caused_by(error)
+                let message = format!("{}; {advice}", said(&error));
+                Error::new(kind, operation, message).caused_by(error)
             }
         }
     }

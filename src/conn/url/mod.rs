@@ -8,6 +8,8 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion}
 
 use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
 use super::nodes::Address;
+#[cfg(feature = "tls")]
+use super::tls::{Tls, choose_cryptography};
 use crate::error::{Error, Result};
 
 const SERVER_PORT: u16 = 6379;
@@ -35,6 +37,41 @@ pub(crate) enum Target {
         /// How to connect to a server.
         model: ConnectionInfo,
     },
+}
+
+#[cfg(feature = "tls")]
+impl Target {
+    /// With certificates of one's own, if there are any.
+    pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<Self> {
+        choose_cryptography();
+        let Some(tls) = tls else { return Ok(self) };
+        let secured = |info: ConnectionInfo| match info.addr() {
+            ConnectionAddr::TcpTls { .. } => tls.applied_to(info),
+            _ => Err(Error::invalid(
+                "connect",
+                "certificates are given, but the URL is one without TLS: use rediss, or leave them \
+                 out",
+            )),
+        };
+        Ok(match self {
+            Self::Single(info) => Self::Single(secured(info)?),
+            Self::Cluster { seeds, model } => Self::Cluster {
+                seeds,
+                model: secured(model)?,
+            },
+            Self::Sentinel {
+                sentinels,
+                primary,
+                sentinel_model,
+                model,
+            } => Self::Sentinel {
+                sentinels,
+                primary,
+                sentinel_model: secured(sentinel_model)?,
+                model: secured(model)?,
+            },
+        })
+    }
 }
 
 /// The kinds of URLs, each with a form of its own.

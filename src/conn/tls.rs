@@ -1,0 +1,93 @@
+//! What a client needs for TLS beyond the URL, and what a handshake that fails means.
+//!
+//! Invariant: a certificate is always checked. No text of a private key is ever shown, not even as
+//! the words of a parser that could not read it.
+
+#[cfg(feature = "tls")]
+mod settings;
+
+use redis::{ConnectionAddr, RedisError};
+
+#[cfg(feature = "tls")]
+pub use self::settings::Tls;
+#[cfg(feature = "tls")]
+pub(super) use self::settings::choose_cryptography;
+
+/// What to do about a connection that could not be made because of TLS; `None` if that was not it.
+#[cfg(not(feature = "tls"))]
+pub(super) fn advice(_: &RedisError) -> Option<&'static str> {
+    None
+}
+
+/// What to do about a connection that could not be made because of TLS; `None` if that was not it.
+#[cfg(feature = "tls")]
+pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
+
+    Some(match reason(error)? {
+        Error::InvalidCertificate(Bad::UnknownIssuer) => {
+            "the server's certificate is of no authority that is trusted here: give the authority's \
+             certificate with Tls::root_certificates_pem, or check that this is your server"
+        }
+        Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "the server's certificate has expired: renew it, or check the clock of this machine"
+        }
+        Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet: check the clock of this machine"
+        }
+        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the server's certificate is for another host: connect by a name or address that it \
+             lists, or check that this is your server"
+        }
+        Error::InvalidCertificate(_) => "the server's certificate cannot be trusted: check it",
+        Error::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::HandshakeFailure
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied,
+        ) => {
+            "the server refuses this client: give a certificate that it trusts with \
+             Tls::client_certificate_pem"
+        }
+        Error::InvalidMessage(_) => {
+            "the server does not speak TLS on this port: connect to its TLS port, or use a URL \
+             without TLS"
+        }
+        _ => "the TLS handshake failed: check versions and certificates on both sides",
+    })
+}
+
+/// Why the handshake failed, from below what redis and io wrap around it.
+#[cfg(feature = "tls")]
+fn reason(error: &RedisError) -> Option<&rustls::Error> {
+    use std::error::Error;
+    use std::io;
+    use std::sync::Arc;
+
+    let source = error.source()?;
+    let source: &(dyn Error + 'static) =
+        match source.downcast_ref::<Arc<dyn Error + Send + Sync + 'static>>() {
+            Some(shared) => &**shared,
+            None => source,
+        };
+    match source.downcast_ref::<io::Error>() {
+        Some(io) => io.get_ref()?.downcast_ref(),
+        None => source.downcast_ref(),
+    }
+}
+
+/// What to look at when a server says nothing on a new connection, or nothing that can be read.
+pub(super) fn hint(at: &ConnectionAddr) -> &'static str {
+    match at {
+        ConnectionAddr::TcpTls { .. } => {
+            " (does it speak TLS on this port, and does it ask for a client certificate?)"
+        }
+        ConnectionAddr::Tcp(..) => " (if it speaks TLS on this port, the URL starts with rediss)",
+        _ => "",
+    }
+}

@@ -1,0 +1,191 @@
+//! Certificates of one's own: whom to trust, and how to be known.
+
+use std::fmt;
+
+use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates};
+use rustls::RootCertStore;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::error::{Error, Result};
+
+/// Certificates for connections over TLS (`rediss://` and its like). Needs the feature `tls`.
+///
+/// Without it a client trusts the authorities that the system trusts, and shows no certificate of
+/// its own. The server's certificate and its name are always checked.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// use lockset::{Client, Tls};
+///
+/// let tls = Tls::new()
+///     .root_certificates_pem(std::fs::read("ca.crt")?)
+///     .client_certificate_pem(std::fs::read("app.crt")?, std::fs::read("app.key")?);
+/// let client = Client::builder("rediss://redis.internal:6379").tls(tls).build().await?;
+/// # drop(client); Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "settings do nothing until they are given to a builder"]
+pub struct Tls {
+    roots: Option<Vec<u8>>,
+    client: Option<ClientTlsConfig>,
+}
+
+impl Tls {
+    /// No certificates of one's own yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the authorities with these certificates, one or more, instead of those that the system
+    /// trusts.
+    pub fn root_certificates_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
+        self.roots = Some(certificates.into());
+        self
+    }
+
+    /// Shows this certificate to a server that asks for one. `certificate` may be followed by those
+    /// in between up to an authority; `key` is its private key, not encrypted.
+    pub fn client_certificate_pem(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.client = Some(ClientTlsConfig {
+            client_cert: certificate.into(),
+            client_key: key.into(),
+        });
+        self
+    }
+
+    /// The connection with these certificates.
+    pub(crate) fn applied_to(&self, info: ConnectionInfo) -> Result<ConnectionInfo> {
+        self.check()?;
+        let certificates = TlsCertificates {
+            client_tls: self.client.clone(),
+            root_cert: self.roots.clone(),
+        };
+        // Its own words are not repeated: they may be those of a parser that read a key.
+        redis::Client::build_with_tls(info, certificates)
+            .map(|client| client.get_connection_info().clone())
+            .map_err(|_| unusable("the certificates cannot be used"))
+    }
+
+    /// Here rather than at the first connection.
+    fn check(&self) -> Result<()> {
+        let mut roots = RootCertStore::empty();
+        if let Some(pem) = &self.roots {
+            for root in certificates(pem).ok_or_else(|| unusable(ROOTS_UNREADABLE))? {
+                roots.add(root).map_err(|_| unusable(ROOTS_UNREADABLE))?;
+            }
+        }
+        if let Some(client) = &self.client {
+            let chain = certificates(&client.client_cert);
+            let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
+            let key = PrivateKeyDer::from_pem_slice(&client.client_key);
+            let key = key.map_err(|_| unusable(CLIENT_KEY_UNREADABLE))?;
+            choose_cryptography();
+            rustls::ClientConfig::builder()
+                .with_root_certificates(roots)
+                .with_client_auth_cert(chain, key)
+                .map_err(|_| unusable(CLIENT_KEY_OF_ANOTHER))?;
+        }
+        Ok(())
+    }
+}
+
+const ROOTS_UNREADABLE: &str = "the root certificates are no certificates of authorities in PEM; \
+                                each starts with -----BEGIN CERTIFICATE-----";
+const CLIENT_CERTIFICATE_UNREADABLE: &str =
+    "the client certificate is no certificate in PEM; it starts with -----BEGIN CERTIFICATE-----";
+const CLIENT_KEY_UNREADABLE: &str = "the client key is no unencrypted private key in PEM; it starts with -----BEGIN PRIVATE KEY-----";
+const CLIENT_KEY_OF_ANOTHER: &str =
+    "the client key cannot be used with the client certificate: give the key it was made with";
+
+fn unusable(why: &str) -> Error {
+    Error::invalid("connect", format!("TLS: {why}"))
+}
+
+/// One or more.
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    certificates.ok().filter(|read| !read.is_empty())
+}
+
+/// Where a program builds rustls with several kinds of cryptography and has chosen none, rustls
+/// would panic: ours is chosen then. A choice of the program stands.
+pub(in crate::conn) fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Lost against another thread: then there is one.
+        drop(ring::default_provider().install_default());
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("root_certificates", &self.roots.is_some())
+            .field("client_certificate", &self.client.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::url;
+
+    #[test]
+    fn what_is_no_certificate_or_key_is_said_and_never_shown() {
+        let begun = "-----BEGIN PRIVATE KEY-----\ns3cret";
+        let stray = "s3cret\n-----END PRIVATE KEY-----";
+        for (tls, wrong) in [
+            (Tls::new().root_certificates_pem("s3cret"), "root"),
+            (Tls::new().root_certificates_pem(""), "root"),
+            (Tls::new().root_certificates_pem(begun), "root"),
+            (
+                Tls::new().root_certificates_pem(
+                    "-----BEGIN CERTIFICATE-----\ns3cret\n-----END CERTIFICATE-----",
+                ),
+                "root",
+            ),
+            (
+                Tls::new().client_certificate_pem("s3cret", begun),
+                "client certificate",
+            ),
+            (
+                Tls::new().client_certificate_pem(stray, stray),
+                "client certificate",
+            ),
+        ] {
+            let target = url::parse("rediss://h").unwrap();
+            let error = target.secured(Some(&tls)).unwrap_err();
+            assert!(error.is_invalid() && !error.is_io(), "{error}");
+            let told = format!("{error} {error:?} {tls:?}");
+            assert!(told.contains(wrong) && told.contains("TLS"), "{told}");
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn certificates_belong_to_a_url_with_tls() {
+        for url in [
+            "redis://h",
+            "redis+cluster://h",
+            "redis+sentinel://h/m",
+            "unix:///s",
+        ] {
+            let target = url::parse(url).unwrap();
+            let error = target.clone().secured(Some(&Tls::new())).unwrap_err();
+            assert!(
+                error.is_invalid() && error.to_string().contains("rediss"),
+                "{error}"
+            );
+            assert!(target.secured(None).is_ok());
+        }
+        for url in ["rediss://h", "rediss+cluster://h", "rediss+sentinel://h/m"] {
+            assert!(url::parse(url).unwrap().secured(Some(&Tls::new())).is_ok());
+        }
+    }
+}
