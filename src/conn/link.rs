@@ -7,16 +7,15 @@
 //! repeatedly.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, ServerError, Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, RedisError, ServerError, Value};
 
 use super::answer::{code, is_not_now};
+use super::hearing::Hearing;
 use super::{Fault, LATE_MAX, Listener, Setup, tls};
 use crate::clock::{Clock, Tick};
 
@@ -46,25 +45,7 @@ struct Live {
     connection: MultiplexedConnection,
     /// When the server was last heard on this connection.
     heard: AtomicU64,
-    gap: Arc<Gap>,
-}
-
-/// Tells once, for one connection, that messages may have been missed: by then it may be known twice
-/// over, and what was subscribed to on the next one must not be doubted.
-#[derive(Debug)]
-struct Gap {
-    listener: Option<Arc<dyn Listener>>,
-    told: AtomicBool,
-}
-
-impl Gap {
-    fn tell(&self) {
-        if let Some(listener) = &self.listener
-            && !self.told.swap(true, Ordering::AcqRel)
-        {
-            listener.gap();
-        }
-    }
+    hearing: Arc<Hearing>,
 }
 
 /// What is known of the connections made so far.
@@ -79,6 +60,22 @@ struct Dialled {
 struct Identity {
     id: u64,
     addr: String,
+}
+
+impl Live {
+    async fn ask(&self, first: Option<&Cmd>, command: &Cmd) -> Result<Value, RedisError> {
+        let mut connection = self.connection.clone();
+        let Some(first) = first else {
+            return connection.send_packed_command(command).await;
+        };
+        let mut pipe = redis::pipe();
+        pipe.add_command(first.clone());
+        pipe.add_command(command.clone());
+        let replies = connection
+            .send_packed_commands(&pipe, 0, pipe.len())
+            .await?;
+        Ok(replies.into_iter().last().unwrap_or(Value::Nil))
+    }
 }
 
 impl Link {
@@ -106,19 +103,29 @@ impl Link {
     }
 
     pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
+        self.send_behind(None, command, limit).await
+    }
+
+    /// Sends `first` and right behind it, with nothing in between, the command that counts.
+    pub(crate) async fn send_behind(
+        &self,
+        first: Option<&Cmd>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Fault> {
         let live = match self.live() {
             Some(live) => live,
             None => self.dialled().await?,
         };
-        let mut connection = live.connection.clone();
-        match self
-            .clock
-            .within(limit, connection.send_packed_command(command))
-            .await
-        {
+        let expected = live.hearing.expect(command);
+        match self.clock.within(limit, live.ask(first, command)).await {
             Some(Ok(value)) => {
                 live.heard
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
+                if !expected.is_answered(command, &value) {
+                    self.replace(&live);
+                    return Err(Fault::Unknown("the answer to another command".to_owned()));
+                }
                 let answer = value.extract_error();
                 if let Err(error) = &answer
                     && matches!(code(error), Some("READONLY" | "MASTERDOWN"))
@@ -140,6 +147,19 @@ impl Link {
                 }
                 Err(Fault::Unknown(format!("no reply within {limit:?}")))
             }
+        }
+    }
+
+    /// Whether its connection has, or may still have, a channel that `which` says.
+    pub(crate) fn has_channel(&self, which: impl Fn(&[u8]) -> bool) -> bool {
+        self.live()
+            .is_some_and(|live| live.hearing.has_channel(which))
+    }
+
+    /// Stops using the connection there is, once what is under way on it has ended.
+    pub(crate) fn retire(&self) {
+        if let Some(live) = self.live() {
+            self.replace(&live);
         }
     }
 
@@ -172,13 +192,10 @@ impl Link {
             None if error.is_connection_refusal() => Fault::Unsent(error.to_string()),
             None => Fault::Unsent(format!("{error}{}", tls::hint(self.info.addr()))),
         };
-        let gap = Arc::new(Gap {
-            listener: self.listener.clone(),
-            told: AtomicBool::new(false),
-        });
+        let hearing = Arc::new(Hearing::new(self.listener.clone()));
         let client = redis::Client::open(self.info.clone()).map_err(failed)?;
         let mut connection = client
-            .get_multiplexed_async_connection_with_config(&self.config(&gap))
+            .get_multiplexed_async_connection_with_config(&self.config(&hearing))
             .await
             .map_err(failed)?;
         let identity = self.introduce(&mut connection).await.map_err(failed)?;
@@ -189,14 +206,16 @@ impl Link {
         let live = Arc::new(Live {
             connection,
             heard: AtomicU64::new(Tick::ZERO.nanos()),
-            gap,
+            hearing,
         });
         *self.live.lock() = Some(Arc::clone(&live));
         Ok(live)
     }
 
     fn live(&self) -> Option<Arc<Live>> {
-        self.live.lock().clone()
+        let mut live = self.live.lock();
+        live.take_if(|live| live.hearing.is_out_of_step());
+        live.clone()
     }
 
     /// Stops using a connection; the next command makes another.
@@ -205,26 +224,24 @@ impl Link {
         if live.as_ref().is_some_and(|live| Arc::ptr_eq(live, dead)) {
             *live = None;
             drop(live);
-            dead.gap.tell();
+            dead.hearing.end();
         }
     }
 
-    fn config(&self, gap: &Arc<Gap>) -> AsyncConnectionConfig {
+    fn config(&self, hearing: &Arc<Hearing>) -> AsyncConnectionConfig {
         // Timeouts are ours: they cover connecting, and differ from call to call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE);
-        match &self.listener {
-            None => config,
-            Some(listener) => {
-                let (listener, gap) = (Arc::clone(listener), Arc::clone(gap));
-                config.set_push_sender(move |push: PushInfo| {
-                    heard(&*listener, &gap, &push);
-                    Ok::<(), std::convert::Infallible>(())
-                })
-            }
+        if self.listener.is_none() {
+            return config;
         }
+        let hearing = Arc::clone(hearing);
+        config.set_push_sender(move |push: PushInfo| {
+            hearing.heard(&push);
+            Ok::<(), std::convert::Infallible>(())
+        })
     }
 
     /// Names the connection, greets the server and asks how it knows us. A user without the right
@@ -320,16 +337,6 @@ impl Identity {
             id: field("id")?.parse().ok()?,
             addr: field("addr")?.to_owned(),
         })
-    }
-}
-
-fn heard(listener: &dyn Listener, gap: &Gap, push: &PushInfo) {
-    match (&push.kind, push.data.first()) {
-        (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
-            listener.message(channel);
-        }
-        (PushKind::Disconnection, _) => gap.tell(),
-        _ => {}
     }
 }
 

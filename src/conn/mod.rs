@@ -5,6 +5,8 @@
 //! topologies) is on the other side of [`Transport`], so that a test can replace it whole.
 
 pub(crate) mod answer;
+mod cluster;
+mod hearing;
 mod link;
 mod nodes;
 mod single;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
+use self::cluster::Cluster;
 use self::single::SingleServer;
 use self::url::Target;
 use crate::clock::Clock;
@@ -134,8 +137,12 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
             server.open().await?;
             Ok(Arc::new(server))
         }
-        Target::Cluster { .. } | Target::Sentinel { .. } => Err(Fault::Unsent(
-            "this version of lockset speaks to a single server".to_owned(),
+        Target::Cluster { seeds, model } => {
+            let cluster = Cluster::connect(seeds, model, setup).await?;
+            Ok(Arc::new(cluster))
+        }
+        Target::Sentinel { .. } => Err(Fault::Unsent(
+            "this version of lockset speaks to a single server or a cluster".to_owned(),
         )),
     }
 }

@@ -4,6 +4,7 @@
 //! role changes: only so a connection that replaces another can make an end of that.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,6 +18,15 @@ use super::single::SingleServer;
 pub(crate) struct Address {
     pub(crate) host: Arc<str>,
     pub(crate) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -39,11 +49,27 @@ impl Nodes {
     /// The server at this address; nothing is sent to it yet.
     pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
         let mut known = self.known.lock();
-        let server = known.entry(address.clone()).or_insert_with(|| {
-            let info = self.model.clone().set_addr(self.connect_to(address));
-            Arc::new(SingleServer::new(info, &self.setup))
-        });
+        let server = known
+            .entry(address.clone())
+            .or_insert_with(|| Arc::new(SingleServer::new(self.info(address), &self.setup)));
         Arc::clone(server)
+    }
+
+    /// All that were asked for so far.
+    pub(crate) fn known(&self) -> Vec<(Address, Arc<SingleServer>)> {
+        let known = self.known.lock();
+        let each = known.iter();
+        each.map(|(address, server)| (address.clone(), Arc::clone(server)))
+            .collect()
+    }
+
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// How to connect to this address.
+    pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
+        self.model.clone().set_addr(self.connect_to(address))
     }
 
     fn connect_to(&self, address: &Address) -> ConnectionAddr {

@@ -1,4 +1,4 @@
-//! One server: three links.
+//! One server: three links, and one more where channels are sharded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,9 @@ pub(crate) struct SingleServer {
     command: Link,
     renewal: Link,
     push: Link,
+    /// What has to be seen to happen after a subscription, where nothing but subscriptions may be
+    /// sent on the link for pushes; see [`Hearing`](super::hearing::Hearing).
+    behind_push: Link,
 }
 
 impl SingleServer {
@@ -41,7 +44,8 @@ impl SingleServer {
         Self {
             address,
             command: link("command", info.clone(), None),
-            renewal: link("renewal", info, None),
+            renewal: link("renewal", info.clone(), None),
+            behind_push: link("behind-push", info, None),
             push: link("push", push_info, Some(Arc::clone(&setup.listener))),
         }
     }
@@ -53,11 +57,23 @@ impl SingleServer {
         command.and(renewal)
     }
 
-    fn link(&self, lane: Lane) -> &Link {
+    pub(crate) fn link(&self, lane: Lane) -> &Link {
         match lane {
             Lane::Command => &self.command,
             Lane::Renewal => &self.renewal,
             Lane::Push => &self.push,
+        }
+    }
+
+    pub(crate) fn behind_push(&self) -> &Link {
+        &self.behind_push
+    }
+
+    /// Closes its connections once what is under way on them has ended; they are made anew if it is
+    /// asked again.
+    pub(crate) fn retire(&self) {
+        for link in [&self.command, &self.renewal, &self.push, &self.behind_push] {
+            link.retire();
         }
     }
 }

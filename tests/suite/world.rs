@@ -59,7 +59,7 @@ pub(crate) trait World: Sized + Send + Sync {
     /// Whether anybody listens to a channel of such a lock.
     async fn is_listened_to(&self, name: &str) -> bool {
         for server in self.primaries().await {
-            let channels = server.pubsub_channels().await;
+            let channels = all_channels(server).await;
             if channels.iter().any(|channel| channel.contains(name)) {
                 return true;
             }
@@ -176,6 +176,17 @@ impl World for BehindSentinels {
     async fn server_of(&self, _key: &str) -> &Server {
         self.0.primary().await
     }
+}
+
+/// The channels with a subscriber at this server, sharded or not.
+pub(crate) async fn all_channels(server: &Server) -> Vec<String> {
+    let mut channels = server.pubsub_channels().await;
+    let mut sharded = redis::cmd("PUBSUB");
+    sharded.arg("SHARDCHANNELS");
+    // Redis 6 has none.
+    let sharded = sharded.query_async(&mut server.admin().await).await;
+    channels.extend::<Vec<String>>(sharded.unwrap_or_default());
+    channels
 }
 
 /// Makes the tests of `for_every_primitive!` in every world, in a module of its name.

@@ -1,0 +1,119 @@
+//! The task that keeps the map of a cluster up to date.
+//!
+//! It looks when something hints that the map is old: a redirection, a node that cannot be reached or
+//! does not answer, a cluster that says that it is down. Looks are some time apart, more if they show
+//! nothing new, so that a thousand clients do not fall upon a cluster that has enough to do. A look
+//! that nobody answered is repeated.
+//!
+//! Who is told what. A node that serves no slot any more was taken over by one that may not have all
+//! it had: all holds are looked at again, once for each look. A slot that goes from one node to
+//! another takes its keys along, and concerns nobody who holds; so the move of a thousand slots is no
+//! reason for a thousand renewals. Connections to a node that serves nothing are closed, and so is a
+//! connection with a subscription in a slot that its node does not serve: closing it tells the gap.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::slots::{SlotMap, slot_of};
+use super::survey::survey;
+use super::view::View;
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::conn::nodes::Address;
+
+/// Looks are at least so far apart: doubled from the first to the last while they show nothing new.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Runs until it is dropped.
+pub(super) async fn keep(inner: Arc<Inner>, mut last: View) {
+    let clock = inner.nodes.setup().clock;
+    let mut mark = inner.wanted.mark();
+    let mut pause = PAUSE_FIRST;
+    let mut looked = Tick::ZERO;
+    loop {
+        inner.wanted.past(mark).await;
+        if looked.until(clock.now()) > PAUSE_MAX * 2 {
+            pause = PAUSE_FIRST;
+        }
+        // What is found out during the look may not be in it.
+        mark = inner.wanted.mark();
+        let view = survey(&inner.nodes, &candidates(&inner, &last), last.epoch).await;
+        looked = clock.now();
+        pause = match view {
+            Ok(view) if view != last => {
+                inner.adopt(&view);
+                last = view;
+                PAUSE_FIRST
+            }
+            answer => {
+                match answer {
+                    // What redirections told meanwhile may be newer or older than this.
+                    Ok(view) => inner.adopt(&view),
+                    Err(_) => inner.wanted.give(),
+                }
+                PAUSE_MAX.min(pause * 2)
+            }
+        };
+        // Not all clients at the same moment.
+        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+/// Whom to ask: those that serve, then those that may come to serve, then those that were named by
+/// the user.
+fn candidates(inner: &Inner, last: &View) -> Vec<Address> {
+    let serving = inner.map.read().nodes();
+    let mut serving: Vec<Address> = serving.iter().map(|node| node.address.clone()).collect();
+    let mut others = last.replicas.clone();
+    fastrand::shuffle(&mut serving);
+    fastrand::shuffle(&mut others);
+    let mut candidates: Vec<Address> = Vec::new();
+    for address in serving
+        .into_iter()
+        .chain(others)
+        .chain(inner.seeds.iter().cloned())
+    {
+        if !candidates.contains(&address) {
+            candidates.push(address);
+        }
+    }
+    candidates
+}
+
+impl Inner {
+    /// Uses this map from now on, and tells whom it concerns.
+    pub(super) fn adopt(&self, view: &View) {
+        let ranges = view.ranges.iter();
+        let map = SlotMap::of(
+            ranges.map(|(first, last, address)| (*first, *last, self.node(address))),
+        );
+        let serving = map.nodes();
+        *self.map.write() = map;
+        for (address, server) in self.nodes.known() {
+            let serves = serving.iter().any(|node| node.address == address);
+            if !serves {
+                server.retire();
+                continue;
+            }
+            let push = server.link(Lane::Push);
+            let went_away = |channel: &[u8]| {
+                let map = self.map.read();
+                let owner = map.owner(slot_of(channel));
+                owner.is_none_or(|owner| owner.address != address)
+            };
+            if push.has_channel(went_away) {
+                push.retire();
+            }
+        }
+        let mut served = self.served.lock();
+        let now: Vec<Address> = serving.into_iter().map(|node| node.address.clone()).collect();
+        let is_taken_over = served.iter().any(|address| !now.contains(address));
+        *served = now;
+        drop(served);
+        if is_taken_over {
+            self.nodes.setup().listener.moved();
+        }
+    }
+}

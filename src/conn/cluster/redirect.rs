@@ -1,0 +1,81 @@
+//! What a node answers when another one serves the slot. Pure.
+
+use redis::RedisError;
+
+use crate::conn::nodes::Address;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// This node serves the slot from now on.
+    Moved { slot: u16, to: Address },
+    /// The slot is on its way: this once, the other node is to be asked.
+    Ask { to: Address },
+}
+
+impl Redirect {
+    /// `asked` is who answered: a node without an address of its own is on the same host.
+    pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
+        let is_moved = match error.code()? {
+            "MOVED" => true,
+            "ASK" => false,
+            _ => return None,
+        };
+        let mut words = error.detail()?.split_ascii_whitespace();
+        let slot = words.next()?.parse().ok()?;
+        // An IPv6 address has colons of its own.
+        let (host, port) = words.next()?.rsplit_once(':')?;
+        let host = match host {
+            "" | "?" => &asked.host,
+            host => host,
+        };
+        let to = Address {
+            host: host.into(),
+            port: port.parse().ok()?,
+        };
+        Some(match is_moved {
+            true => Self::Moved { slot, to },
+            false => Self::Ask { to },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Address {
+        Address {
+            host: host.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn redirections_are_read() {
+        let moved = |host, port| {
+            let to = at(host, port);
+            Some(Redirect::Moved { slot: 3999, to })
+        };
+        for (line, expected) in [
+            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1", 6381)),
+            ("MOVED 3999 ::1:6381", moved("::1", 6381)),
+            ("MOVED 3999 node.example:6381", moved("node.example", 6381)),
+            ("MOVED 3999 :6381", moved("asked", 6381)),
+            ("MOVED 3999 ?:6381", moved("asked", 6381)),
+            (
+                "ASK 3999 127.0.0.1:6381",
+                Some(Redirect::Ask {
+                    to: at("127.0.0.1", 6381),
+                }),
+            ),
+            ("MOVED 3999", None),
+            ("MOVED x 127.0.0.1:6381", None),
+            ("MOVED 3999 127.0.0.1", None),
+            ("TRYAGAIN Multiple keys request", None),
+            ("CLUSTERDOWN The cluster is down", None),
+        ] {
+            let error = crate::testing::error(line);
+            assert_eq!(Redirect::of(&error, &at("asked", 1)), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Asking nodes for the map of their cluster.
+//!
+//! A few are asked at once, each on a connection of its own that ends with the answer, so that a
+//! survey delays nothing else and leaves nothing behind. The first answer that is good is not simply
+//! taken: a node that is alone on its side of a split believes in an old map for a while. Others are
+//! waited for a moment longer, and the answer of a node that thinks the cluster works counts more,
+//! then that of the one that has seen more failovers (`cluster_current_epoch`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::view::View;
+use crate::conn::link::Link;
+use crate::conn::nodes::{Address, Nodes};
+use crate::conn::{Channels, Fault, Setup};
+
+/// So many nodes are asked at once.
+const ASKED_AT_ONCE: usize = 3;
+
+/// And so many in all.
+const ASKED_MAX: usize = 15;
+
+/// After one good answer the others of its round are waited for this long.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// Asks these nodes, first ones first, until one has a map of a working cluster that has seen `epoch`.
+/// If none has, the best there is.
+pub(super) async fn survey(
+    nodes: &Nodes,
+    addresses: &[Address],
+    epoch: u64,
+) -> Result<View, Vec<(Address, Fault)>> {
+    let clock = nodes.setup().clock;
+    let mut best: Option<View> = None;
+    let mut faults = Vec::new();
+    let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
+    for some in addresses.chunks(ASKED_AT_ONCE) {
+        let mut answers: FuturesUnordered<_> =
+            some.iter().map(|address| look(nodes, address)).collect();
+        let mut is_good = false;
+        loop {
+            let answer = match is_good {
+                false => answers.next().await,
+                true => clock.within(GRACE, answers.next()).await.flatten(),
+            };
+            match answer {
+                Some((_, Ok(view))) => {
+                    is_good |= view.is_ok && view.epoch >= epoch;
+                    if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
+                        best = Some(view);
+                    }
+                }
+                Some((address, Err(fault))) => faults.push((address.clone(), fault)),
+                None => break,
+            }
+        }
+        if is_good {
+            break;
+        }
+    }
+    best.ok_or(faults)
+}
+
+async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
+    let link = visit(nodes, address);
+    let limit = nodes.setup().dial_limit;
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let mut info = redis::cmd("CLUSTER");
+    info.arg("INFO");
+    let (slots, info) = join(link.send(&slots, limit), link.send(&info, limit)).await;
+    let view = slots.and_then(|slots| {
+        View::of(&slots, info.ok().as_ref(), address)
+            .ok_or_else(|| Fault::Unsent("it says nothing that is a map of slots".to_owned()))
+    });
+    (address, view)
+}
+
+/// Redisson's rule: sharded where the first node that says anything knows of sharded channels.
+pub(super) async fn channels(nodes: &Nodes, addresses: &[Address]) -> Channels {
+    let mut ask = redis::cmd("PUBSUB");
+    ask.arg("SHARDNUMSUB");
+    for address in addresses.iter().take(ASKED_MAX) {
+        let link = visit(nodes, address);
+        match link.send(&ask, nodes.setup().dial_limit).await {
+            Ok(_) => return Channels::Sharded,
+            Err(Fault::Answered(_)) => return Channels::Plain,
+            Err(_) => {}
+        }
+    }
+    Channels::Plain
+}
+
+/// A connection for one visit.
+fn visit(nodes: &Nodes, address: &Address) -> Link {
+    let setup = nodes.setup();
+    let label = format!("lockset-map-{}", setup.client_id);
+    let setup = Setup {
+        greeting: Arc::from([]),
+        ..setup.clone()
+    };
+    Link::new(nodes.info(address), label, &setup, None)
+}

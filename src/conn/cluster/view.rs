@@ -1,0 +1,217 @@
+//! What one node says of its cluster: who serves which slots. Pure.
+
+use redis::Value;
+
+use crate::conn::nodes::Address;
+
+/// The slots with both ends included, and the primary that serves them.
+pub(super) type Range = (u16, u16, Address);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) ranges: Vec<Range>,
+    /// Asked if no primary answers; nothing is ever read from them.
+    pub(super) replicas: Vec<Address>,
+    /// Whether the node thinks that the cluster works.
+    pub(super) is_ok: bool,
+    /// Grows with each failover: of two nodes, the one with the greater has heard more.
+    pub(super) epoch: u64,
+}
+
+impl View {
+    /// From the replies to `CLUSTER SLOTS` and, unless the node refused to say, `CLUSTER INFO`.
+    pub(super) fn of(slots: &Value, info: Option<&Value>, asked: &Address) -> Option<Self> {
+        let mut view = Self {
+            is_ok: true,
+            ..Self::default()
+        };
+        let Value::Array(ranges) = slots else {
+            return None;
+        };
+        for range in ranges {
+            let Value::Array(range) = range else {
+                return None;
+            };
+            let [first, last, primary, replicas @ ..] = range.as_slice() else {
+                return None;
+            };
+            let primary = node(primary, asked)?;
+            view.ranges.push((slot(first)?, slot(last)?, primary));
+            for replica in replicas.iter().filter_map(|replica| node(replica, asked)) {
+                if !view.replicas.contains(&replica) {
+                    view.replicas.push(replica);
+                }
+            }
+        }
+        if let Some(info) = info.and_then(text) {
+            let field = |name: &str| {
+                let mut lines = info.lines();
+                lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            };
+            view.is_ok = field("cluster_state").is_none_or(|state| state.trim() == "ok");
+            let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.trim().parse().ok());
+            view.epoch = epoch.unwrap_or(0);
+        }
+        view.is_ok &= !view.ranges.is_empty();
+        Some(view)
+    }
+
+    /// Of two views the greater is the better one.
+    pub(super) fn rank(&self) -> (bool, u64) {
+        (self.is_ok, self.epoch)
+    }
+}
+
+fn slot(value: &Value) -> Option<u16> {
+    match value {
+        Value::Int(slot) => u16::try_from(*slot).ok(),
+        _ => None,
+    }
+}
+
+/// `[host, port, id, what else is known]`.
+fn node(value: &Value, asked: &Address) -> Option<Address> {
+    let Value::Array(fields) = value else {
+        return None;
+    };
+    let [host, port, rest @ ..] = fields.as_slice() else {
+        return None;
+    };
+    let Value::Int(port) = port else {
+        return None;
+    };
+    let more = rest.get(1);
+    let host = match text(host) {
+        // It is to be reached by a name, and has none.
+        Some("?") => more.and_then(ip).unwrap_or(&asked.host),
+        Some(host) if !host.is_empty() => host,
+        // It does not know its own address: the one it was asked at leads to it.
+        _ => &asked.host,
+    };
+    Some(Address {
+        host: host.into(),
+        port: u16::try_from(*port).ok()?,
+    })
+}
+
+/// The address among what else is known, which is a map or a flat list.
+fn ip(more: &Value) -> Option<&str> {
+    let is_ip = |key: &Value| text(key) == Some("ip");
+    let ip = match more {
+        Value::Array(flat) => {
+            let mut pairs = flat.chunks_exact(2);
+            pairs.find(|pair| is_ip(&pair[0])).map(|pair| &pair[1])
+        }
+        Value::Map(pairs) => {
+            let pair = pairs.iter().find(|(key, _)| is_ip(key));
+            pair.map(|(_, ip)| ip)
+        }
+        _ => None,
+    };
+    ip.and_then(text).filter(|ip| !ip.is_empty())
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Address {
+        Address {
+            host: host.into(),
+            port,
+        }
+    }
+
+    fn reply(lines: &[&str]) -> Value {
+        let text = lines.join("\r\n") + "\r\n";
+        redis::parse_redis_value(text.as_bytes()).expect("a reply")
+    }
+
+    fn info(state: &str, epoch: u64) -> Value {
+        let text = format!("cluster_state:{state}\r\ncluster_current_epoch:{epoch}\r\n");
+        Value::BulkString(text.into_bytes())
+    }
+
+    #[test]
+    fn primaries_serve_and_replicas_are_known() {
+        let slots = reply(&[
+            "*2", // Two ranges, the second without a replica.
+            "*4", ":0", ":5460", //
+            "*4", "$9", "127.0.0.1", ":7000", "$2", "aa", "*0", //
+            "*4", "$9", "127.0.0.1", ":7003", "$2", "bb", "*0", //
+            "*3", ":5461", ":16383", //
+            "*3", "$9", "127.0.0.1", ":7001", "$2", "cc",
+        ]);
+        let view = View::of(&slots, Some(&info("ok", 7)), &at("seed", 1)).unwrap();
+        assert_eq!(
+            view,
+            View {
+                ranges: vec![
+                    (0, 5460, at("127.0.0.1", 7000)),
+                    (5461, 16383, at("127.0.0.1", 7001)),
+                ],
+                replicas: vec![at("127.0.0.1", 7003)],
+                is_ok: true,
+                epoch: 7,
+            }
+        );
+    }
+
+    #[test]
+    fn a_node_without_an_address_is_where_it_was_asked() {
+        for (host, expected) in [
+            (&["$-1"][..], "seed"),
+            (&["$0", ""], "seed"),
+            (&["$4", "node"], "node"),
+            (&["$1", "?"], "10.0.0.1"),
+        ] {
+            let mut lines = vec!["*1", "*3", ":0", ":16383", "*4"];
+            lines.extend(host);
+            lines.extend([":7000", "$2", "aa", "*2", "$2", "ip", "$8", "10.0.0.1"]);
+            let view = View::of(&reply(&lines), None, &at("seed", 1)).unwrap();
+            assert_eq!(view.ranges, [(0, 16383, at(expected, 7000))]);
+            assert!(view.is_ok, "a node that does not say how the cluster is");
+        }
+        let unnamed = reply(&[
+            "*1", "*3", ":0", ":16383", "*3", "$1", "?", ":7000", "$2", "aa",
+        ]);
+        let view = View::of(&unnamed, None, &at("seed", 1)).unwrap();
+        assert_eq!(view.ranges, [(0, 16383, at("seed", 7000))]);
+    }
+
+    #[test]
+    fn the_best_view_is_of_a_working_cluster_and_then_the_newest() {
+        let slots = reply(&[
+            "*1", "*3", ":0", ":16383", "*3", "$1", "h", ":7000", "$2", "aa",
+        ]);
+        let view = |state, epoch| {
+            let info = info(state, epoch);
+            View::of(&slots, Some(&info), &at("seed", 1)).unwrap()
+        };
+        assert!(view("ok", 3).rank() > view("ok", 2).rank());
+        assert!(view("ok", 1).rank() > view("fail", 9).rank());
+        let nothing = View::of(&reply(&["*0"]), Some(&info("ok", 9)), &at("seed", 1)).unwrap();
+        assert!(!nothing.is_ok, "nobody serves any slot");
+    }
+
+    #[test]
+    fn what_is_no_answer_to_the_question_is_no_view() {
+        for odd in [
+            &["+OK"][..],
+            &["*1", ":1"],
+            &["*1", "*2", ":0", ":1"],
+            &["*1", "*3", ":0", ":1", "+x"],
+            &["*1", "*3", ":0", ":70000", "*3", "$1", "h", ":1", "$1", "a"],
+        ] {
+            assert_eq!(View::of(&reply(odd), None, &at("seed", 1)), None, "{odd:?}");
+        }
+    }
+}
