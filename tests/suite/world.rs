@@ -9,6 +9,9 @@ use crate::support::{LEASE, SOON};
 
 /// A server, or several that a client sees as one.
 pub(crate) trait World: Sized + Send + Sync {
+    /// Whether one script cannot name any two keys.
+    const HAS_SLOTS: bool = false;
+
     /// Its own, or one that this process shares.
     async fn start() -> Self;
 
@@ -140,6 +143,8 @@ impl World for Alone {
 pub(crate) struct OnCluster(&'static Cluster);
 
 impl World for OnCluster {
+    const HAS_SLOTS: bool = true;
+
     async fn start() -> Self {
         Self(Cluster::shared().await)
     }
