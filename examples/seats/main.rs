@@ -13,14 +13,12 @@
 //! 0 only if that round was exact.
 
 mod database;
-mod lock;
 mod office;
 mod participant;
 mod report;
 mod round;
 #[path = "../support/mod.rs"]
 mod support;
-mod topology;
 
 use std::process::ExitCode;
 
@@ -29,8 +27,8 @@ use lockset_testkit::unique_name;
 use database::Database;
 use round::Round;
 use support::database::Folder;
+use support::topology::Topology;
 use support::{Result, Rule};
-use topology::Topology;
 
 const SEATS: usize = 90;
 const PEOPLE: usize = 100;

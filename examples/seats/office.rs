@@ -9,16 +9,17 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use lockset::Client;
 use tokio::task::JoinSet;
 
 use crate::database::Database;
-use crate::lock::SeatLock;
 use crate::participant::{with_lock, without_lock};
 use crate::support::Result;
+use crate::support::lock::{Lock, Locks};
 use crate::support::worker::{Orders, server_url};
 use crate::{OFFICES, PEOPLE};
+
+/// An outage that is shorter than a third of it is waited for.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// What became of one person.
 pub(crate) struct Served {
@@ -41,13 +42,12 @@ pub(crate) struct Turn {
 pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Result<()> {
     let number: usize = number.parse()?;
     let database = Arc::new(Database::open(Path::new(database))?);
-    let (lock, clients) = match lock {
-        Some(name) => {
-            let (lock, clients) = SeatLock::connect(&server_url()?, name).await?;
-            (Some(lock), clients)
-        }
-        None => (None, Vec::new()),
+    let locks = match lock {
+        Some(_) => Some(Locks::connect(&server_url()?, LEASE).await?),
+        None => None,
     };
+    let both = locks.as_ref().zip(lock);
+    let lock = both.map(|(locks, name)| locks.lock(name));
 
     if Orders::take()?.next().await?.as_deref() != Some("go") {
         return Err("nobody said go".into());
@@ -60,15 +60,13 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     while let Some(served) = line.join_next().await {
         writeln!(stdout(), "{}", served??)?;
     }
-    // A server that was killed in between cannot confirm it.
-    let ends = join_all(clients.into_iter().map(Client::shutdown)).await;
-    match ends.iter().filter(|end| end.is_ok()).count() * 2 > ends.len() || ends.is_empty() {
-        true => Ok(()),
-        false => Err("the releases were not confirmed".into()),
+    if let Some(locks) = locks {
+        locks.shutdown().await?;
     }
+    Ok(())
 }
 
-async fn serve(person: usize, database: Arc<Database>, lock: Option<SeatLock>) -> Result<Served> {
+async fn serve(person: usize, database: Arc<Database>, lock: Option<Lock>) -> Result<Served> {
     let turn = match lock {
         None => without_lock(&database, person).await?,
         Some(lock) => with_lock(&lock, &database, person).await?,

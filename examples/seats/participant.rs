@@ -6,9 +6,9 @@ use lockset::FencingToken;
 
 use crate::SEATS;
 use crate::database::{Database, is_too_late};
-use crate::lock::SeatLock;
 use crate::office::Turn;
 use crate::support::Result;
+use crate::support::lock::Lock;
 
 /// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
 ///
@@ -37,7 +37,7 @@ pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<T
 }
 
 /// One after the other, whatever process they are in.
-pub(crate) async fn with_lock(lock: &SeatLock, database: &Database, person: usize) -> Result<Turn> {
+pub(crate) async fn with_lock(lock: &Lock, database: &Database, person: usize) -> Result<Turn> {
     let asked = Instant::now();
     let mut turn = Turn::default();
     loop {

@@ -11,9 +11,9 @@ use tokio::try_join;
 use crate::database::{Database, Sale};
 use crate::office::{Served, Turn};
 use crate::report::Progress;
+use crate::support::topology::Topology;
 use crate::support::worker::{Worker, bounded};
 use crate::support::{Result, Rule};
-use crate::topology::Topology;
 use crate::{OFFICES, PEOPLE, SEATS};
 
 /// A box office that is not done by then fails the round.

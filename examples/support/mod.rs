@@ -1,9 +1,11 @@
-//! What the examples share: a server to lock at, processes to lock in, and a database to protect.
+//! What the examples share: servers to lock at, processes to lock in, and a database to protect.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 pub(crate) mod database;
+pub(crate) mod lock;
 pub(crate) mod server;
+pub(crate) mod topology;
 pub(crate) mod worker;
 
 use std::io::{Write as _, stdout};

@@ -1,4 +1,4 @@
-//! Where the lock lives, and what befalls it in the middle of the round.
+//! Where locks live, and what befalls them there.
 //!
 //! `TOPOLOGY` chooses: one server if it says nothing, else `cluster`, `sentinel` or `redlock`, of
 //! private processes on loopback.
@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use lockset_testkit::{Cluster, Sentinels, Server};
 
-use crate::support::server::LockServer;
-use crate::support::{Result, millis};
+use super::server::LockServer;
+use super::{Result, millis};
 
 pub(crate) enum Topology {
     /// One server, which nothing befalls: it may be the user's.

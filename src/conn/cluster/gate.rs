@@ -33,7 +33,11 @@ impl Gate {
     pub(super) fn ahead(&self, slot: u16) -> Ahead {
         let busy = self.busy.lock();
         let ahead = busy.get(&slot).into_iter().flatten();
-        Ahead(ahead.map(|ended| (Arc::clone(ended), ended.mark())).collect())
+        Ahead(
+            ahead
+                .map(|ended| (Arc::clone(ended), ended.mark()))
+                .collect(),
+        )
     }
 }
 

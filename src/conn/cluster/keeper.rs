@@ -86,9 +86,8 @@ impl Inner {
     /// Uses this map from now on, and tells whom it concerns.
     pub(super) fn adopt(&self, view: &View) {
         let ranges = view.ranges.iter();
-        let map = SlotMap::of(
-            ranges.map(|(first, last, address)| (*first, *last, self.node(address))),
-        );
+        let map =
+            SlotMap::of(ranges.map(|(first, last, address)| (*first, *last, self.node(address))));
         let serving = map.nodes();
         *self.map.write() = map;
         for (address, server) in self.nodes.known() {
@@ -108,7 +107,10 @@ impl Inner {
             }
         }
         let mut served = self.served.lock();
-        let now: Vec<Address> = serving.into_iter().map(|node| node.address.clone()).collect();
+        let now: Vec<Address> = serving
+            .into_iter()
+            .map(|node| node.address.clone())
+            .collect();
         let is_taken_over = served.iter().any(|address| !now.contains(address));
         *served = now;
         drop(served);

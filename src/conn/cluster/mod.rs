@@ -141,7 +141,10 @@ fn no_seed(faults: Vec<(Address, Fault)>) -> Fault {
             Fault::Unsent(why) | Fault::Unknown(why) => silent.push(format!("{address}: {why}")),
         }
     }
-    Fault::Unsent(format!("no node of the cluster answers ({})", silent.join("; ")))
+    Fault::Unsent(format!(
+        "no node of the cluster answers ({})",
+        silent.join("; ")
+    ))
 }
 
 impl Inner {
@@ -164,7 +167,9 @@ impl Inner {
         drop(map);
         owner.ok_or_else(|| {
             self.wanted.give();
-            Fault::Unsent(format!("no node serves slot {slot}, to which the key belongs"))
+            Fault::Unsent(format!(
+                "no node serves slot {slot}, to which the key belongs"
+            ))
         })
     }
 

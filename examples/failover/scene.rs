@@ -1,0 +1,107 @@
+//! The kinds of trouble.
+
+use std::time::Duration;
+
+use lockset_testkit::{Cluster, FailOver, Sentinels, Server};
+
+use crate::support::Result;
+use crate::watch::LEASE;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scene {
+    ServerRestarts,
+    SentinelFailsOver,
+    PrimaryKilled,
+    PrimaryFrozen,
+    ClusterFailsOver,
+    ClusterTakesOver,
+    NodeKilled,
+}
+
+/// The servers of a scene.
+pub(crate) enum Stage {
+    Server(Server),
+    Sentinels(Sentinels),
+    Cluster(Cluster),
+}
+
+/// Longer than a sentinel waits before it takes a server to be down.
+const FROZEN_FOR: Duration = Duration::from_secs(4);
+
+impl Scene {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::ServerRestarts,
+        Self::SentinelFailsOver,
+        Self::PrimaryKilled,
+        Self::PrimaryFrozen,
+        Self::ClusterFailsOver,
+        Self::ClusterTakesOver,
+        Self::NodeKilled,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ServerRestarts => "server: killed, restarted empty",
+            Self::SentinelFailsOver => "sentinel: SENTINEL FAILOVER",
+            Self::PrimaryKilled => "sentinel: primary killed",
+            Self::PrimaryFrozen => "sentinel: primary frozen for 4 s",
+            Self::ClusterFailsOver => "cluster: CLUSTER FAILOVER",
+            Self::ClusterTakesOver => "cluster: CLUSTER FAILOVER TAKEOVER",
+            Self::NodeKilled => "cluster: primary killed",
+        }
+    }
+
+    pub(crate) async fn stage(self) -> Result<Stage> {
+        Ok(match self {
+            Self::ServerRestarts => Stage::Server(Server::builder().try_start()?),
+            Self::SentinelFailsOver | Self::PrimaryKilled | Self::PrimaryFrozen => {
+                Stage::Sentinels(Sentinels::builder().try_start().await?)
+            }
+            Self::ClusterFailsOver | Self::ClusterTakesOver | Self::NodeKilled => {
+                Stage::Cluster(Cluster::builder().try_start().await?)
+            }
+        })
+    }
+
+    /// Makes the trouble; ends when it is over for whoever looks at the servers.
+    pub(crate) async fn befall(self, stage: &Stage, lock: &str) {
+        match (self, stage) {
+            (Self::ServerRestarts, Stage::Server(server)) => server.restart(),
+            (Self::SentinelFailsOver, Stage::Sentinels(sentinels)) => {
+                sentinels.fail_over().await;
+            }
+            (Self::PrimaryFrozen, Stage::Sentinels(sentinels)) => {
+                let old = sentinels.primary().await;
+                old.stop();
+                tokio::time::sleep(FROZEN_FOR).await;
+                old.cont();
+                sentinels.promoted(old).await;
+            }
+            (_, Stage::Sentinels(sentinels)) => {
+                sentinels.kill_primary().await;
+            }
+            (Self::ClusterFailsOver, Stage::Cluster(cluster)) => {
+                cluster.fail_over(lock, FailOver::Graceful).await;
+            }
+            (Self::ClusterTakesOver, Stage::Cluster(cluster)) => {
+                cluster.fail_over(lock, FailOver::Takeover).await;
+            }
+            (_, Stage::Cluster(cluster)) => {
+                cluster.kill_primary_of(lock).await;
+            }
+            (_, Stage::Server(server)) => server.restart(),
+        }
+        // What a renewal every third of a lease would tell last.
+        tokio::time::sleep(LEASE / 2).await;
+    }
+}
+
+impl Stage {
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Server(server) => server.url(),
+            Self::Sentinels(sentinels) => sentinels.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One round: locks are granted all the time, trouble comes, and a stranger asks for every lock whose
+//! holder still believes in it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lockset_testkit::unique_name;
+use tokio::sync::Mutex;
+
+use crate::scene::Scene;
+use crate::support::Result;
+use crate::support::lock::{Guard, Locks};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+/// Between two grants.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// So many of the last grants are held at one time.
+const HELD_MAX: usize = 400;
+
+/// Before the trouble comes.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// What was seen in a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// The longest time between two grants of free locks.
+    pub(crate) outage: Duration,
+    /// Locks that were held when the trouble came, or granted later.
+    pub(crate) granted: usize,
+    /// Those of them that a stranger could take.
+    pub(crate) forgotten: usize,
+    /// From the beginning of the trouble until the last of their holders was told.
+    pub(crate) told_after: Duration,
+    /// The longest time for which a stranger had the lock and its holder believed that it had it.
+    pub(crate) two_at_once: Duration,
+}
+
+impl Seen {
+    pub(crate) fn or_worse(self, other: Self) -> Self {
+        let by_number = match other.forgotten >= self.forgotten {
+            true => other,
+            false => self,
+        };
+        Self {
+            outage: self.outage.max(other.outage),
+            granted: by_number.granted,
+            forgotten: by_number.forgotten,
+            told_after: self.told_after.max(other.told_after),
+            two_at_once: self.two_at_once.max(other.two_at_once),
+        }
+    }
+}
+
+/// A lock that is held, until its holder is told otherwise.
+struct Held {
+    name: String,
+    guard: Arc<Guard>,
+}
+
+pub(crate) async fn watch(scene: Scene) -> Result<Seen> {
+    let stage = scene.stage().await?;
+    let url = stage.url();
+    let holder = Locks::connect(&url, LEASE).await?;
+    let stranger = Arc::new(Locks::connect(&url, LEASE).await?);
+    // One tag: all of them are where the trouble is.
+    let tag = format!("{{{}}}", unique_name("failover"));
+    let held = Arc::new(Mutex::new(VecDeque::new()));
+    let is_over = Arc::new(AtomicBool::new(false));
+
+    let granting = tokio::spawn(grant(
+        holder,
+        tag.clone(),
+        Arc::clone(&held),
+        Arc::clone(&is_over),
+    ));
+    tokio::time::sleep(WARM_UP).await;
+    let began = Instant::now();
+    let asking = tokio::spawn(ask(
+        Arc::clone(&stranger),
+        Arc::clone(&held),
+        Arc::clone(&is_over),
+        began,
+    ));
+    scene.befall(&stage, &tag).await;
+    is_over.store(true, Ordering::Relaxed);
+
+    let (outage, granted) = granting.await??;
+    let seen = asking.await??;
+    Ok(Seen {
+        outage,
+        granted,
+        ..seen
+    })
+}
+
+/// Takes one lock after the other and holds the last of them; says how long it once got none, and how
+/// many it got.
+async fn grant(
+    locks: Locks,
+    tag: String,
+    held: Arc<Mutex<VecDeque<Held>>>,
+    is_over: Arc<AtomicBool>,
+) -> Result<(Duration, usize)> {
+    let (mut outage, mut granted) = (Duration::ZERO, 0);
+    let mut last = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        let name = format!("{tag}:{granted}");
+        // A grant that nobody gets to know of is none.
+        let Ok(Some(guard)) = locks.lock(&name).try_lock().await else {
+            continue;
+        };
+        outage = outage.max(last.elapsed());
+        last = Instant::now();
+        granted += 1;
+        let mut held = held.lock().await;
+        held.push_back(Held {
+            name,
+            guard: Arc::new(guard),
+        });
+        if held.len() > HELD_MAX {
+            held.pop_front();
+        }
+        drop(held);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok((outage, granted))
+}
+
+/// Asks for every lock that is held, again and again.
+async fn ask(
+    locks: Arc<Locks>,
+    held: Arc<Mutex<VecDeque<Held>>>,
+    is_over: Arc<AtomicBool>,
+    began: Instant,
+) -> Result<Seen> {
+    let mut found = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let now: Vec<_> = {
+            let held = held.lock().await;
+            let each = held.iter().filter(|held| !held.guard.is_lost());
+            each.map(|held| (held.name.clone(), Arc::clone(&held.guard)))
+                .collect()
+        };
+        for (name, guard) in now {
+            let Ok(Some(ours)) = locks.lock(&name).try_lock().await else {
+                continue;
+            };
+            found.push(tokio::spawn(async move {
+                let taken = Instant::now();
+                guard.lost().await;
+                let told = Instant::now();
+                drop(ours);
+                (told - began, told - taken)
+            }));
+        }
+    }
+    let mut seen = Seen::default();
+    for one in found {
+        let (told_after, two_at_once) = one.await?;
+        seen.forgotten += 1;
+        seen.told_after = seen.told_after.max(told_after);
+        seen.two_at_once = seen.two_at_once.max(two_at_once);
+    }
+    Ok(seen)
+}
