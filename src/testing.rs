@@ -17,6 +17,8 @@ use crate::conn::{Channels, Fault, Lane, Transport};
 pub(crate) struct Sent {
     pub(crate) at: Duration,
     pub(crate) lane: Lane,
+    /// What [`Transport::server`] says of its route.
+    pub(crate) server: u64,
     pub(crate) words: Vec<String>,
 }
 
@@ -28,6 +30,11 @@ impl Sent {
     /// The keys and arguments of a script.
     pub(crate) fn script_args(&self) -> &[String] {
         &self.words[3..]
+    }
+
+    /// How many keys a script was sent.
+    pub(crate) fn script_keys(&self) -> usize {
+        self.words[2].parse().expect("a number of keys")
     }
 }
 
@@ -46,9 +53,13 @@ pub(crate) enum Answer {
 
 type Decide = dyn Fn(&Sent) -> Answer + Send + Sync;
 
+/// From a key to its slot and its server.
+type Place = dyn Fn(&str) -> (u16, u64) + Send + Sync;
+
 pub(crate) struct Scripted {
     clock: Clock,
     decide: Box<Decide>,
+    place: Box<Place>,
     sent: Mutex<Vec<Sent>>,
     settled: bool,
 }
@@ -63,12 +74,28 @@ impl Scripted {
         settled: bool,
         decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
     ) -> Arc<Self> {
+        Arc::new(Self::one(settled, decide))
+    }
+
+    /// Several servers: `place` says the slot and the server of a key, and may change its mind.
+    pub(crate) fn many(
+        place: impl Fn(&str) -> (u16, u64) + Send + Sync + 'static,
+        decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            place: Box::new(place),
+            ..Self::one(true, decide)
+        })
+    }
+
+    fn one(settled: bool, decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Self {
+        Self {
             clock: Clock::of_runtime(),
             decide: Box::new(decide),
+            place: Box::new(|_| (0, 0)),
             sent: Mutex::default(),
             settled,
-        })
+        }
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -97,7 +124,7 @@ impl Transport for Scripted {
     fn send<'a>(
         &'a self,
         lane: Lane,
-        _route: &'a str,
+        route: &'a str,
         command: &'a Cmd,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>> {
@@ -109,6 +136,7 @@ impl Transport for Scripted {
             let sent = Sent {
                 at: Tick::ZERO.until(self.clock.now()),
                 lane,
+                server: self.server(route),
                 words: words.collect(),
             };
             self.sent.lock().push(sent.clone());
@@ -132,12 +160,12 @@ impl Transport for Scripted {
         self.settled
     }
 
-    fn slot(&self, _route: &str) -> u16 {
-        0
+    fn slot(&self, route: &str) -> u16 {
+        (self.place)(route).0
     }
 
-    fn server(&self, _route: &str) -> u64 {
-        0
+    fn server(&self, route: &str) -> u64 {
+        (self.place)(route).1
     }
 
     fn address(&self) -> &str {

@@ -2,8 +2,9 @@
 //!
 //! It knows leases and background work, no primitive. Invariants: it never keeps a hold or its
 //! client alive; a hold that was withdrawn is in no later batch; work handed over is driven to its
-//! end even when the client is gone.
+//! end even when the client is gone; a server that is slow or silent delays the renewals of no other.
 
+mod round;
 mod schedule;
 mod task;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use crate::hint::Hint;
 use crate::script::{Script, Scripts};
 use schedule::Schedule;
 
-/// Holds renewed by one script: bounds the time for which one batch blocks the server.
+/// Holds renewed at once: bounds the time for which one script blocks the server.
 pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 
 /// Something with a lease that has to be renewed until it is given up.

@@ -1,23 +1,51 @@
-//! What is due when: a timer queue without a clock.
+//! What is due when, and what waits for room at its server: a timer queue without a clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::clock::Tick;
 
 /// Entries in order of time, each known by an id.
+///
+/// An entry that is due, but has no room at its server, waits there for its turn. It has its place in
+/// the order of time all the same: whatever comes first, the room or that time, it is taken once.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
-    at: HashMap<u64, Tick>,
+    places: HashMap<u64, Place>,
+    /// By server, those that wait for room there, by when they were due. No server without any.
+    waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
     /// When its driver means to look next; an entry before that has to wake it.
     armed: Tick,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: Tick,
+    waits: Option<Waits>,
+}
+
+/// For room at which server, and since when it is due.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    server: u64,
+    since: Tick,
+}
+
+/// An entry that was taken, and since when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken<T> {
+    pub(crate) id: u64,
+    pub(crate) since: Tick,
+    pub(crate) item: T,
 }
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
         Self {
             by_time: BTreeMap::new(),
-            at: HashMap::new(),
+            places: HashMap::new(),
+            waiting: BTreeMap::new(),
             armed: Tick::NEVER,
         }
     }
@@ -29,12 +57,23 @@ impl<T> Schedule<T> {
     pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) -> bool {
         self.remove(id);
         self.by_time.insert((at, id), item);
-        self.at.insert(id, at);
+        self.places.insert(id, Place { at, waits: None });
         let early = at < self.armed;
         if early {
             self.armed = at;
         }
         early
+    }
+
+    /// Puts back an entry that was taken and has no room at `server`. It is due at `at` whether there
+    /// is room by then or not. For the driver itself, which looks again after this.
+    pub(crate) fn wait(&mut self, entry: Taken<T>, server: u64, at: Tick) {
+        let Taken { id, since, item } = entry;
+        self.remove(id);
+        self.by_time.insert((at, id), item);
+        let waits = Some(Waits { server, since });
+        self.places.insert(id, Place { at, waits });
+        self.waiting.entry(server).or_default().insert((since, id));
     }
 
     /// Moves an entry that is still there to another time. True as for [`Schedule::insert`].
@@ -46,23 +85,46 @@ impl<T> Schedule<T> {
         }
     }
 
+    /// Moves an entry that is still there to this time, unless it is due before. For the driver
+    /// itself, which looks again after this.
+    pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) {
+        if self.places.get(&id).is_some_and(|place| at < place.at) {
+            let _needs_no_waking = self.shift(id, at);
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
-        let at = self.at.remove(&id)?;
-        self.by_time.remove(&(at, id))
+        let place = self.leave(id)?;
+        self.by_time.remove(&(place.at, id))
+    }
+
+    /// Takes an entry out of everything but the order of time.
+    fn leave(&mut self, id: u64) -> Option<Place> {
+        let place = self.places.remove(&id)?;
+        if let Some(Waits { server, since }) = place.waits
+            && let Some(here) = self.waiting.get_mut(&server)
+        {
+            here.remove(&(since, id));
+            if here.is_empty() {
+                self.waiting.remove(&server);
+            }
+        }
+        Some(place)
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
         self.by_time.values()
     }
 
-    /// Makes every entry due at `now` at the latest. For the driver itself, which looks again after
-    /// this.
+    /// Makes every entry due at `now` at the latest, and waiting for no server. For the driver
+    /// itself, which looks again after this.
     pub(crate) fn hasten(&mut self, now: Tick) {
+        self.waiting.clear();
         let later = std::mem::take(&mut self.by_time).into_iter();
         for ((at, id), item) in later {
             let at = at.min(now);
             self.by_time.insert((at, id), item);
-            self.at.insert(id, at);
+            self.places.insert(id, Place { at, waits: None });
         }
     }
 
@@ -71,17 +133,29 @@ impl<T> Schedule<T> {
     }
 
     /// Takes the entries that are due, oldest first, at most `max`.
-    pub(crate) fn take_due(&mut self, now: Tick, max: usize) -> Vec<(u64, T)> {
+    pub(crate) fn take_due(&mut self, now: Tick, max: usize) -> Vec<Taken<T>> {
         let mut due = Vec::new();
         while due.len() < max
             && let Some(first) = self.by_time.first_entry()
             && first.key().0 <= now
         {
-            let ((_, id), item) = first.remove_entry();
-            self.at.remove(&id);
-            due.push((id, item));
+            let ((since, id), item) = first.remove_entry();
+            self.leave(id);
+            due.push(Taken { id, since, item });
         }
         due
+    }
+
+    /// The servers for whose room something waits.
+    pub(crate) fn waited_for(&self) -> impl Iterator<Item = u64> {
+        self.waiting.keys().copied()
+    }
+
+    /// Takes the entry that has been due for the longest time of those that wait for `server`.
+    pub(crate) fn take_waiting(&mut self, server: u64) -> Option<Taken<T>> {
+        let (since, id) = *self.waiting.get(&server)?.first()?;
+        let item = self.remove(id)?;
+        Some(Taken { id, since, item })
     }
 
     /// When to look next. An empty schedule keeps the last plan if that is still ahead, so that a
@@ -108,6 +182,11 @@ mod tests {
         Tick::from_nanos(n)
     }
 
+    fn taken<T>(id: u64, since: u64, item: T) -> Taken<T> {
+        let since = tick(since);
+        Taken { id, since, item }
+    }
+
     #[test]
     fn entries_leave_in_order_of_time_and_only_when_due() {
         let mut schedule = Schedule::default();
@@ -115,8 +194,8 @@ mod tests {
         assert!(schedule.insert(2, tick(10), 'a'));
         assert!(!schedule.insert(3, tick(20), 'b'));
         assert_eq!(schedule.take_due(tick(5), 9), []);
-        assert_eq!(schedule.take_due(tick(20), 1), [(2, 'a')]);
-        assert_eq!(schedule.take_due(tick(20), 9), [(3, 'b')]);
+        assert_eq!(schedule.take_due(tick(20), 1), [taken(2, 10, 'a')]);
+        assert_eq!(schedule.take_due(tick(20), 9), [taken(3, 20, 'b')]);
         assert_eq!(schedule.len(), 1);
     }
 
@@ -136,10 +215,45 @@ mod tests {
         for (id, at) in [(1, 30), (2, 10), (3, 20)] {
             let _ = schedule.insert(id, tick(at), id);
         }
+        schedule.wait(taken(4, 5, 4), 7, tick(40));
         schedule.hasten(tick(15));
         assert_eq!(schedule.remove(3), Some(3));
-        assert_eq!(schedule.take_due(tick(15), 9), [(2, 2), (1, 1)]);
+        let due = [taken(2, 10, 2), taken(1, 15, 1), taken(4, 15, 4)];
+        assert_eq!(schedule.take_waiting(7), None);
+        assert_eq!(schedule.take_due(tick(15), 9), due);
         assert_eq!(schedule.len(), 0);
+    }
+
+    #[test]
+    fn those_that_wait_for_room_are_taken_by_their_server_alone_oldest_first() {
+        let mut schedule = Schedule::default();
+        schedule.wait(taken(1, 20, 'b'), 7, tick(90));
+        schedule.wait(taken(2, 10, 'a'), 7, tick(91));
+        schedule.wait(taken(3, 5, 'x'), 8, tick(92));
+        assert_eq!(schedule.take_due(tick(50), 9), []);
+        assert_eq!(schedule.waited_for().collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(schedule.take_waiting(7), Some(taken(2, 10, 'a')));
+        assert_eq!(schedule.take_waiting(7), Some(taken(1, 20, 'b')));
+        assert_eq!(schedule.take_waiting(7), None);
+        assert_eq!(schedule.waited_for().collect::<Vec<_>>(), [8]);
+        assert_eq!(schedule.len(), 1);
+    }
+
+    /// By its time, by its end, or by another plan for it: then it waits for nothing any more.
+    #[test]
+    fn an_entry_leaves_its_wait_with_whatever_comes_first() {
+        let mut schedule = Schedule::default();
+        for id in 1..=4 {
+            schedule.wait(taken(id, id, id), 7, tick(50));
+        }
+        assert_eq!(schedule.remove(1), Some(1));
+        let _ = schedule.shift(2, tick(80));
+        let _ = schedule.insert(3, tick(70), 3);
+        assert_eq!(schedule.take_due(tick(50), 9), [taken(4, 50, 4)]);
+        assert_eq!(schedule.take_waiting(7), None);
+        assert_eq!(schedule.waited_for().next(), None);
+        let left = [taken(3, 70, 3), taken(2, 80, 2)];
+        assert_eq!(schedule.take_due(tick(99), 9), left);
     }
 
     #[test]

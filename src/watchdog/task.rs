@@ -3,37 +3,35 @@
 //! Renewals come before everything else in it: work that was handed over may be plenty, and none of
 //! it is as urgent as a lease.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{BATCH_HOLDS_MAX, Due, Item, Job, Leased, Shared, Work};
+use super::round::{self, Batch, Renewal, Rooms};
+use super::{Job, Shared, Work};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::hint::Hint;
 use crate::script::{Call, Failure, Patience, Scripts, millis, reply};
 
-/// Renewal scripts under way at once: the next start as these end.
-const BATCHES_MAX: usize = 8;
-
 /// A renewal that got no answer is tried again after a random time up to this, or a sixteenth of
 /// its lease if that is less.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A renewal waits for its reply a sixth of its lease, but no less than this.
-const REPLY_WAIT_MIN: Duration = Duration::from_millis(25);
-
-/// A hold to be renewed, by its id.
-type Renewal = (u64, Weak<dyn Leased>, Item);
-
 /// What became of one hold: when the renewal was sent and whether the server still had the hold;
 /// `None` if the server said nothing.
 type Outcome = Option<(Tick, bool)>;
+
+/// The end of one script of a batch: its holds are told at once, whatever becomes of the others.
+struct Ended {
+    /// Shared by all scripts of the batch: the last of them makes room at this server.
+    server: Arc<u64>,
+    renewals: Vec<(Renewal, Outcome)>,
+}
 
 pub(super) async fn run(
     shared: Arc<Shared>,
@@ -44,8 +42,8 @@ pub(super) async fn run(
 ) {
     let clock = scripts.clock;
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
-    let mut batches: FuturesUnordered<BoxFuture<'static, Vec<(Renewal, Outcome)>>> =
-        FuturesUnordered::new();
+    let mut calls: FuturesUnordered<BoxFuture<'static, Ended>> = FuturesUnordered::new();
+    let mut rooms = Rooms::default();
     // Told when all work that came before them is done.
     let mut closing: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
@@ -58,22 +56,24 @@ pub(super) async fn run(
             }
         }
         let mark = shared.sooner.mark();
-        let next = match batches.len() < BATCHES_MAX {
-            true => shared.schedule.lock().arm(clock.now()),
-            // The end of a batch is the next thing to wait for.
-            false => Tick::NEVER,
-        };
+        let next = next_look(&shared, &rooms, clock.now());
         tokio::select! {
             biased;
-            Some(batch) = batches.next(), if !batches.is_empty() => finish(&shared, &scripts, batch),
+            Some(ended) = calls.next(), if !calls.is_empty() => {
+                finish(&shared, clock.now(), ended.renewals);
+                if let Some(server) = Arc::into_inner(ended.server) {
+                    rooms.leave(server);
+                }
+            }
             () = shared.sooner.past(mark) => {}
             () = moved.past(doubted) => {
                 doubted = moved.mark();
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next), if next != Tick::NEVER => {
-                for batch in start(&shared, &scripts, reply_max, BATCHES_MAX - batches.len()) {
-                    batches.push(batch);
+                for batch in round::look(&shared, &scripts, &mut rooms, reply_max) {
+                    // All of them are on their way before the loop waits again.
+                    calls.extend(start(&scripts, batch));
                 }
             }
             job = inbox.recv(), if is_needed => match job {
@@ -89,64 +89,28 @@ pub(super) async fn run(
     }
 }
 
-/// Looks at what is due and makes at most about `batches_max` renewals of it.
-fn start(
-    shared: &Shared,
-    scripts: &Arc<Scripts>,
-    reply_max: Duration,
-    batches_max: usize,
-) -> Vec<BoxFuture<'static, Vec<(Renewal, Outcome)>>> {
-    let now = scripts.clock.now();
-    let mut expired = Vec::new();
-    // By slot, by script, and by how long a reply may take: a short lease makes no long one
-    // impatient.
-    let mut groups: BTreeMap<(u16, &str, Duration), Vec<Renewal>> = BTreeMap::new();
-    {
-        // Held throughout, so that what is withdrawn from now on is not put back.
-        let mut schedule = shared.schedule.lock();
-        for (id, weak) in schedule.take_due(now, BATCH_HOLDS_MAX * batches_max) {
-            let Some(lease) = weak.upgrade() else {
-                continue;
-            };
-            // This task looks at the schedule again after this, so it needs no waking.
-            let _needs_no_waking = match lease.due(now) {
-                Due::Later(at) => schedule.insert(id, at, weak),
-                Due::Renew { item, deadline } => {
-                    let wait = (item.lease / 6).clamp(REPLY_WAIT_MIN.min(reply_max), reply_max);
-                    let slot = scripts.transport.slot(&item.key);
-                    let group = (slot, item.script.sha(), wait);
-                    let entry = (id, Weak::clone(&weak), item);
-                    groups.entry(group).or_default().push(entry);
-                    // Until its renewal is answered, its deadline is the next thing to look at.
-                    schedule.insert(id, deadline, weak)
-                }
-                Due::Expired => {
-                    expired.push(lease);
-                    false
-                }
-                Due::Gone => false,
-            };
-        }
+/// At once if there is room again that something waits for.
+fn next_look(shared: &Shared, rooms: &Rooms, now: Tick) -> Tick {
+    let mut schedule = shared.schedule.lock();
+    let is_wanted = schedule.waited_for().any(|server| rooms.has_room(server));
+    match is_wanted {
+        true => now,
+        false => schedule.arm(now),
     }
-    for lease in expired {
-        lease.expired();
-    }
-    let mut batches = Vec::new();
-    for ((.., wait), holds) in groups {
-        let mut holds = holds.into_iter().peekable();
-        while holds.peek().is_some() {
-            let batch = holds.by_ref().take(BATCH_HOLDS_MAX).collect();
-            batches.push(renew(Arc::clone(scripts), batch, wait).boxed());
-        }
-    }
-    batches
+}
+
+fn start(scripts: &Arc<Scripts>, batch: Batch) -> impl Iterator<Item = BoxFuture<'static, Ended>> {
+    let (server, wait) = (Arc::new(batch.server), batch.wait);
+    let calls = batch.into_calls(scripts);
+    calls.map(move |holds| renew(Arc::clone(scripts), Arc::clone(&server), holds, wait).boxed())
 }
 
 async fn renew(
     scripts: Arc<Scripts>,
+    server: Arc<u64>,
     holds: Vec<Renewal>,
     reply_wait: Duration,
-) -> Vec<(Renewal, Outcome)> {
+) -> Ended {
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
         // One key may be refused, to a user without the right to it: it speaks for itself alone.
@@ -159,7 +123,10 @@ async fn renew(
         }
         Err(_) => vec![None; holds.len()],
     };
-    holds.into_iter().zip(outcomes).collect()
+    Ended {
+        server,
+        renewals: holds.into_iter().zip(outcomes).collect(),
+    }
 }
 
 /// One renewal script. One attempt: what is not answered is scheduled again, with what is due then.
@@ -184,30 +151,28 @@ async fn ask(
     })
 }
 
-/// Tells each hold of a batch what became of it, and plans the next look.
-fn finish(shared: &Shared, scripts: &Scripts, batch: Vec<(Renewal, Outcome)>) {
-    let now = scripts.clock.now();
-    for ((id, weak, item), outcome) in batch {
-        let next = match (weak.upgrade(), outcome) {
-            (Some(leased), Some((sent, true))) => Some(leased.renewed(sent, item.lease)),
+/// Tells each hold what became of it, and plans the next look.
+fn finish(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
+    for ((id, weak, item), outcome) in renewals {
+        let leased = weak.upgrade();
+        // An entry that is gone by now was withdrawn meanwhile, or has expired.
+        match (leased, outcome) {
+            (Some(leased), Some((sent, true))) => {
+                let next = leased.renewed(sent, item.lease);
+                let _needs_no_waking = shared.schedule.lock().shift(id, next);
+            }
             (Some(leased), Some((_, false))) => {
                 leased.revoked();
-                None
+                shared.schedule.lock().remove(id);
             }
             (Some(_), None) => {
+                // Not past its deadline, which is where it is.
                 let pause = RETRY_PAUSE_MAX.min(item.lease / 16);
-                Some(now.after(pause.mul_f64(fastrand::f64())))
+                let again = now.after(pause.mul_f64(fastrand::f64()));
+                shared.schedule.lock().bring_forward(id, again);
             }
-            (None, _) => None,
-        };
-        let mut schedule = shared.schedule.lock();
-        match next {
-            // An entry that is gone was withdrawn meanwhile, or has expired.
-            Some(at) => {
-                let _needs_no_waking = schedule.shift(id, at);
-            }
-            None => {
-                schedule.remove(id);
+            (None, _) => {
+                shared.schedule.lock().remove(id);
             }
         }
     }

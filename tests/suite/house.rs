@@ -25,8 +25,9 @@ fn imports() -> BTreeMap<String, BTreeSet<String>> {
         let module = inside.iter().next().unwrap().to_str().unwrap();
         let module = module.trim_end_matches(".rs").to_owned();
         let is_test = inside
-            .file_stem()
-            .is_some_and(|stem| stem == "tests" || stem == "contract");
+            .with_extension("")
+            .iter()
+            .any(|part| part == "tests" || part == "contract");
         if is_test || module == "lib" || module == "testing" {
             continue;
         }

@@ -1,0 +1,284 @@
+//! Renewals over several servers: each at its own pace, whatever becomes of the others.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::super::BATCH_HOLDS_MAX;
+use super::super::round::BATCHES_MAX;
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::conn::{Lane, Listener};
+use crate::reentrant::ReentrantGuard;
+use crate::testing::{Answer, Scripted, Sent, each, granted};
+
+/// What the holds of [`LEASE`] end before.
+const MARGIN: Duration = Duration::from_millis(302);
+
+const IN_FLIGHT_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
+
+/// The number at the end of a key.
+fn number(key: &str) -> u64 {
+    key.trim_start_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .unwrap_or(0)
+}
+
+fn all_held(sent: &Sent) -> Value {
+    each(1, sent.script_keys())
+}
+
+async fn take(client: &Client, numbers: std::ops::Range<u64>) -> Vec<ReentrantGuard> {
+    let mut guards = Vec::new();
+    for n in numbers {
+        guards.push(client.lock(format!("x{n}")).lock().await.unwrap());
+    }
+    guards
+}
+
+fn renewals(server: &Scripted) -> Vec<Sent> {
+    let mut sent = server.sent();
+    sent.retain(|sent| sent.lane == Lane::Renewal);
+    sent
+}
+
+fn keys(sent: &Sent) -> &[String] {
+    &sent.script_args()[..sent.script_keys()]
+}
+
+/// When each key was renewed.
+fn times_of_keys(sent: &[Sent]) -> HashMap<&str, Vec<Duration>> {
+    let mut times: HashMap<&str, Vec<Duration>> = HashMap::new();
+    for sent in sent {
+        for key in keys(sent) {
+            times.entry(key).or_default().push(sent.at);
+        }
+    }
+    times
+}
+
+/// Server 1 is silent, with more holds than it has room for; 0 and 2 answer.
+#[tokio::test(start_paused = true)]
+async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
+    let place = |key: &str| ((number(key) % 60) as u16, number(key) % 3);
+    let server = Scripted::many(place, |sent| match (sent.lane, sent.server) {
+        (Lane::Renewal, 1) => Answer::Silence,
+        (Lane::Renewal, _) => Answer::Late(MS * 3, all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guards = take(&client, 0..6000).await;
+    // Those of the silent server that wait for room are looked at in time as well.
+    tokio::time::sleep(LEASE - MARGIN - MS).await;
+    assert_eq!(client.stats().holds, 6000);
+    tokio::time::sleep(MS * 2).await;
+    assert_eq!(client.stats().holds, 4000);
+    tokio::time::sleep(LEASE).await;
+    for (n, guard) in guards.iter().enumerate() {
+        assert_eq!(guard.is_lost(), n % 3 == 1, "{n}");
+    }
+
+    let sent = renewals(&server);
+    let (silent, others): (Vec<Sent>, Vec<Sent>) =
+        sent.into_iter().partition(|sent| sent.server == 1);
+    let times = times_of_keys(&others);
+    assert_eq!(times.len(), 4000);
+    for (key, times) in &times {
+        // The margin early, each time; a batch waits for a few others of its own server.
+        for (round, at) in (1..).zip(times) {
+            let due = LEASE / 3 * round;
+            let early = MARGIN * round;
+            assert!(due - early <= *at && *at <= due, "{key}: {times:?}");
+        }
+        assert_eq!(times.len(), 6, "{key}: {times:?}");
+    }
+    let asked = times_of_keys(&silent);
+    assert_eq!(asked.len(), 2000, "each had its turn");
+    // 800 of 2000 in a second, for 20 s: about 8 times each, in an order that pauses shuffle.
+    for (key, times) in &asked {
+        assert!((5..=12).contains(&times.len()), "{key}: {times:?}");
+    }
+    // Each is waited for a second.
+    let mut under_way: BTreeMap<Duration, i64> = BTreeMap::new();
+    for sent in &silent {
+        let holds = i64::try_from(sent.script_keys()).unwrap();
+        *under_way.entry(sent.at).or_default() += holds;
+        *under_way.entry(sent.at + MS * 1000).or_default() -= holds;
+    }
+    let mut now = 0;
+    let mut most = 0;
+    for change in under_way.values() {
+        now += change;
+        most = most.max(now);
+    }
+    assert_eq!(usize::try_from(most), Ok(IN_FLIGHT_MAX));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
+    // Two neighbours share a slot.
+    let place = |key: &str| {
+        let slot = number(key) / 2;
+        (slot as u16, slot % 3)
+    };
+    let server = Scripted::many(place, move |sent| match sent.lane {
+        Lane::Renewal => Answer::Late(MS * 2, all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guards = take(&client, 0..10_000).await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+
+    let sent = renewals(&server);
+    for sent in &sent {
+        let here: Vec<_> = keys(sent).iter().map(|key| place(key)).collect();
+        assert!(here.iter().all(|place| *place == here[0]), "{sent:?}");
+        assert_eq!(sent.server, here[0].1);
+    }
+    let times = times_of_keys(&sent);
+    assert_eq!(times.len(), 10_000);
+    let rounds = 6;
+    for (key, times) in &times {
+        assert_eq!(times.len(), rounds, "{key}: {times:?}");
+    }
+    // 5000 slots; at the end of a batch or of a look, a pair may be torn.
+    let scripts = sent.len() / rounds;
+    assert!((5_000..5_300).contains(&scripts), "{scripts}");
+    // 34 batches to a server, 8 of them at once, 2 ms each.
+    let mut first: HashMap<usize, Duration> = HashMap::new();
+    for times in times.values() {
+        for (round, at) in times.iter().enumerate() {
+            let first = first.entry(round).or_insert(*at);
+            *first = (*first).min(*at);
+        }
+    }
+    for times in times.values() {
+        for (round, at) in times.iter().enumerate() {
+            assert!(*at - first[&round] <= MS * 30, "{round}: {times:?}");
+        }
+    }
+}
+
+/// The first of a batch to be answered does not wait for the last.
+#[tokio::test(start_paused = true)]
+async fn a_slow_script_delays_no_other_of_its_batch() {
+    let place = |key: &str| (number(key) as u16, 0);
+    let server = Scripted::many(place, |sent| match sent.lane {
+        Lane::Renewal if keys(sent)[0] == "x1" => Answer::Late(MS * 900, all_held(sent)),
+        Lane::Renewal => Answer::Value(all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guards = take(&client, 0..3).await;
+    tokio::time::sleep(LEASE / 3 + MS * 500).await;
+    assert_eq!(renewals(&server).len(), 3);
+    let is_renewed = |guard: &ReentrantGuard| guard.remaining() > LEASE * 3 / 4;
+    let renewed: Vec<bool> = guards.iter().map(is_renewed).collect();
+    assert_eq!(renewed, [true, false, true]);
+    tokio::time::sleep(MS * 500).await;
+    assert!(guards.iter().all(is_renewed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_while_it_waits_for_room_is_in_no_batch() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Late(MS * 500, all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let mut guards = take(&client, 0..1000).await;
+    tokio::time::sleep(LEASE / 3).await;
+    assert_eq!(times_of_keys(&renewals(&server)).len(), IN_FLIGHT_MAX);
+    for guard in guards.drain(900..950) {
+        drop(guard);
+    }
+    guards.pop().unwrap().forget();
+    tokio::time::sleep(MS * 2000).await;
+    let sent = renewals(&server);
+    let times = times_of_keys(&sent);
+    for n in 0..1000_u64 {
+        let renewed = times.get(&*format!("x{n}")).map_or(0, Vec::len);
+        let is_given_up = (900..950).contains(&n) || n == 999;
+        assert_eq!(renewed, usize::from(!is_given_up), "{n}");
+    }
+}
+
+/// What waits for room at a server that does not answer is asked at the one that does, as soon as
+/// it is known to be there.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_room_goes_where_its_slot_has_moved() {
+    let home = Arc::new(AtomicU64::new(1));
+    let there = Arc::clone(&home);
+    let place = move |key: &str| ((number(key) % 7) as u16, there.load(Ordering::Relaxed));
+    let server = Scripted::many(place, |sent| match (sent.lane, sent.server) {
+        (Lane::Renewal, 1) => Answer::Silence,
+        (Lane::Renewal, _) => Answer::Value(all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guards = take(&client, 0..2000).await;
+    tokio::time::sleep(LEASE / 3).await;
+    assert_eq!(times_of_keys(&renewals(&server)).len(), IN_FLIGHT_MAX);
+
+    // Nobody says so: they find it out when those before them are done, one way or the other.
+    home.store(2, Ordering::Relaxed);
+    tokio::time::sleep(MS * 1500).await;
+    let sent = renewals(&server);
+    let moved = sent.iter().filter(|sent| sent.server == 2).cloned();
+    assert_eq!(times_of_keys(&moved.collect::<Vec<_>>()).len(), 2000);
+    let late = sent.iter().filter(|sent| sent.server == 1);
+    let last = late.map(|sent| sent.at).max().unwrap();
+    assert!(last <= LEASE / 3, "{last:?}");
+
+    // Somebody says so: everything is asked after at once.
+    home.store(3, Ordering::Relaxed);
+    client.core().locals.moved();
+    tokio::time::sleep(MS * 100).await;
+    let mut sent = renewals(&server);
+    sent.retain(|sent| sent.server == 3);
+    assert_eq!(times_of_keys(&sent).len(), 2000);
+    tokio::time::sleep(LEASE).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+}
+
+/// A doubt while holds wait for room: they wait for nothing any more, and each is asked.
+#[tokio::test(start_paused = true)]
+async fn a_doubt_reaches_what_waits_for_room() {
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = Arc::clone(&is_silent);
+    let place = |key: &str| (0, number(key) % 2);
+    let server = Scripted::many(place, move |sent| match (sent.lane, sent.server) {
+        (Lane::Renewal, 1) if silent.load(Ordering::Relaxed) => Answer::Silence,
+        (Lane::Renewal, _) => Answer::Value(all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guards = take(&client, 0..4000).await;
+    tokio::time::sleep(LEASE / 3).await;
+    let before = renewals(&server).len();
+    client.core().locals.moved();
+    tokio::time::sleep(MS * 200).await;
+    let sent = renewals(&server);
+    let healthy: Vec<Sent> = sent[before..]
+        .iter()
+        .filter(|sent| sent.server == 0)
+        .cloned()
+        .collect();
+    assert_eq!(times_of_keys(&healthy).len(), 2000, "at once");
+
+    is_silent.store(false, Ordering::Relaxed);
+    let before = sent.len();
+    tokio::time::sleep(MS * 1500).await;
+    let sent = renewals(&server);
+    let mut answered = times_of_keys(&sent[before..]);
+    answered.retain(|key, _| number(key) % 2 == 1);
+    assert_eq!(answered.len(), 2000);
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let asked = renewals(&server).len();
+    tokio::time::sleep(MS * 2000).await;
+    assert_eq!(renewals(&server).len(), asked, "no doubt is left");
+}
