@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::conn::answer::{advice, said};
+use crate::conn::answer::unusable;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, Fault, Lane, Setup, url};
+use crate::conn::{self, Lane, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
@@ -204,7 +204,7 @@ impl ClientBuilder {
             greeting: script::catalog::loading(),
             listener: Arc::clone(&locals) as _,
         };
-        let transport = conn::connect(target, setup).await.map_err(unusable)?;
+        let transport = conn::connect(target, setup).await?;
         let scripts = Arc::new(Scripts { transport, clock });
         can_run_scripts(&scripts, timing.reply).await?;
         let core = Core::new(&id, timing, scripts, locals);
@@ -230,19 +230,4 @@ async fn can_run_scripts(scripts: &Scripts, reply: Duration) -> Result<()> {
     probe.arg("return 1").arg(0);
     let sent = scripts.transport.send(Lane::Command, "", &probe, reply);
     sent.await.map(drop).map_err(unusable)
-}
-
-fn unusable(fault: Fault) -> Error {
-    match fault {
-        Fault::Answered(error) | Fault::Declined(error) => {
-            let (kind, advice) = advice(&error);
-            let message = format!("{}; {advice}", said(&error));
-            Error::new(kind, "connect", message).caused_by(error)
-        }
-        Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
-            Kind::Io,
-            "connect",
-            format!("{why}; check host, port and that the server is up"),
-        ),
-    }
 }

@@ -3,8 +3,8 @@
 
 use redis::RedisError;
 
-use super::tls;
-use crate::error::Kind;
+use super::{Fault, tls};
+use crate::error::{Error, Kind};
 
 /// "Not now": nothing was executed, and a later attempt may succeed.
 const NOT_NOW: &[&str] = &[
@@ -111,7 +111,23 @@ pub(crate) fn said(error: &RedisError) -> String {
     }
 }
 
-fn is_unknown_command(error: &RedisError) -> bool {
+/// Why a client could not be connected.
+pub(crate) fn unusable(fault: Fault) -> Error {
+    match fault {
+        Fault::Answered(error) | Fault::Declined(error) => {
+            let (kind, advice) = advice(&error);
+            let message = format!("{}; {advice}", said(&error));
+            Error::new(kind, "connect", message).caused_by(error)
+        }
+        Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
+            Kind::Io,
+            "connect",
+            format!("{why}; check host, port and that the server is up"),
+        ),
+    }
+}
+
+pub(super) fn is_unknown_command(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))

@@ -7,7 +7,7 @@
 //! repeatedly.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(crate) struct Link {
     greeting: Arc<[Cmd]>,
     listener: Option<Arc<dyn Listener>>,
     live: Mutex<Option<Arc<Live>>>,
+    /// Whether there is to be no connection for now.
+    is_retired: AtomicBool,
     /// Held while connecting: one caller connects, the others wait for it.
     dial: tokio::sync::Mutex<Dialled>,
     /// Until then something sent on an earlier connection may still arrive.
@@ -93,6 +95,7 @@ impl Link {
             greeting: Arc::clone(&setup.greeting),
             listener,
             live: Mutex::new(None),
+            is_retired: AtomicBool::new(false),
             dial: tokio::sync::Mutex::default(),
             unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
         }
@@ -157,7 +160,7 @@ impl Link {
     }
 
     /// Stops using the connection there is, once what is under way on it has ended.
-    pub(crate) fn retire(&self) {
+    pub(crate) fn close(&self) {
         if let Some(live) = self.live() {
             self.replace(&live);
         }
@@ -166,6 +169,23 @@ impl Link {
     /// Makes a connection unless there is one.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
         self.dialled().await.map(drop)
+    }
+
+    /// Closes the connection; no other is made until it is reinstated.
+    pub(super) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.close();
+    }
+
+    pub(super) fn reinstate(&self) {
+        self.is_retired.store(false, Ordering::Release);
+    }
+
+    fn ensure_in_use(&self) -> Result<(), Fault> {
+        match self.is_retired.load(Ordering::Acquire) {
+            true => Err(Fault::Unsent("this server is not in use now".to_owned())),
+            false => Ok(()),
+        }
     }
 
     async fn dialled(&self) -> Result<Arc<Live>, Fault> {
@@ -183,6 +203,7 @@ impl Link {
         if let Some(live) = self.live() {
             return Ok(live);
         }
+        self.ensure_in_use()?;
         let failed = |error: RedisError| match error.code() {
             Some(_) => Fault::Declined(error),
             None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
@@ -208,7 +229,10 @@ impl Link {
             heard: AtomicU64::new(Tick::ZERO.nanos()),
             hearing,
         });
-        *self.live.lock() = Some(Arc::clone(&live));
+        let mut slot = self.live.lock();
+        // Under the lock: it may have been retired meanwhile.
+        self.ensure_in_use()?;
+        *slot = Some(Arc::clone(&live));
         Ok(live)
     }
 

@@ -9,6 +9,7 @@ mod cluster;
 mod hearing;
 mod link;
 mod nodes;
+mod sentinel;
 mod single;
 pub(crate) mod tls;
 pub(crate) mod url;
@@ -20,10 +21,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
+use self::answer::unusable;
 use self::cluster::Cluster;
+use self::sentinel::FollowedPrimary;
 use self::single::SingleServer;
 use self::url::Target;
 use crate::clock::Clock;
+use crate::error::Result;
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +68,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         route: &'a str,
         command: &'a Cmd,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>>;
+    ) -> BoxFuture<'a, std::result::Result<Value, Fault>>;
 
     /// Whether everything sent on a lane, to the server of `route` and before its present
     /// connection, is known to be executed or dead, so that nothing from then can still arrive late.
@@ -130,20 +134,27 @@ pub(crate) struct Setup {
 }
 
 /// Connects to whatever a URL stands for.
-pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Transport>, Fault> {
+pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Transport>> {
     match target {
         Target::Single(info) => {
             let server = SingleServer::new(info, &setup);
-            server.open().await?;
+            server.open().await.map_err(unusable)?;
             Ok(Arc::new(server))
         }
         Target::Cluster { seeds, model } => {
-            let cluster = Cluster::connect(seeds, model, setup).await?;
-            Ok(Arc::new(cluster))
+            let cluster = Cluster::connect(seeds, model, setup).await;
+            Ok(Arc::new(cluster.map_err(unusable)?))
         }
-        Target::Sentinel { .. } => Err(Fault::Unsent(
-            "this version of lockset speaks to a single server or a cluster".to_owned(),
-        )),
+        Target::Sentinel {
+            sentinels,
+            primary,
+            sentinel_model,
+            model,
+        } => {
+            let followed =
+                FollowedPrimary::connect(sentinels, primary, sentinel_model, model, setup);
+            Ok(Arc::new(followed.await?))
+        }
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As a URL has it: colons of its own would run into that of the port.
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
             false => write!(f, "{}:{}", self.host, self.port),
@@ -69,23 +70,25 @@ impl Nodes {
 
     /// How to connect to this address.
     pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
-        self.model.clone().set_addr(self.connect_to(address))
+        let there = connect_to(&self.model, address);
+        self.model.clone().set_addr(there)
     }
+}
 
-    fn connect_to(&self, address: &Address) -> ConnectionAddr {
-        let (host, port) = (address.host.to_string(), address.port);
-        match self.model.addr().clone() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure,
-                tls_params,
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        }
+/// Where this address is, in the way of the model: with or without TLS.
+pub(super) fn connect_to(model: &ConnectionInfo, address: &Address) -> ConnectionAddr {
+    let (host, port) = (address.host.to_string(), address.port);
+    match model.addr().clone() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure,
+            tls_params,
+        },
+        _ => ConnectionAddr::Tcp(host, port),
     }
 }

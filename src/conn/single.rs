@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::link::Link;
@@ -26,10 +27,7 @@ pub(crate) struct SingleServer {
 
 impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
-        let tcp = redis::io::tcp::TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(KEEPALIVE));
-        let info = info.set_tcp_settings(tcp);
+        let info = info.set_tcp_settings(tcp_settings());
         let address = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Messages come on the connection that asked for them only in the newer protocol.
         let settings = info
@@ -69,13 +67,32 @@ impl SingleServer {
         &self.behind_push
     }
 
+    fn links(&self) -> [&Link; 4] {
+        [&self.command, &self.renewal, &self.push, &self.behind_push]
+    }
+
     /// Closes its connections once what is under way on them has ended; they are made anew if it is
     /// asked again.
-    pub(crate) fn retire(&self) {
-        for link in [&self.command, &self.renewal, &self.push, &self.behind_push] {
-            link.retire();
-        }
+    pub(crate) fn close(&self) {
+        self.links().into_iter().for_each(Link::close);
     }
+
+    /// Closes all connections; no more are made, and nothing is sent, until it is reinstated.
+    pub(super) fn retire(&self) {
+        self.links().into_iter().for_each(Link::retire);
+    }
+
+    /// Ends a retirement.
+    pub(super) fn reinstate(&self) {
+        self.links().into_iter().for_each(Link::reinstate);
+    }
+}
+
+/// How all connections over TCP are made.
+pub(super) fn tcp_settings() -> TcpSettings {
+    TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(socket2::TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 impl Transport for SingleServer {

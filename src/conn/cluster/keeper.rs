@@ -93,7 +93,7 @@ impl Inner {
         for (address, server) in self.nodes.known() {
             let serves = serving.iter().any(|node| node.address == address);
             if !serves {
-                server.retire();
+                server.close();
                 continue;
             }
             let push = server.link(Lane::Push);
@@ -103,7 +103,7 @@ impl Inner {
                 owner.is_none_or(|owner| owner.address != address)
             };
             if push.has_channel(went_away) {
-                push.retire();
+                push.close();
             }
         }
         let mut served = self.served.lock();

@@ -228,7 +228,7 @@ impl Inner {
                 }
                 // The answer to another command: see `Hearing`.
                 Some(Redirect::Moved { .. }) => {
-                    link.retire();
+                    link.close();
                     let message = "the answer to another command".to_owned();
                     return Err(Fault::Unknown(message));
                 }

@@ -1,0 +1,267 @@
+//! The sentinels, with one small connection to each: they are asked, and heard.
+//!
+//! Invariant: whatever a sentinel announces means no more than: ask again. A sentinel that is away
+//! costs an attempt to connect a round and nothing else; who was learnt from others is forgotten when
+//! nobody names it any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError,
+};
+
+use super::view::{Answer, Said, View, is_shared_by_most};
+use crate::clock::{Clock, Tick};
+use crate::conn::Setup;
+use crate::conn::nodes::{Address, connect_to};
+use crate::conn::single::tcp_settings;
+use crate::hint::Hint;
+
+/// Announced when a replica was promoted, by the sentinel that did it, and by each when it has moved
+/// over to that.
+const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+
+/// When most sentinels are of one mind, the others are given this long to be ahead of them.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Sentinels that are asked at most. There are three or five; each is a connection.
+const SENTINELS_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Council {
+    model: ConnectionInfo,
+    clock: Clock,
+    /// The longest wait for a sentinel.
+    limit: Duration,
+    label: String,
+    /// `SENTINEL ..`, about one primary.
+    questions: [Cmd; 3],
+    /// Given when a sentinel announces a change.
+    announced: Arc<Hint>,
+    seats: Vec<Seat>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    address: Address,
+    /// Named by the URL.
+    is_given: bool,
+    line: Option<MultiplexedConnection>,
+}
+
+/// What came of asking all sentinels.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) answers: Vec<(Address, Said)>,
+    /// How many were asked.
+    pub(super) asked: usize,
+}
+
+impl Round {
+    pub(super) fn views(&self) -> Vec<&View> {
+        let views = self.answers.iter().filter_map(|(_, said)| match said {
+            Said::Names(view) => Some(view),
+            _ => None,
+        });
+        views.collect()
+    }
+}
+
+impl Council {
+    pub(super) fn new(
+        addresses: Vec<Address>,
+        primary: &str,
+        model: ConnectionInfo,
+        setup: &Setup,
+    ) -> Self {
+        // Messages come on the connection that asked for them only in the newer protocol.
+        let settings = model
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let model = model
+            .set_tcp_settings(tcp_settings())
+            .set_redis_settings(settings);
+        let ask = |verb: &str| {
+            let mut question = redis::cmd("SENTINEL");
+            question.arg(verb).arg(primary);
+            question
+        };
+        let given = addresses
+            .into_iter()
+            .map(|address| Seat::new(address, true));
+        Self {
+            model,
+            clock: setup.clock,
+            limit: setup.dial_limit,
+            label: format!("lockset-sentinel-{}", setup.client_id),
+            questions: ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"].map(ask),
+            announced: Arc::default(),
+            seats: given.collect(),
+        }
+    }
+
+    pub(super) fn announced(&self) -> &Arc<Hint> {
+        &self.announced
+    }
+
+    /// Asks all at once. Who is in a hurry, or hears of a change meanwhile, does not wait for a few
+    /// that are slow when most are of one mind.
+    pub(super) async fn ask(&mut self, hurried: bool) -> Round {
+        let began = self.clock.now();
+        let asked = self.seats.len();
+        let line = Line {
+            model: &self.model,
+            label: &self.label,
+            questions: &self.questions,
+            announced: &self.announced,
+        };
+        let (clock, limit) = (self.clock, self.limit);
+        let mut asking: FuturesUnordered<_> = self
+            .seats
+            .iter_mut()
+            .map(|seat| async move {
+                let answer = match clock.within(limit, seat.ask(line)).await {
+                    Some(Ok(answer)) => answer,
+                    failed => {
+                        seat.line = None;
+                        match failed {
+                            Some(Err(error)) if is_refusal(&error) => Answer {
+                                said: Said::Refused(error),
+                                others: Vec::new(),
+                            },
+                            Some(Err(error)) => Answer::silent(error),
+                            _ => Answer::silent(format!("no answer within {limit:?}")),
+                        }
+                    }
+                };
+                (seat.address.clone(), answer)
+            })
+            .collect();
+        let mark = self.announced.mark();
+        let mut is_hurried = hurried;
+        let mut others = Vec::new();
+        let mut round = Round {
+            answers: Vec::new(),
+            asked,
+        };
+        loop {
+            let is_clear = is_hurried && is_shared_by_most(&round.views(), asked);
+            let until = match is_clear {
+                true => began.after(GRACE),
+                false => Tick::NEVER,
+            };
+            tokio::select! {
+                answered = asking.next() => {
+                    let Some((address, answer)) = answered else {
+                        break;
+                    };
+                    others.extend(answer.others);
+                    round.answers.push((address, answer.said));
+                }
+                () = clock.sleep_until(until), if is_clear => break,
+                () = self.announced.past(mark), if !is_hurried => is_hurried = true,
+            }
+        }
+        drop(asking);
+        self.learn(others, &round);
+        round
+    }
+
+    /// Takes up the sentinels that were named, and forgets those that are neither named nor there.
+    fn learn(&mut self, others: Vec<Address>, round: &Round) {
+        let is_there = |address: &Address| {
+            let answers = round.answers.iter();
+            answers
+                .filter(|(_, said)| !matches!(said, Said::Silent(_)))
+                .any(|(answered, _)| answered == address)
+        };
+        if !round.answers.iter().any(|(address, _)| is_there(address)) {
+            return;
+        }
+        self.seats.retain(|seat| {
+            seat.is_given || others.contains(&seat.address) || is_there(&seat.address)
+        });
+        for address in others {
+            if self.seats.len() < SENTINELS_MAX
+                && !self.seats.iter().any(|seat| seat.address == address)
+            {
+                self.seats.push(Seat::new(address, false));
+            }
+        }
+    }
+}
+
+/// What every connection to a sentinel is made and used with.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    model: &'a ConnectionInfo,
+    label: &'a str,
+    questions: &'a [Cmd],
+    announced: &'a Arc<Hint>,
+}
+
+impl Seat {
+    fn new(address: Address, is_given: bool) -> Self {
+        Self {
+            address,
+            is_given,
+            line: None,
+        }
+    }
+
+    async fn ask(&mut self, line: Line<'_>) -> Result<Answer, RedisError> {
+        let mut connection = match &self.line {
+            Some(connection) => connection.clone(),
+            None => {
+                let made = line.dial(&self.address).await?;
+                self.line.insert(made).clone()
+            }
+        };
+        // A pipeline: one round trip, and error replies come as values.
+        let mut pipe = redis::pipe();
+        for question in line.questions {
+            pipe.add_command(question.clone());
+        }
+        let replies = connection.send_packed_commands(&pipe, 0, pipe.len());
+        Ok(Answer::of_replies(replies.await?))
+    }
+}
+
+impl Line<'_> {
+    async fn dial(self, address: &Address) -> Result<MultiplexedConnection, RedisError> {
+        let announced = Arc::clone(self.announced);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Message {
+                    announced.give();
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+        let info = self.model.clone().set_addr(connect_to(self.model, address));
+        let client = redis::Client::open(info)?;
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        let mut name = redis::cmd("CLIENT");
+        name.arg("SETNAME").arg(self.label);
+        // A user without the right to one of these goes without: it costs time, nothing else.
+        connection.send_packed_command(&name).await?;
+        for channel in CHANNELS {
+            let mut subscribe = redis::cmd("SUBSCRIBE");
+            subscribe.arg(channel);
+            connection.send_packed_command(&subscribe).await?;
+        }
+        Ok(connection)
+    }
+}
+
+/// Whether it was answered, and with an error.
+fn is_refusal(error: &RedisError) -> bool {
+    error.code().is_some() || error.kind() == redis::ErrorKind::AuthenticationFailed
+}
