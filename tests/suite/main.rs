@@ -20,4 +20,5 @@ mod limits;
 mod multilock;
 mod process;
 mod rwlock;
+mod sentinel;
 mod wire;
