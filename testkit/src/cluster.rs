@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 
 use crate::proxy::Proxy;
+use crate::rights;
 use crate::server::Server;
 use crate::wait::reached;
 use view::{View, owner};
@@ -71,7 +72,7 @@ impl Cluster {
     #[must_use]
     pub fn url(&self) -> String {
         let addrs: Vec<String> = self.addrs().iter().map(SocketAddr::to_string).collect();
-        format!("redis+cluster://{}", addrs.join(","))
+        format!("redis+cluster://{}{}", rights::login(), addrs.join(","))
     }
 
     /// Where clients find the nodes, in the order of [`nodes`](Self::nodes): the addresses of the

@@ -10,6 +10,7 @@ mod find;
 mod ports;
 mod proxy;
 mod redisson;
+mod rights;
 mod role;
 mod sentinels;
 mod server;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ports;
+use crate::{ports, rights};
 use rules::{Flow, Rules};
 
 /// A fault-injecting TCP proxy on a port of 127.0.0.1, in front of one server.
@@ -85,7 +85,7 @@ impl Proxy {
     /// `redis://127.0.0.1:PORT/` of the proxy.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.addr)
+        format!("redis://{}{}/", rights::login(), self.addr)
     }
 
     /// Passes everything from now on: delivers what [`hold_replies`](Self::hold_replies),

@@ -75,7 +75,7 @@ impl Redisson {
 
     /// A new process, connected to a server that asks for no password.
     pub async fn connect(server: &Server) -> Self {
-        Self::connect_to(&server.url()).await
+        Self::connect_to(&server.admin_url()).await
     }
 
     /// A new process, connected to whatever is at this URL.

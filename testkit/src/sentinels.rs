@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+use crate::rights;
 use crate::role::Role;
 use crate::server::Server;
 use crate::wait::reached;
@@ -74,7 +75,11 @@ impl Sentinels {
     pub fn url(&self) -> String {
         let addrs = self.sentinels.iter().map(|sentinel| sentinel.addr());
         let addrs: Vec<String> = addrs.map(|addr: SocketAddr| addr.to_string()).collect();
-        format!("redis+sentinel://{}/{NAME}", addrs.join(","))
+        format!(
+            "redis+sentinel://{}{}/{NAME}",
+            rights::login(),
+            addrs.join(",")
+        )
     }
 
     /// All servers; the first was the primary at first.

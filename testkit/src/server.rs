@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::rights;
 use launch::{Launch, LaunchError, READY_BOUND, Running};
 
 pub use builder::ServerBuilder;
@@ -48,9 +49,16 @@ impl Server {
         ServerBuilder::new()
     }
 
-    /// `redis://127.0.0.1:PORT/`, without a password.
+    /// `redis://127.0.0.1:PORT/`, without a password; under `LOCKSET_TEST_RIGHTS` with the login of a
+    /// user who has those rights.
     #[must_use]
     pub fn url(&self) -> String {
+        format!("redis://{}{}/", rights::login(), self.addr())
+    }
+
+    /// `redis://127.0.0.1:PORT/` of the default user, for clients that are not under test.
+    #[must_use]
+    pub fn admin_url(&self) -> String {
         format!("redis://{}/", self.addr())
     }
 

@@ -46,7 +46,7 @@ async fn a_hold_looks_like_redissons() {
     assert!((25_000..=30_000).contains(&pttl), "{pttl}");
     assert_eq!(server.keys().await, [&*name], "no key beside it");
 
-    let url = redis::Client::open(server.url()).unwrap();
+    let url = redis::Client::open(server.admin_url()).unwrap();
     let mut messages = url.get_async_pubsub().await.unwrap();
     let channel = format!("redisson_lock__channel:{{{name}}}");
     messages.subscribe(&channel).await.unwrap();

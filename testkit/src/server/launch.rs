@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::process::Process;
 use super::readiness::{self, Identity};
+use crate::rights;
 
 /// How long a server may take from its start to its first answer.
 pub(super) const READY_BOUND: Duration = Duration::from_secs(10);
@@ -118,6 +119,10 @@ impl Launch {
         line.extend(extra);
         if self.unix {
             line.extend(["--unixsocket", &socket, "--unixsocketperm", "700"]);
+        }
+        let rights = rights::args();
+        if !self.sentinel {
+            line.extend(rights.iter().map(String::as_str));
         }
         line.extend(self.args.iter().map(String::as_str));
         line.into_iter().map(str::to_owned).collect()

@@ -117,7 +117,7 @@ impl Scene {
 
     /// Whom the scripts tell from now on that it is their turn.
     async fn told(&self) -> Told {
-        let client = redis::Client::open(self.server.url()).unwrap();
+        let client = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = client.get_async_pubsub().await.unwrap();
         let before_waiter = format!("{}:", Redisson::lock_channel(&self.name));
         messages

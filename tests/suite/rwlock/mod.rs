@@ -135,7 +135,7 @@ impl Scene {
 
     /// What is told on the channel of the lock from now on.
     async fn messages(&self) -> Messages {
-        let url = redis::Client::open(self.server.url()).unwrap();
+        let url = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = url.get_async_pubsub().await.unwrap();
         let channel = Redisson::rw_channel(&self.name);
         messages.subscribe(&channel).await.unwrap();
