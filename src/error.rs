@@ -95,6 +95,11 @@ impl Error {
         self
     }
 
+    /// What went wrong, without lock and operation.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The hold was lost before the call: its lease ran out, or another process took it away.
     #[must_use]
     pub fn is_not_held(&self) -> bool {

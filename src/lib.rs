@@ -5,7 +5,8 @@
 //! * [`Client::lock`]: a lock for one owner at a time, who may enter it again;
 //! * [`Client::fair_lock`]: the same, first come, first served between all processes;
 //! * [`Client::rw_lock`]: many readers or one writer;
-//! * [`MultiLock`]: several of these, all or none.
+//! * [`MultiLock`]: several of these, all or none;
+//! * [`Redlock`]: one lock on several independent servers, of which a majority decides.
 //!
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,6 +53,7 @@ mod lost;
 mod multilock;
 mod options;
 mod owner;
+mod redlock;
 mod reentrant;
 mod rwlock;
 mod script;
@@ -71,6 +73,7 @@ pub use lost::{Lost, LostReason};
 pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
 pub use options::{LEASE_MAX, LEASE_MIN};
 pub use owner::Owner;
+pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
 

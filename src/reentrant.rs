@@ -55,13 +55,18 @@ impl ReentrantLock {
     }
 
     async fn force(&self) -> Result<bool> {
-        let call = |name: &LockName, publish: &str| {
-            Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
-                .arg(name.lock_channel())
-                .arg(publish)
-        };
-        self.0.force_unlock(call, Mode::Exclusive).await
+        force(&self.0).await
     }
+}
+
+/// Frees a lock of one holder.
+pub(crate) async fn force(handle: &Handle) -> Result<bool> {
+    let call = |name: &LockName, publish: &str| {
+        Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
+            .arg(name.lock_channel())
+            .arg(publish)
+    };
+    handle.force_unlock(call, Mode::Exclusive).await
 }
 
 /// Who holds a lock of one holder.
@@ -85,10 +90,10 @@ pub struct ReentrantGuard(Share);
 
 guard_methods!(ReentrantGuard);
 
-static PROTOCOL: ReentrantProtocol = ReentrantProtocol;
+pub(crate) static PROTOCOL: ReentrantProtocol = ReentrantProtocol;
 
 #[derive(Debug)]
-struct ReentrantProtocol;
+pub(crate) struct ReentrantProtocol;
 
 impl Protocol for ReentrantProtocol {
     fn kind(&self) -> &'static str {

@@ -175,6 +175,10 @@ impl Transport for Scripted {
     fn channels(&self) -> Channels {
         Channels::Plain
     }
+
+    fn stands_alone(&self) -> bool {
+        true
+    }
 }
 
 /// An error as a server would answer it.

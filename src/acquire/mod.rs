@@ -14,6 +14,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod vote;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ use crate::script::{Answer, Call};
 use attempt::{Candidate, Outcome};
 use listen::Waiter;
 use plan::Next;
+
+pub(crate) use vote::{Vote, vote};
 
 /// How long the waiters of one client stand back for other processes after their share of turns.
 const STAND_BACK: Duration = Duration::from_millis(2);

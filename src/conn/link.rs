@@ -16,7 +16,7 @@ use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, RedisError, Se
 
 use super::answer::{code, is_not_now};
 use super::hearing::Hearing;
-use super::{Fault, LATE_MAX, Listener, Setup, tls};
+use super::{Fault, LATE_MAX, Listener, Process, Setup, tls};
 use crate::clock::{Clock, Tick};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
@@ -36,6 +36,8 @@ pub(crate) struct Link {
     live: Mutex<Option<Arc<Live>>>,
     /// Whether there is to be no connection for now.
     is_retired: AtomicBool,
+    /// Who answered when the last connection was made. Set before that is used.
+    process: Mutex<Option<Process>>,
     /// Held while connecting: one caller connects, the others wait for it.
     dial: tokio::sync::Mutex<Dialled>,
     /// Until then something sent on an earlier connection may still arrive.
@@ -96,6 +98,7 @@ impl Link {
             listener,
             live: Mutex::new(None),
             is_retired: AtomicBool::new(false),
+            process: Mutex::new(None),
             dial: tokio::sync::Mutex::default(),
             unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
         }
@@ -103,6 +106,11 @@ impl Link {
 
     pub(crate) fn past_is_settled(&self) -> bool {
         self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
+    }
+
+    /// The process behind the last connection; `None` if it did not say, or the user may not ask.
+    pub(crate) fn process(&self) -> Option<Process> {
+        self.process.lock().clone()
     }
 
     pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
@@ -219,7 +227,13 @@ impl Link {
             .get_multiplexed_async_connection_with_config(&self.config(&hearing))
             .await
             .map_err(failed)?;
-        let identity = self.introduce(&mut connection).await.map_err(failed)?;
+        let (identity, process) = self.introduce(&mut connection).await.map_err(failed)?;
+        {
+            // From here on, what is asked about answers of an earlier connection is answered for a
+            // later process: that is the careful way round.
+            let mut known = self.process.lock();
+            *known = process.map(|process| process.after(known.as_ref()));
+        }
         self.settle(&mut connection, &mut dialled.past, identity.as_ref())
             .await
             .map_err(failed)?;
@@ -268,26 +282,34 @@ impl Link {
         })
     }
 
-    /// Names the connection, greets the server and asks how it knows us. A user without the right
-    /// to ask gets a connection without an identity.
+    /// Names the connection, greets the server and asks how it knows us and since when it is up. A
+    /// user without the right to ask gets a connection without an identity, or without a process.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
-    ) -> Result<Option<Identity>, RedisError> {
+    ) -> Result<(Option<Identity>, Option<Process>), RedisError> {
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(&self.label);
         let mut ask = redis::cmd("CLIENT");
         ask.arg("INFO");
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
         // Pipelines: one round trip each, and error replies come as values.
         let mut pipe = redis::pipe();
         pipe.add_command(name);
         pipe.add_command(ask);
+        pipe.add_command(info);
         let replies = connection
             .send_packed_commands(&pipe, 0, pipe.len())
             .await?;
-        let identity = match replies.last() {
+        let identity = match replies.get(1) {
             Some(Value::ServerError(no)) => answered(no).map(|()| None)?,
             Some(line) => Identity::of(line),
+            None => None,
+        };
+        let process = match replies.get(2) {
+            Some(Value::ServerError(no)) => answered(no).map(|()| None)?,
+            Some(lines) => Process::of(lines, self.clock.now()),
             None => None,
         };
         // Only now: a server cuts off a stranger who sends it much.
@@ -300,7 +322,7 @@ impl Link {
                 .send_packed_commands(&pipe, 0, pipe.len())
                 .await?;
         }
-        Ok(identity)
+        Ok((identity, process))
     }
 
     /// Makes sure that nothing sent on an earlier connection can be executed any more.
@@ -346,13 +368,43 @@ fn answered(no: &ServerError) -> Result<(), RedisError> {
     }
 }
 
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+impl Process {
+    /// From an answer to `INFO server` that was here at `now`. The server counts whole seconds from a
+    /// whole second, so what it says may be up to one more than the truth.
+    fn of(lines: &Value, now: Tick) -> Option<Self> {
+        let lines = text(lines)?;
+        let field = |name: &str| {
+            lines
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        };
+        let uptime: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+        Some(Self {
+            run_id: field("run_id")?.trim().into(),
+            up_since: now.before(Duration::from_secs(uptime.saturating_sub(1))),
+        })
+    }
+
+    /// The earlier of two bounds, if both are of one run.
+    fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| before.run_id == self.run_id) {
+            self.up_since = self.up_since.min(before.up_since);
+        }
+        self
+    }
+}
+
 impl Identity {
     fn of(line: &Value) -> Option<Self> {
-        let line = match line {
-            Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
-            Value::VerbatimString { text, .. } => text,
-            _ => return None,
-        };
+        let line = text(line)?;
         let field = |name: &str| {
             line.split_whitespace()
                 .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
@@ -367,6 +419,26 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_no_younger_than_is_said() {
+        let seconds = |count| Tick::ZERO.after(Duration::from_secs(count));
+        let info = |run: &str, uptime: u64| {
+            let lines = format!(
+                "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n"
+            );
+            Value::BulkString(lines.into_bytes())
+        };
+        let seen = |uptime, now| Process::of(&info("a", uptime), seconds(now)).unwrap();
+        assert_eq!(seen(30, 100).up_since, seconds(71));
+        assert_eq!(seen(1, 100).up_since, seconds(100));
+        assert_eq!(seen(0, 100).up_since, seconds(100));
+        let (first, later) = (seen(0, 100), seen(10, 111));
+        assert_eq!(later.clone().after(Some(&first)).up_since, seconds(100));
+        let other = Process::of(&info("b", 0), seconds(120)).unwrap();
+        assert_eq!(other.clone().after(Some(&later)), other, "another run");
+        assert_eq!(Process::of(&Value::Nil, seconds(1)), None);
+    }
 
     #[test]
     fn an_identity_is_read_from_a_client_line() {

@@ -26,7 +26,7 @@ use self::cluster::Cluster;
 use self::sentinel::FollowedPrimary;
 use self::single::SingleServer;
 use self::url::Target;
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::error::Result;
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
@@ -86,6 +86,26 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
 
     /// How channels are used here.
     fn channels(&self) -> Channels;
+
+    /// Whether it is one server for good, and no topology in which others take over.
+    fn stands_alone(&self) -> bool {
+        false
+    }
+
+    /// The process that has answered on a lane; `None` if it does not say. Asked after an answer, it is
+    /// the process that gave it or a later one: every connection asks before it is used.
+    fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
+        None
+    }
+}
+
+/// One run of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Different for each run of each server.
+    pub(crate) run_id: Arc<str>,
+    /// It was not started after this.
+    pub(crate) up_since: Tick,
 }
 
 /// How a channel finds those who listen to it.

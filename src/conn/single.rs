@@ -9,7 +9,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::link::Link;
-use super::{Channels, Fault, Lane, Setup, Transport};
+use super::{Channels, Fault, Lane, Process, Setup, Transport};
 
 /// The server is probed this often on an idle connection, so that a dead peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -124,5 +124,13 @@ impl Transport for SingleServer {
 
     fn channels(&self) -> Channels {
         Channels::Plain
+    }
+
+    fn stands_alone(&self) -> bool {
+        true
+    }
+
+    fn process(&self, lane: Lane, _route: &str) -> Option<Process> {
+        self.link(lane).process()
     }
 }

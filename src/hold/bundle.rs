@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 
 use super::settle::{release_all, release_all_later};
-use super::{Hold, Share};
+use super::{Group, Hold, Share};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -24,7 +24,7 @@ pub(crate) struct Bundle(Arc<Members>);
 
 /// What the holds know of a bundle they belong to.
 #[derive(Debug)]
-pub(super) struct Members(Vec<Member>);
+struct Members(Vec<Member>);
 
 #[derive(Debug)]
 struct Member {
@@ -34,10 +34,19 @@ struct Member {
     is_over: AtomicBool,
 }
 
+impl Group for Members {
+    fn member_lost(self: Arc<Self>, reason: LostReason) {
+        // Of a client that is closed every hold is lost, and left to its lease.
+        if reason != LostReason::Closed {
+            self.fall();
+        }
+    }
+}
+
 impl Members {
     /// One of the holds was lost: the others are given back. What the server may still have of the
     /// lost one is left until the guard is gone, and with it the work under it.
-    pub(super) fn fall(&self) {
+    fn fall(&self) {
         release_all_later(self.end(|hold| hold.loss().is_none()));
     }
 
@@ -61,7 +70,8 @@ impl Bundle {
         });
         let members = Arc::new(Members(members.collect()));
         for Member { hold, .. } in &members.0 {
-            hold.bundles.lock().push(Arc::downgrade(&members));
+            let members: Arc<dyn Group> = Arc::clone(&members) as _;
+            hold.enter_group(Arc::downgrade(&members));
         }
         let bundle = Self(members);
         // One may have been lost before it knew of the others.
@@ -169,9 +179,7 @@ impl Drop for Bundle {
     fn drop(&mut self) {
         release_all_later(self.0.end(|_| true));
         for hold in self.holds() {
-            let this = Arc::as_ptr(&self.0);
-            let mut bundles = hold.bundles.lock();
-            bundles.retain(|members| members.as_ptr() != this);
+            hold.leave_group(Arc::as_ptr(&self.0).cast());
         }
     }
 }

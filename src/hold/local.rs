@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Hold;
 use super::listening::Listening;
+use super::quorum::Quorum;
 use crate::clock::Tick;
 use crate::conn::Listener;
 use crate::counts::Mode;
@@ -55,6 +56,8 @@ pub(crate) struct LocalLock {
     pub(crate) listening: Arc<Listening>,
     /// Given when a task of this client gets the lock: its owner can enter it now.
     pub(crate) entered: Hint,
+    /// Of a lock on several servers, the quorums this client has.
+    pub(super) quorums: Mutex<Vec<Weak<Quorum>>>,
     state: Mutex<State>,
 }
 
@@ -82,6 +85,7 @@ impl Locals {
             turns: Semaphore::new(HEADS_MAX as usize),
             listening: Arc::default(),
             entered: Hint::default(),
+            quorums: Mutex::default(),
             state: Mutex::default(),
         });
         *entry = Arc::downgrade(&local);

@@ -10,27 +10,31 @@ pub(crate) mod core;
 pub(crate) mod listening;
 pub(crate) mod local;
 pub(crate) mod protocol;
+pub(crate) mod quorum;
 mod reenter;
 mod settle;
 mod share;
 
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::bundle::Members;
 use self::core::Core;
 use self::local::LocalLock;
 use self::protocol::{Claim, Protocol};
 use crate::clock::Tick;
+use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
+use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
 use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::Term;
 use crate::owner::Owner;
+use crate::script::{Call, catalog};
 use crate::watchdog::{Due, Item, Leased};
 
 pub(crate) use share::Share;
@@ -52,8 +56,8 @@ pub(crate) struct Hold {
     operation: tokio::sync::Mutex<()>,
     /// Given when the hold is lost, or its deadline moves.
     changed: Hint,
-    /// The bundles it is a member of, to be told if it is lost.
-    bundles: Mutex<Vec<Weak<Members>>>,
+    /// Those it is a member of, to be told if it is lost.
+    groups: Mutex<Vec<Weak<dyn Group>>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +111,12 @@ fn margin(lease: Duration) -> Duration {
     (lease / 100 + Duration::from_millis(2)).min(lease / 4)
 }
 
+/// Holds that concern each other.
+trait Group: Debug + Send + Sync {
+    /// One of them is lost. Called without any lock.
+    fn member_lost(self: Arc<Self>, reason: LostReason);
+}
+
 impl Hold {
     /// A hold that was just granted, with one share. Starts its renewals.
     pub(crate) fn granted(
@@ -142,7 +152,7 @@ impl Hold {
             }),
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
-            bundles: Mutex::default(),
+            groups: Mutex::default(),
         });
         local.add(&hold);
         // Of two that exclude each other, the one who asked later was granted later. The answer that
@@ -265,13 +275,9 @@ impl Hold {
         self.end();
         self.local.look_again();
         self.changed.give();
-        if reason == LostReason::Closed {
-            // Every hold of this client is lost, and left to its lease.
-            return;
-        }
-        let bundles = std::mem::take(&mut *self.bundles.lock());
-        for members in bundles.iter().filter_map(Weak::upgrade) {
-            members.fall();
+        let groups = std::mem::take(&mut *self.groups.lock());
+        for group in groups.iter().filter_map(Weak::upgrade) {
+            group.member_lost(reason);
         }
     }
 
@@ -279,6 +285,33 @@ impl Hold {
     fn end(&self) {
         self.core.watchdog.withdraw(self.number);
         self.local.sweep(self);
+    }
+
+    /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
+    /// on: tokens that other servers gave for the same lock.
+    pub(crate) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        let key = self.name.key();
+        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
+        let call = call.arg(token.get());
+        let patience = self.core.patience(None);
+        let raised = self.core.scripts.run(Lane::Command, &call, patience).await;
+        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        self.state.lock().token = Some(token);
+        Ok(())
+    }
+
+    /// Has `group` told when it is lost, if it is not lost yet.
+    fn enter_group(&self, group: Weak<dyn Group>) {
+        self.groups.lock().push(group);
+    }
+
+    fn leave_group(&self, group: *const ()) {
+        let mut groups = self.groups.lock();
+        groups.retain(|other| other.as_ptr().cast::<()>() != group);
     }
 
     fn claim(&self, counts: Counts) -> Claim<'_> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Hold;
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -40,7 +41,7 @@ impl Share {
         self.hold.take()
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    pub(super) fn hold(&self) -> &Arc<Hold> {
         // Methods that give the share back take the guard by value.
         self.hold
             .as_ref()
@@ -115,6 +116,19 @@ impl Share {
 
     pub(crate) async fn lost(&self) -> LostReason {
         self.hold().lost().await
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        self.hold().deadline()
+    }
+
+    /// As [`Hold::raise_token`].
+    pub(crate) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        self.hold().raise_token(token, operation).await
     }
 }
 

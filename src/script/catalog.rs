@@ -148,11 +148,12 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "write_ends",
     "rw_settle"
 );
+pub(crate) static RAISE_TOKEN: Script = script!("raise_token");
 pub(crate) static RENEW: Script = script!("renew");
 pub(crate) static RW_RENEW: Script = script!("rw_renew", "read_timeout", "read_leases");
 
 /// All of them by file name.
-pub(crate) static ALL: [(&str, &Script); 17] = [
+pub(crate) static ALL: [(&str, &Script); 18] = [
     ("reentrant_acquire", &REENTRANT_ACQUIRE),
     ("reentrant_release", &REENTRANT_RELEASE),
     ("reentrant_inspect", &REENTRANT_INSPECT),
@@ -168,6 +169,7 @@ pub(crate) static ALL: [(&str, &Script); 17] = [
     ("rw_force_unlock", &RW_FORCE_UNLOCK),
     ("multi_acquire", &MULTI_ACQUIRE),
     ("multi_release", &MULTI_RELEASE),
+    ("raise_token", &RAISE_TOKEN),
     ("renew", &RENEW),
     ("rw_renew", &RW_RENEW),
 ];

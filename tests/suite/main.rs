@@ -19,6 +19,7 @@ mod interleavings;
 mod limits;
 mod multilock;
 mod process;
+mod redlock;
 mod rwlock;
 mod sentinel;
 mod wire;

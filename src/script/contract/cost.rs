@@ -271,6 +271,10 @@ async fn the_table_of_calls_is_true() {
         &two,
     )
     .await;
+    till.row("raise a token", "raise_token", &["T"], &["7"])
+        .await;
+    till.row("raise a token, it is larger", "raise_token", &["T"], &["6"])
+        .await;
 
     let readme = file("README.md");
     let rows = till.rows.join("\n");

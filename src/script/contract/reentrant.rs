@@ -148,6 +148,30 @@ async fn renewal_inspection_and_force() {
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
 
+/// A token that another server gave.
+#[tokio::test]
+async fn a_token_is_raised_and_never_lowered() {
+    let mut bench = Bench::new().await;
+    let key = "redisson_lock_token:{L}";
+    let largest = "9007199254740990";
+    for (token, then) in [("7", "7"), ("5", "7"), (largest, largest), ("8", largest)] {
+        for _ in 0..2 {
+            let raised = bench.run("raise_token", &[key], &[token]).await;
+            assert_eq!(raised, Value::Int(1));
+            let kept: String = bench.ask(&["GET", key]).await;
+            assert_eq!(kept, then, "exact, and plain digits");
+        }
+    }
+    assert_eq!(bench.fenced("u:1").await, 9_007_199_254_740_991);
+    for make in [["RPUSH", key, "x"], ["SET", key, "not a number"]] {
+        let _: i64 = bench.ask(&["DEL", key]).await;
+        let _: Value = bench.ask(&make).await;
+        let error = bench.refused("raise_token", &[key], &["9"]).await;
+        let code = crate::conn::answer::code(&error);
+        assert_eq!(code, Some("WRONGTYPE"), "{error}");
+    }
+}
+
 /// A foreign counter is found before anything is written.
 #[tokio::test]
 async fn a_foreign_token_key_costs_nobody_the_lock() {

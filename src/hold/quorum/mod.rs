@@ -1,0 +1,354 @@
+//! Holds on one lock on several independent servers, of which a majority counts.
+//!
+//! Invariants: it is held while a majority of the servers is known to keep everybody else out, each
+//! by the local deadline of its own hold; once fewer do, it is lost and everything is given back. A
+//! server that joins was granted before it is counted, and whether the rest was enough until then is
+//! looked at after that: so there is no moment between a loss and a join in which too few counted and
+//! nobody noticed. Each place has one hold at most, with no more shares than there are guards.
+
+mod seat;
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::local::LocalLock;
+use super::{Group, Hold, Share};
+use crate::clock::{Clock, Tick};
+use crate::fencing::FencingToken;
+use crate::hint::Hint;
+use crate::lost::LostReason;
+use crate::owner::Owner;
+
+pub(crate) use seat::Seat;
+
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    terms: Terms,
+    state: Mutex<State>,
+    /// Given when it is lost or over.
+    changed: Arc<Hint>,
+}
+
+/// What does not change while it lasts.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) name: Box<str>,
+    pub(crate) owner: Owner,
+    /// So many servers are enough.
+    pub(crate) need: usize,
+    pub(crate) clock: Clock,
+    /// Where the tasks of this client that want the lock wait for each other.
+    pub(crate) local: Arc<LocalLock>,
+    pub(crate) mender: Box<dyn Mender>,
+}
+
+/// Who gets a server back that was lost.
+pub(crate) trait Mender: Debug + Send + Sync {
+    /// Called once for each place that has become empty, without any lock.
+    fn mend(&self, quorum: &Arc<Quorum>, place: usize);
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// Guards alive.
+    guards: usize,
+    /// One for each server: shares of one hold, or none.
+    places: Vec<Vec<Share>>,
+    /// How often a server has joined.
+    joins: u64,
+    token: Option<FencingToken>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// No guard is left.
+    Over,
+    Lost(LostReason),
+}
+
+impl State {
+    fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
+        let places = self.places.iter().enumerate();
+        places
+            .filter_map(|(place, shares)| Some((place, Arc::clone(shares.first()?.hold()))))
+            .collect()
+    }
+
+    /// Takes out what a place has, if it is this hold's.
+    fn empty(&mut self, place: usize, hold: &Arc<Hold>) -> Vec<Share> {
+        let is_its = |share: &Share| Arc::ptr_eq(share.hold(), hold);
+        match self.places[place].first().is_some_and(is_its) {
+            true => std::mem::take(&mut self.places[place]),
+            false => Vec::new(),
+        }
+    }
+}
+
+impl Quorum {
+    /// Of `servers` places, with the shares that some of them have granted; for one guard.
+    pub(crate) fn of(
+        terms: Terms,
+        servers: usize,
+        shares: Vec<(usize, Share)>,
+        token: Option<FencingToken>,
+    ) -> Seat {
+        let mut places: Vec<Vec<Share>> = Vec::new();
+        places.resize_with(servers, Vec::new);
+        let mut holds = Vec::with_capacity(shares.len());
+        for (place, share) in shares {
+            holds.push(Arc::clone(share.hold()));
+            places[place].push(share);
+        }
+        let quorum = Arc::new(Self {
+            terms,
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                guards: 1,
+                places,
+                joins: 0,
+                token,
+            }),
+            changed: Arc::default(),
+        });
+        for hold in holds {
+            hold.enter_group(quorum.as_group());
+        }
+        let local = &quorum.terms.local;
+        local.quorums.lock().push(Arc::downgrade(&quorum));
+        local.entered.give();
+        // One may have been lost before it knew of the others.
+        quorum.look();
+        Seat::of(quorum)
+    }
+
+    fn as_group(self: &Arc<Self>) -> Weak<dyn Group> {
+        let group: Arc<dyn Group> = Arc::clone(self) as _;
+        Arc::downgrade(&group)
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.terms.owner
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.state.lock().token
+    }
+
+    /// Given when it is lost or over.
+    pub(crate) fn changed(&self) -> Arc<Hint> {
+        Arc::clone(&self.changed)
+    }
+
+    /// The holds that count, by their places.
+    pub(crate) fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
+        self.state.lock().holds()
+    }
+
+    /// Whether it is held, and the server of this place has no part in it.
+    pub(crate) fn lacks(&self, place: usize) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Held && state.places[place].is_empty()
+    }
+
+    /// The end of what is certain: so long at least a majority holds.
+    fn deadline(&self) -> Tick {
+        let holds = self.holds();
+        let held = holds.iter().filter(|(_, hold)| hold.loss().is_none());
+        let mut ends: Vec<Tick> = held.map(|(_, hold)| hold.deadline()).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        ends.get(self.terms.need - 1).copied().unwrap_or(Tick::ZERO)
+    }
+
+    /// Why it is lost, if it is. The clock decides, whatever anybody has had time to notice.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        loop {
+            let (holds, joins) = {
+                let state = self.state.lock();
+                match state.phase {
+                    Phase::Held => (state.holds(), state.joins),
+                    Phase::Over => return None,
+                    Phase::Lost(reason) => return Some(reason),
+                }
+            };
+            let lost: Vec<_> = holds.iter().filter_map(|(_, hold)| hold.loss()).collect();
+            if holds.len() - lost.len() >= self.terms.need {
+                return None;
+            }
+            // Of those that are lost at once, any one; of one after the other, this is the last.
+            let reason = lost.last().copied().unwrap_or(LostReason::Expired);
+            self.lose(reason, joins);
+        }
+    }
+
+    /// Unless a server has joined since.
+    fn lose(&self, reason: LostReason, joins: u64) {
+        let places = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Held || state.joins != joins {
+                return;
+            }
+            state.phase = Phase::Lost(reason);
+            state.places.iter_mut().map(std::mem::take).collect()
+        };
+        self.end(places);
+    }
+
+    /// Gives the shares back, and then tells everybody that it is lost or over.
+    fn end(&self, shares: Vec<Vec<Share>>) {
+        // First: who asks from here on asks behind that.
+        drop(shares);
+        self.told();
+    }
+
+    /// Tells everybody that it is lost or over.
+    fn told(&self) {
+        self.changed.give();
+        let this: *const Self = self;
+        let mut quorums = self.terms.local.quorums.lock();
+        quorums.retain(|quorum| !std::ptr::eq(quorum.as_ptr(), this));
+        drop(quorums);
+        self.terms.local.look_again();
+    }
+
+    /// Lets go of what is lost, and has it mended unless too much is.
+    fn look(self: &Arc<Self>) {
+        if self.loss().is_some() {
+            return;
+        }
+        for (place, hold) in self.holds() {
+            if hold.loss().is_some() {
+                self.drop_out(place, &hold);
+            }
+        }
+    }
+
+    /// A hold does not count any more.
+    fn drop_out(self: &Arc<Self>, place: usize, hold: &Arc<Hold>) {
+        let dropped = self.state.lock().empty(place, hold);
+        if dropped.is_empty() {
+            return;
+        }
+        drop(dropped);
+        if self.lacks(place) {
+            self.terms.mender.mend(self, place);
+        }
+    }
+
+    /// One more server has granted the lock, and its counter of fencing tokens was raised to
+    /// `raised`. False if that is not wanted any more, or its place is taken.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        place: usize,
+        share: Share,
+        raised: Option<FencingToken>,
+    ) -> bool {
+        share.hold().enter_group(self.as_group());
+        // After it was granted, before it counts: the others were enough up to now.
+        if self.loss().is_some() {
+            return false;
+        }
+        let refused = {
+            let mut state = self.state.lock();
+            let fits = state.phase == Phase::Held
+                && state.places[place].is_empty()
+                && state.token.is_none_or(|token| raised == Some(token));
+            match fits {
+                true => {
+                    state.places[place].push(share);
+                    state.joins += 1;
+                    None
+                }
+                false => Some(share),
+            }
+        };
+        if let Some(share) = refused {
+            drop(share);
+            return false;
+        }
+        // It may have been lost before it counted.
+        self.look();
+        true
+    }
+
+    /// One more guard, with shares of the holds that counted. `None`: it is lost or over.
+    pub(crate) fn admit(self: &Arc<Self>, shares: Vec<(usize, Share)>) -> Option<Seat> {
+        if self.loss().is_some() {
+            return None;
+        }
+        let mut unfit = Vec::new();
+        let is_held = {
+            let mut state = self.state.lock();
+            let is_held = state.phase == Phase::Held;
+            if is_held {
+                state.guards += 1;
+            }
+            for (place, share) in shares {
+                let shares = &mut state.places[place];
+                let same = |other: &Share| Arc::ptr_eq(other.hold(), share.hold());
+                if is_held && shares.first().is_some_and(same) {
+                    shares.push(share);
+                } else {
+                    unfit.push(share);
+                }
+            }
+            is_held
+        };
+        drop(unfit);
+        is_held.then(|| Seat::of(Arc::clone(self)))
+    }
+
+    /// Gives it a token that the servers of these places have: only they count from here on. False if
+    /// they are too few, or it has another.
+    pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, places: &[usize]) -> bool {
+        let others = {
+            let mut state = self.state.lock();
+            let mut holds = state.holds();
+            holds.retain(|(place, _)| !places.contains(place));
+            let enough = state.holds().len() - holds.len() >= self.terms.need;
+            if !enough || state.token.is_some_and(|known| known != token) {
+                return false;
+            }
+            state.token = Some(token);
+            holds
+        };
+        for (place, hold) in others {
+            self.drop_out(place, &hold);
+        }
+        true
+    }
+}
+
+impl Group for Quorum {
+    fn member_lost(self: Arc<Self>, _reason: LostReason) {
+        self.look();
+    }
+}
+
+impl LocalLock {
+    /// The live quorum of `owner`.
+    pub(crate) fn quorum_of(&self, owner: &Owner) -> Option<Arc<Quorum>> {
+        let quorums = self.live_quorums().into_iter();
+        quorums.into_iter().find(|quorum| quorum.owner() == owner)
+    }
+
+    /// The latest local deadline of a quorum of this client.
+    pub(crate) fn quorum_until(&self) -> Option<Tick> {
+        let quorums = self.live_quorums();
+        quorums.iter().map(|quorum| quorum.deadline()).max()
+    }
+
+    fn live_quorums(&self) -> Vec<Arc<Quorum>> {
+        let quorums: Vec<_> = {
+            let quorums = self.quorums.lock();
+            quorums.iter().filter_map(Weak::upgrade).collect()
+        };
+        let is_live = |quorum: &Arc<Quorum>| {
+            quorum.loss().is_none() && quorum.state.lock().phase == Phase::Held
+        };
+        quorums.into_iter().filter(is_live).collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! What one guard has of a quorum: given back exactly once.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::{Phase, Quorum};
+use crate::error::{Error, Kind, Result};
+use crate::fencing::FencingToken;
+use crate::hold::Share;
+use crate::lost::{Lost, LostReason};
+use crate::owner::Owner;
+use crate::script::on_first_poll;
+
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// `None` once it was given back: then only `Drop` is left to run.
+    quorum: Option<Arc<Quorum>>,
+}
+
+impl Seat {
+    pub(super) fn of(quorum: Arc<Quorum>) -> Self {
+        Self {
+            quorum: Some(quorum),
+        }
+    }
+
+    pub(crate) fn quorum(&self) -> &Arc<Quorum> {
+        // Methods that give the seat back take the guard by value.
+        self.quorum
+            .as_ref()
+            .expect("a guard has its seat until it is consumed")
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.quorum().terms.name
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        self.quorum().owner()
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        let guards = self.quorum().state.lock().guards;
+        u32::try_from(guards).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.quorum().token()
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let quorum = self.quorum();
+        match quorum.loss() {
+            Some(_) => Duration::ZERO,
+            None => quorum.terms.clock.now().until(quorum.deadline()),
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.quorum().loss().is_some()
+    }
+
+    /// Resolves when it is lost. Carries its own timer. Cancel safe.
+    pub(crate) async fn lost(&self) -> LostReason {
+        let quorum = self.quorum();
+        loop {
+            let mark = quorum.changed.mark();
+            if let Some(reason) = quorum.loss() {
+                return reason;
+            }
+            tokio::select! {
+                () = quorum.changed.past(mark) => {}
+                // Renewals and those who join only move it further away.
+                () = quorum.terms.clock.sleep_until(quorum.deadline()) => {}
+            }
+        }
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(Lost::new(self.name(), reason)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Gives it back everywhere, and waits for a majority to say so; the rest goes on in the
+    /// background, and all of it if this future is dropped.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let Some(quorum) = self.quorum.take() else {
+            return Ok(());
+        };
+        let (shares, loss) = quorum.leave();
+        let need = quorum.terms.need.min(shares.len());
+        let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
+        let work = async {
+            let (mut done, mut first) = (0, None);
+            while done < need {
+                match releases.next().await {
+                    Some(Ok(())) => done += 1,
+                    Some(Err(error)) => {
+                        first.get_or_insert(error);
+                    }
+                    None => break,
+                }
+            }
+            first.filter(|_| done < need)
+        };
+        let failed = on_first_poll(work, || quorum.left()).await;
+        match (loss, failed) {
+            (Some(reason), _) => Err(quorum.not_held("release", reason)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(()),
+        }
+    }
+
+    pub(crate) fn forget(mut self) {
+        if let Some(quorum) = self.quorum.take() {
+            let (shares, _) = quorum.leave();
+            shares.into_iter().for_each(Share::forget);
+            quorum.left();
+        }
+    }
+}
+
+impl Quorum {
+    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+        let message = format!(
+            "{reason}, on so many servers that fewer than {} are left; what was done under this \
+             lock may have overlapped with others",
+            self.terms.need
+        );
+        Error::new(Kind::NotHeld, operation, message).of_lock(&self.terms.name)
+    }
+
+    /// One guard less: the shares that are too many now, and why it was lost, if it was.
+    fn leave(&self) -> (Vec<Share>, Option<LostReason>) {
+        // Lets the clock speak first.
+        let loss = self.loss();
+        let mut state = self.state.lock();
+        state.guards -= 1;
+        let guards = state.guards;
+        if guards == 0 && state.phase == Phase::Held {
+            state.phase = Phase::Over;
+        }
+        let mut shares = Vec::new();
+        for place in &mut state.places {
+            let kept = guards.min(place.len());
+            shares.extend(place.drain(kept..));
+        }
+        (shares, loss)
+    }
+
+    /// What `leave` took out is on its way.
+    fn left(&self) {
+        let is_over = self.state.lock().phase == Phase::Over;
+        if is_over {
+            self.told();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(quorum) = self.quorum.take() {
+            let (shares, _) = quorum.leave();
+            drop(shares);
+            quorum.left();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One round: every server is asked for its vote at once, until it is decided.
+//!
+//! Invariants: a vote counts only if its server cannot have forgotten an earlier one; what is not
+//! used is given back by whoever drops it.
+//!
+//! Why a server that was restarted does not vote for a lease: it may have had a vote for a holder
+//! that is alive, and may have lost it. That holder asked it last before it went down, so by its own
+//! clock its hold there is over a lease after the server came up again. How long a server is up is
+//! asked on every connection before that is used, and looked at after the answer came. So it is said of
+//! the process that gave the answer, or of one that was started later, and that errs on the safe side.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, select_all};
+
+use super::votes::{Said, Tally};
+use crate::acquire::{self, Ask, Vote};
+use crate::clock::{Clock, Tick};
+use crate::conn::Lane;
+use crate::fencing::FencingToken;
+use crate::hold::Share;
+use crate::hold::core::Core;
+
+/// A grant with less than this part of its lease left is not worth having.
+const WORTH: u32 = 8;
+
+/// A server that is silent is left alone for so many limits, doubled each time.
+const RESTS_MAX: u32 = 4;
+
+/// What one verb asks of each server.
+#[derive(Clone, Debug)]
+pub(super) struct Ballot {
+    pub(super) asks: Arc<[Ask]>,
+    /// So many votes are enough.
+    pub(super) need: usize,
+    /// A server has so long to answer.
+    pub(super) limit: Duration,
+    /// A server that is up for less has no vote; `None` if the servers forget nothing.
+    pub(super) floor: Option<Duration>,
+}
+
+/// What a server said, and what it granted.
+type Answer = (Said, Option<Share>);
+
+/// An answer under way.
+pub(super) struct Pending {
+    pub(super) server: usize,
+    answer: BoxFuture<'static, Answer>,
+}
+
+impl Future for Pending {
+    type Output = (usize, Said, Option<Share>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let server = self.server;
+        let answer = self.answer.poll_unpin(context);
+        answer.map(|(said, share)| (server, said, share))
+    }
+}
+
+/// A majority.
+pub(super) struct Majority {
+    pub(super) shares: Vec<(usize, Share)>,
+    pub(super) token: Option<FencingToken>,
+    /// Those that have not answered yet.
+    pub(super) pending: Vec<Pending>,
+}
+
+/// For each server, how often in a row it was silent, and until when it is left alone.
+#[derive(Debug, Default)]
+pub(super) struct Rests(Vec<(u32, Tick)>);
+
+impl Ballot {
+    pub(super) fn clock(&self) -> Clock {
+        self.asks[0].core.clock
+    }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.asks
+            .iter()
+            .map(|ask| ask.core.scripts.transport.address())
+    }
+
+    /// Asks all of them at once. The time that a dead or slow minority takes is not waited for.
+    pub(super) async fn round(&self, rests: &mut Rests) -> Result<Majority, Tally> {
+        let mut tally = Tally::new(self.asks.len(), self.need);
+        let mut pending = Vec::with_capacity(self.asks.len());
+        for (server, resting) in rests.of(self.asks.len(), self.need, self.clock().now()) {
+            match resting {
+                true => tally.note(server, Said::Resting),
+                false => pending.push(self.vote(server)),
+            }
+        }
+        let mut shares = Vec::new();
+        // If it is an error, then one that says everything.
+        while shares.len() < self.need
+            && !pending.is_empty()
+            && (tally.is_open() || tally.is_unable())
+        {
+            let ((server, said, share), _, rest) = select_all(pending).await;
+            pending = rest;
+            rests.note(server, &said, self);
+            tally.note(server, said);
+            shares.extend(share.map(|share| (server, share)));
+        }
+        if shares.len() < self.need {
+            return Err(tally);
+        }
+        let token = self.raise(&mut shares, &mut tally).await;
+        if shares.len() < self.need || !self.is_worth_having(&shares) {
+            return Err(tally);
+        }
+        Ok(Majority {
+            shares,
+            token,
+            pending,
+        })
+    }
+
+    /// Asks one of them; owns all it needs.
+    pub(super) fn vote(&self, server: usize) -> Pending {
+        let ballot = self.clone();
+        let answer = async move { ballot.ask(server).await }.boxed();
+        Pending { server, answer }
+    }
+
+    pub(super) async fn ask(&self, server: usize) -> Answer {
+        let ask = self.asks[server].clone();
+        let core = Arc::clone(&ask.core);
+        if let Some(young @ Said::Young { .. }) = self.out(&core) {
+            return (young, None);
+        }
+        match acquire::vote(ask, self.limit).await {
+            Ok(Some(Vote::Granted(share))) => match self.out(&core) {
+                Some(out) => (out, None),
+                None => (Said::Granted, Some(share)),
+            },
+            Ok(Some(Vote::Elsewhere { remaining })) => (Said::Elsewhere(remaining), None),
+            Ok(None) => (Said::Silent(self.limit), None),
+            Err(error) => (Said::Failed(error), None),
+        }
+    }
+
+    /// Why what a server has just said is not to be counted.
+    fn out(&self, core: &Core) -> Option<Said> {
+        let floor = self.floor?;
+        let Some(process) = core.scripts.transport.process(Lane::Command, "") else {
+            return Some(Said::Unproven);
+        };
+        let up = process.up_since.until(core.clock.now());
+        let left = floor.saturating_sub(up);
+        (!left.is_zero()).then_some(Said::Young { up, left })
+    }
+
+    /// Whether a majority of them lasts long enough to be used.
+    fn is_worth_having(&self, shares: &[(usize, Share)]) -> bool {
+        let enough = self.asks[0].term.lease() / WORTH;
+        let end = self.clock().now().after(enough);
+        let lasting = shares
+            .iter()
+            .filter(|(_, share)| !share.is_lost() && share.deadline() > end);
+        lasting.count() >= self.need
+    }
+
+    /// Makes the largest token the token of all, at each server that is to count: whoever gets a
+    /// majority later meets one of these servers, and its own token there is larger. Takes out those
+    /// where that is not known to have happened while they held the lock.
+    async fn raise(
+        &self,
+        shares: &mut Vec<(usize, Share)>,
+        tally: &mut Tally,
+    ) -> Option<FencingToken> {
+        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
+        let token = tokens.max()?;
+        let raised = join_all(shares.iter().map(|(_, share)| self.raise_one(share, token)));
+        let raised = raised.await;
+        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+        for ((server, share), raised) in shares.drain(..).zip(raised) {
+            match raised {
+                Ok(()) => kept.push((server, share)),
+                Err(why) => {
+                    tally.note(server, Said::Unfenced(why));
+                    dropped.push(share);
+                }
+            }
+        }
+        *shares = kept;
+        Some(token)
+    }
+
+    pub(super) async fn raise_one(&self, share: &Share, token: FencingToken) -> Result<(), String> {
+        let raising = share.raise_token(token, self.asks[0].operation);
+        match self.clock().within(self.limit, raising).await {
+            Some(Ok(())) if share.is_lost() => Err("its lease was over by then".to_owned()),
+            Some(raised) => raised.map_err(|error| error.message().to_owned()),
+            None => Err(format!("no answer within {:?}", self.limit)),
+        }
+    }
+}
+
+impl Rests {
+    /// Each server, and whether it rests; none does if the others are too few.
+    fn of(
+        &mut self,
+        servers: usize,
+        need: usize,
+        now: Tick,
+    ) -> impl Iterator<Item = (usize, bool)> {
+        self.0.resize(servers, (0, Tick::ZERO));
+        let each = self.0.iter().map(move |(_, until)| now < *until);
+        let enough = each.clone().filter(|rests| !rests).count() >= need;
+        each.map(move |rests| rests && enough).enumerate()
+    }
+
+    fn note(&mut self, server: usize, said: &Said, ballot: &Ballot) {
+        let (times, until) = &mut self.0[server];
+        if said.is_away() {
+            let rest = ballot.limit * (1 << (*times).min(RESTS_MAX));
+            *until = ballot.clock().now().after(rest);
+            *times += 1;
+        } else {
+            (*times, *until) = (0, Tick::ZERO);
+        }
+    }
+}

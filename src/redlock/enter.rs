@@ -1,0 +1,82 @@
+//! One more hold for an owner that has the lock.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all};
+
+use super::ballot::Ballot;
+use super::votes::{Said, Tally};
+use crate::counts::Mode;
+use crate::error::Result;
+use crate::hold::quorum::{Quorum, Seat};
+use crate::options::Term;
+
+/// Asks all servers of the quorum at once, and waits for a majority of all. `None`: it is lost or
+/// over, and the caller is a newcomer.
+///
+/// If this is dropped or fails, the counts that servers may have raised are put right in the
+/// background.
+pub(super) async fn enter(
+    ballot: &Ballot,
+    quorum: &Arc<Quorum>,
+    term: Option<Term>,
+) -> Result<Option<Seat>> {
+    let ask = &ballot.asks[0];
+    let clock = ballot.clock();
+    let fenced = term.is_some() && ask.options.fenced && quorum.token().is_none();
+    let mut tally = Tally::new(ballot.asks.len(), ballot.need);
+    let holds = quorum.holds();
+    let entering = holds.iter().map(|(server, hold)| {
+        async move {
+            let entering = hold.reenter(Mode::Exclusive, term, fenced, ask.operation, None);
+            // As long as one server would be given: a majority does not take longer.
+            (*server, entering.await)
+        }
+        .boxed()
+    });
+    let mut pending: Vec<_> = entering.collect();
+    let mut shares = Vec::new();
+    let end = clock.now().after(ask.core.timing.give_up);
+    while shares.len() < ballot.need && shares.len() + pending.len() >= ballot.need {
+        let answered = clock.within(clock.now().until(end), select_all(pending));
+        let Some(((server, entered), _, rest)) = answered.await else {
+            break;
+        };
+        pending = rest;
+        match entered {
+            Ok(Some(share)) => {
+                tally.note(server, Said::Granted);
+                shares.push((server, share));
+            }
+            Ok(None) => tally.note(server, Said::Elsewhere(None)),
+            Err(error) => tally.note(server, Said::Failed(error)),
+        }
+    }
+    if quorum.loss().is_some() {
+        return Ok(None);
+    }
+    if shares.len() < ballot.need {
+        return Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses()));
+    }
+    if fenced {
+        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
+        if let Some(token) = tokens.max() {
+            let each = shares
+                .iter()
+                .map(|(_, share)| ballot.raise_one(share, token));
+            let raised = join_all(each).await;
+            let mut places = Vec::new();
+            for ((server, _), raised) in shares.iter().zip(raised) {
+                match raised {
+                    Ok(()) => places.push(*server),
+                    Err(why) => tally.note(*server, Said::Unfenced(why)),
+                }
+            }
+            if !quorum.fence(token, &places) {
+                return Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses()));
+            }
+        }
+    }
+    Ok(quorum.admit(shares))
+}

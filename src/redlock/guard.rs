@@ -1,0 +1,134 @@
+//! The guard of a Redlock.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::ballot::Ballot;
+use super::enter::enter;
+use crate::error::Result;
+use crate::fencing::FencingToken;
+use crate::hold::quorum::Seat;
+use crate::lost::{Lost, LostReason};
+use crate::owner::Owner;
+
+/// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases everywhere in the
+/// background.
+///
+/// It is held while a majority of all servers holds the lock for it, each by a local deadline of its
+/// own. A server that is lost (it was restarted, or away for a lease) is asked again in the background,
+/// about every third of a lease, so that a long hold outlives the restart of every server, one after the
+/// other; not for a [fixed lease](crate::RedlockLock::fixed_lease). Once fewer than a majority are left
+/// the guard is lost, and the rest is given back at once.
+#[derive(Debug)]
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct RedlockGuard {
+    pub(super) seat: Seat,
+    pub(super) ballot: Ballot,
+}
+
+impl RedlockGuard {
+    /// The name of the lock, as it was given to [`Redlock::lock`](crate::Redlock::lock).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.seat.name()
+    }
+
+    /// The owner that holds the lock: the one given to the handle, or one made for this hold.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        self.seat.owner()
+    }
+
+    /// How many guards of this owner share this hold now.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.seat.hold_count()
+    }
+
+    /// The fencing token of this hold; `None` unless a handle asked for one with `fenced()`.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.seat.fencing_token()
+    }
+
+    /// How long the lock is still held for certain by a majority, by the local monotonic clock.
+    ///
+    /// Each server counts from before the last request that it confirmed was sent to it, so this ends
+    /// before the leases of a majority do. Zero once the lock is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.seat.remaining()
+    }
+
+    /// Whether the lock is lost: fewer than a majority hold it. Once true it stays true.
+    ///
+    /// Read from the clock, so it is right even after the process or the machine was stopped for
+    /// longer than the lease.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.seat.is_lost()
+    }
+
+    /// Resolves when the lock is lost, with the reason that took the last server too many; at the
+    /// latest when the local deadline passes, whatever the network does.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; may be called any number of times, also after the loss.
+    pub async fn lost(&self) -> LostReason {
+        self.seat.lost().await
+    }
+
+    /// Drives `work` to its end, or drops it the moment the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping this future drops `work`; the guard is not touched.
+    ///
+    /// # Errors
+    /// [`Lost`] if the lock was lost first.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        self.seat.run(work).await
+    }
+
+    /// One more hold for the same owner; never waits for anybody. One round trip to a majority.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, counts that servers may have raised are put right in the background.
+    ///
+    /// # Errors
+    /// [`is_not_held`](crate::Error::is_not_held) if the lock is lost;
+    /// [`is_quorum`](crate::Error::is_quorum) if no majority answers.
+    pub async fn reenter(&self) -> Result<Self> {
+        let quorum = self.seat.quorum();
+        match enter(&self.ballot, quorum, None).await? {
+            Some(seat) => Ok(Self {
+                seat,
+                ballot: self.ballot.clone(),
+            }),
+            None => {
+                let reason = quorum.loss().unwrap_or(LostReason::Revoked);
+                Err(quorum.not_held("reenter", reason))
+            }
+        }
+    }
+
+    /// Gives this hold back and waits until a majority has done so: the exact way out. One round trip;
+    /// the other servers are told in the background.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release goes on in the background.
+    ///
+    /// # Errors
+    /// [`is_not_held`](crate::Error::is_not_held) if the lock was lost before: what was done under it
+    /// may have overlapped with another holder. [`is_io`](crate::Error::is_io) if no majority answers:
+    /// the release goes on in the background until the leases are over.
+    pub async fn release(self) -> Result<()> {
+        self.seat.release().await
+    }
+
+    /// Gives up the guard without releasing: renewals stop, and the lock stays taken until its leases
+    /// run out.
+    pub fn forget(self) {
+        self.seat.forget();
+    }
+}

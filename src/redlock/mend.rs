@@ -1,0 +1,125 @@
+//! Votes that come after a lock was granted: those that were not waited for, and those of servers
+//! that were lost and are back.
+//!
+//! Without them a hold that is renewed for long would end with the third restart among five servers,
+//! however much time lies between. Invariant: a place is mended by one task at a time, on the watchdog
+//! of its server's client, which ends with the hold.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::ballot::{Ballot, Pending};
+use crate::hint::Hint;
+use crate::hold::Share;
+use crate::hold::quorum::{Mender, Quorum};
+
+/// Asks servers that have no part in a hold.
+#[derive(Clone, Debug)]
+pub(super) struct Mending(pub(super) Ballot);
+
+impl Mender for Mending {
+    fn mend(&self, quorum: &Arc<Quorum>, place: usize) {
+        let place = Place::of(self, quorum, place);
+        self.0.asks[place.at]
+            .core
+            .watchdog
+            .later(place.mend().boxed());
+    }
+}
+
+impl Mending {
+    /// Goes on with a vote that was not waited for.
+    pub(super) fn follow(&self, quorum: &Arc<Quorum>, pending: Pending) {
+        let server = pending.server;
+        let place = Place::of(self, quorum, server);
+        let work = async move {
+            let (_, _, share) = pending.await;
+            let has_joined = match share {
+                Some(share) => place.join(share).await,
+                None => false,
+            };
+            if !has_joined {
+                place.mend().await;
+            }
+        };
+        self.0.asks[server].core.watchdog.later(work.boxed());
+    }
+}
+
+/// The place of one server in one quorum, which this keeps nobody from giving up.
+struct Place {
+    ballot: Ballot,
+    quorum: Weak<Quorum>,
+    changed: Arc<Hint>,
+    at: usize,
+}
+
+impl Place {
+    fn of(mending: &Mending, quorum: &Arc<Quorum>, at: usize) -> Self {
+        Self {
+            ballot: mending.0.clone(),
+            quorum: Arc::downgrade(quorum),
+            changed: quorum.changed(),
+            at,
+        }
+    }
+
+    /// Asks about every third of a lease until it is granted or not wanted any more.
+    ///
+    /// Not at once: a hold that was ended by force is to be told so by enough servers before it gets
+    /// the first of them back, and that takes up to a third of its lease.
+    async fn mend(self) {
+        let ask = &self.ballot.asks[self.at];
+        if !ask.term.is_renewed() {
+            // It would outlast its lease.
+            return;
+        }
+        while self
+            .waits(ask.term.lease().mul_f64(0.36 + 0.2 * fastrand::f64()))
+            .await
+        {
+            if let (_, Some(share)) = self.ballot.ask(self.at).await
+                && self.join(share).await
+            {
+                return;
+            }
+        }
+    }
+
+    /// False if it is not wanted any more.
+    async fn waits(&self, span: Duration) -> bool {
+        let core = &self.ballot.asks[self.at].core;
+        let end = core.clock.now().after(span);
+        loop {
+            let marks = (self.changed.mark(), core.closing.mark());
+            if core.is_closed() || !self.is_wanted() {
+                return false;
+            }
+            tokio::select! {
+                biased;
+                () = self.changed.past(marks.0) => {}
+                () = core.closing.past(marks.1) => {}
+                () = core.clock.sleep_until(end) => return true,
+            }
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        let quorum = self.quorum.upgrade();
+        quorum.is_some_and(|quorum| quorum.lacks(self.at))
+    }
+
+    /// Gives a share to the quorum, or back.
+    async fn join(&self, share: Share) -> bool {
+        let token = self.quorum.upgrade().and_then(|quorum| quorum.token());
+        if let Some(token) = token
+            && self.ballot.raise_one(&share, token).await.is_err()
+        {
+            return false;
+        }
+        let quorum = self.quorum.upgrade();
+        quorum.is_some_and(|quorum| quorum.join(self.at, share, token))
+    }
+}

@@ -1,0 +1,220 @@
+//! The wait for a majority: a round, a pause, again.
+//!
+//! Tasks of one process queue for a lock in one of its clients, so that they do not vote against each
+//! other. Nothing is held during a pause. That the lock is held is never an error; that too few
+//! servers have a vote is one, if it lasts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ballot::{Ballot, Majority, Rests};
+use super::enter::enter;
+use super::mend::Mending;
+use super::pace::Pace;
+use super::votes::Tally;
+use crate::acquire::Wait;
+use crate::clock::Tick;
+use crate::counts::Mode;
+use crate::error::{Error, Result};
+use crate::hint::Mark;
+use crate::hold::core::Core;
+use crate::hold::local::LocalLock;
+use crate::hold::quorum::{Mender, Quorum, Seat, Terms};
+use crate::owner::Owner;
+
+/// The head does not look again sooner, if it is told nothing.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// Who wants a lock of several servers, and where it waits.
+pub(super) struct Seeker {
+    pub(super) ballot: Ballot,
+    /// The owner who was named.
+    pub(super) owner: Option<Owner>,
+    /// The client in which tasks wait for each other.
+    pub(super) core: Arc<Core>,
+    pub(super) local: Arc<LocalLock>,
+}
+
+/// Taken before a look; what happens after it ends the wait.
+#[derive(Clone, Copy)]
+struct Marks {
+    told: Mark,
+    entered: Mark,
+    closing: Mark,
+}
+
+impl Seeker {
+    /// Takes the lock, or says that it did not become free in time.
+    pub(super) async fn take(&self, wait: Wait) -> Result<Option<Seat>> {
+        self.ensure_open()?;
+        if let Some(seat) = self.owned().await? {
+            return Ok(Some(seat));
+        }
+        let deadline = match wait {
+            Wait::Never => {
+                return match self.ballot.round(&mut Rests::default()).await {
+                    Ok(majority) => Ok(Some(self.seat(majority))),
+                    Err(tally) if tally.is_unable() => Err(self.error(&tally)),
+                    Err(_) => Ok(None),
+                };
+            }
+            Wait::Until(deadline) => deadline,
+            Wait::Forever => Tick::NEVER,
+        };
+        let _waiter = Waiter::enter(self);
+        let _turn = tokio::select! {
+            biased;
+            turn = self.local.turn(Mode::Exclusive) => turn,
+            seat = self.owner_gets_it() => return seat.map(Some),
+            () = self.core.clock.sleep_until(deadline) => return Ok(None),
+        };
+        self.head(deadline).await
+    }
+
+    /// The wait of the head of the local queue.
+    async fn head(&self, deadline: Tick) -> Result<Option<Seat>> {
+        let clock = self.core.clock;
+        let (mut rests, mut pace) = (Rests::default(), Pace::default());
+        // Since when too few servers have a vote.
+        let mut unable: Option<Tick> = None;
+        loop {
+            self.ensure_open()?;
+            let marks = self.marks();
+            if let Some(seat) = self.owned().await? {
+                return Ok(Some(seat));
+            }
+            let began = clock.now();
+            // Held in this process: its end gives a hint, and so does its loss.
+            if let Some(until) = self.local.quorum_until() {
+                if began >= deadline {
+                    return Ok(None);
+                }
+                self.wait(marks, until.max(began.after(WAIT_MIN)).min(deadline))
+                    .await;
+                continue;
+            }
+            let tally = match self.ballot.round(&mut rests).await {
+                Ok(majority) => return Ok(Some(self.seat(majority))),
+                Err(tally) => tally,
+            };
+            let now = clock.now();
+            if tally.is_unable() {
+                let since = *unable.get_or_insert(began);
+                let is_enough = since.until(now) >= self.core.timing.give_up;
+                if is_enough || tally.is_hopeless() || now >= deadline {
+                    return Err(self.error(&tally));
+                }
+            } else {
+                unable = None;
+                if now >= deadline {
+                    return Ok(None);
+                }
+            }
+            let rest = pace.rest(began.until(now), tally.remaining(), fastrand::f64());
+            self.wait(marks, now.after(rest).min(deadline)).await;
+        }
+    }
+
+    /// A guard's part of what was granted, on which it is then gone on working.
+    fn seat(&self, majority: Majority) -> Seat {
+        let ask = &self.ballot.asks[0];
+        let mending = Mending(self.ballot.clone());
+        let terms = Terms {
+            name: ask.name.as_str().into(),
+            owner: self.owner.clone().unwrap_or_else(Owner::new),
+            need: self.ballot.need,
+            clock: self.core.clock,
+            local: Arc::clone(&self.local),
+            mender: Box::new(mending.clone()),
+        };
+        let servers = self.ballot.asks.len();
+        let mut missing = vec![true; servers];
+        for (server, _) in &majority.shares {
+            missing[*server] = false;
+        }
+        let seat = Quorum::of(terms, servers, majority.shares, majority.token);
+        for pending in majority.pending {
+            missing[pending.server] = false;
+            mending.follow(seat.quorum(), pending);
+        }
+        for server in (0..servers).filter(|server| missing[*server]) {
+            mending.mend(seat.quorum(), server);
+        }
+        seat
+    }
+
+    /// One more guard for the owner who asks, if it has the lock.
+    async fn owned(&self) -> Result<Option<Seat>> {
+        let Some(owner) = &self.owner else {
+            return Ok(None);
+        };
+        match self.local.quorum_of(owner) {
+            Some(quorum) => enter(&self.ballot, &quorum, Some(self.ballot.asks[0].term)).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
+    /// once, wherever it stands in the queue.
+    async fn owner_gets_it(&self) -> Result<Seat> {
+        loop {
+            let marks = self.marks();
+            self.ensure_open()?;
+            if let Some(seat) = self.owned().await? {
+                return Ok(seat);
+            }
+            tokio::select! {
+                () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
+                () = self.core.closing.past(marks.closing) => {}
+            }
+        }
+    }
+
+    fn marks(&self) -> Marks {
+        Marks {
+            told: self.local.hint().mark(),
+            entered: self.local.entered.mark(),
+            closing: self.core.closing.mark(),
+        }
+    }
+
+    async fn wait(&self, marks: Marks, until: Tick) {
+        tokio::select! {
+            biased;
+            () = self.local.hint().past(marks.told) => {}
+            () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
+            () = self.core.closing.past(marks.closing) => {}
+            () = self.core.clock.sleep_until(until) => {}
+        }
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        let ask = &self.ballot.asks[0];
+        let open = self.core.ensure_open(ask.operation);
+        open.map_err(|error| error.of_lock(ask.name.as_str()))
+    }
+
+    fn error(&self, tally: &Tally) -> Error {
+        let ask = &self.ballot.asks[0];
+        tally.error(ask.operation, ask.name.as_str(), self.ballot.addresses())
+    }
+}
+
+/// Counts as waiting until dropped.
+struct Waiter<'a>(&'a Seeker);
+
+impl<'a> Waiter<'a> {
+    fn enter(seeker: &'a Seeker) -> Self {
+        seeker.local.listening.enter();
+        Self(seeker)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.local.listening.leave();
+        if self.0.core.is_closed() {
+            self.0.core.locals.departed.give();
+        }
+    }
+}
