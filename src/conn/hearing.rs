@@ -128,7 +128,7 @@ pub(super) struct Expected<'a> {
 
 impl Expected<'_> {
     /// Whether this can be the answer to `command`. If not, the connection is out of step.
-    pub(super) fn is_answered(mut self, command: &Cmd, answer: &Value) -> bool {
+    pub(super) fn accepts(mut self, command: &Cmd, answer: &Value) -> bool {
         let Some(expected) = self.confirms.take() else {
             return true;
         };
@@ -233,7 +233,7 @@ mod tests {
         let ask = command("SSUBSCRIBE", "a");
         let expected = bench.hearing.expect(&ask);
         let answer = bench.says(PushKind::SSubscribe, "a");
-        assert!(expected.is_answered(&ask, &answer));
+        assert!(expected.accepts(&ask, &answer));
         assert!(bench.hearing.has_channel(|channel| channel == b"a"));
         bench.says(PushKind::SMessage, "a");
         assert_eq!(bench.heard.messages.load(Ordering::Relaxed), 1);
@@ -241,7 +241,7 @@ mod tests {
         let ask = command("SUNSUBSCRIBE", "a");
         let expected = bench.hearing.expect(&ask);
         let answer = bench.says(PushKind::SUnsubscribe, "a");
-        assert!(expected.is_answered(&ask, &answer));
+        assert!(expected.accepts(&ask, &answer));
         assert!(!bench.hearing.has_channel(|_| true));
         assert!(!bench.hearing.is_out_of_step());
         assert_eq!(bench.gaps(), 0);
@@ -265,7 +265,7 @@ mod tests {
             let ask = command(verb, asked);
             let expected = bench.hearing.expect(&ask);
             let answer = bench.says(PushKind::SUnsubscribe, "a");
-            assert!(!expected.is_answered(&ask, &answer), "{verb}");
+            assert!(!expected.accepts(&ask, &answer), "{verb}");
             assert!(bench.hearing.is_out_of_step(), "{verb}");
             assert_eq!(bench.gaps(), 1, "{verb}");
         }
@@ -277,7 +277,7 @@ mod tests {
         let ask = command("SUNSUBSCRIBE", "a");
         let expected = bench.hearing.expect(&ask);
         let answer = bench.says(PushKind::SUnsubscribe, "a");
-        assert!(expected.is_answered(&ask, &answer));
+        assert!(expected.accepts(&ask, &answer));
         bench.says(PushKind::SUnsubscribe, "a");
         assert!(bench.hearing.is_out_of_step());
     }
@@ -292,7 +292,7 @@ mod tests {
         let bench = Bench::new();
         let expected = bench.hearing.expect(&ask);
         let refused = redis::parse_redis_value(b"-MOVED 1 127.0.0.1:7\r\n").unwrap();
-        assert!(expected.is_answered(&ask, &refused));
+        assert!(expected.accepts(&ask, &refused));
         assert!(!bench.hearing.is_out_of_step());
         bench.says(PushKind::SUnsubscribe, "a");
         assert!(bench.hearing.is_out_of_step());
@@ -303,7 +303,7 @@ mod tests {
         let bench = Bench::new();
         let ask = command("EVALSHA", "a");
         let expected = bench.hearing.expect(&ask);
-        assert!(expected.is_answered(&ask, &Value::Nil));
+        assert!(expected.accepts(&ask, &Value::Nil));
         assert!(!bench.hearing.is_out_of_step());
     }
 }

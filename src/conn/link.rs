@@ -133,7 +133,7 @@ impl Link {
             Some(Ok(value)) => {
                 live.heard
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
-                if !expected.is_answered(command, &value) {
+                if !expected.accepts(command, &value) {
                     self.replace(&live);
                     return Err(Fault::Unknown("the answer to another command".to_owned()));
                 }
