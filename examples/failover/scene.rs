@@ -16,6 +16,8 @@ pub(crate) enum Scene {
     ClusterFailsOver,
     ClusterTakesOver,
     NodeKilled,
+    MinorityKilled,
+    MinorityRestarts,
 }
 
 /// The servers of a scene.
@@ -23,13 +25,15 @@ pub(crate) enum Stage {
     Server(Server),
     Sentinels(Sentinels),
     Cluster(Cluster),
+    /// Independent servers, for a quorum.
+    Servers(Vec<Server>),
 }
 
 /// Longer than a sentinel waits before it takes a server to be down.
 const FROZEN_FOR: Duration = Duration::from_secs(4);
 
 impl Scene {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::ServerRestarts,
         Self::SentinelFailsOver,
         Self::PrimaryKilled,
@@ -37,6 +41,8 @@ impl Scene {
         Self::ClusterFailsOver,
         Self::ClusterTakesOver,
         Self::NodeKilled,
+        Self::MinorityKilled,
+        Self::MinorityRestarts,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +54,8 @@ impl Scene {
             Self::ClusterFailsOver => "cluster: CLUSTER FAILOVER",
             Self::ClusterTakesOver => "cluster: CLUSTER FAILOVER TAKEOVER",
             Self::NodeKilled => "cluster: primary killed",
+            Self::MinorityKilled => "redlock: 2 of 5 killed",
+            Self::MinorityRestarts => "redlock: 2 of 5 killed, restarted empty",
         }
     }
 
@@ -59,6 +67,13 @@ impl Scene {
             }
             Self::ClusterFailsOver | Self::ClusterTakesOver | Self::NodeKilled => {
                 Stage::Cluster(Cluster::builder().try_start().await?)
+            }
+            Self::MinorityKilled | Self::MinorityRestarts => {
+                let servers = (0..5).map(|_| Server::builder().try_start());
+                let servers = servers.collect::<Result<_, _>>()?;
+                // Until they have a vote.
+                tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
+                Stage::Servers(servers)
             }
         })
     }
@@ -90,6 +105,10 @@ impl Scene {
                 cluster.kill_primary_of(lock).await;
             }
             (_, Stage::Server(server)) => server.restart(),
+            (Self::MinorityRestarts, Stage::Servers(servers)) => {
+                servers[..2].iter().for_each(Server::restart);
+            }
+            (_, Stage::Servers(servers)) => servers[..2].iter().for_each(Server::kill),
         }
         // What a renewal every third of a lease would tell last.
         tokio::time::sleep(LEASE / 2).await;
@@ -102,6 +121,10 @@ impl Stage {
             Self::Server(server) => server.url(),
             Self::Sentinels(sentinels) => sentinels.url(),
             Self::Cluster(cluster) => cluster.url(),
+            Self::Servers(servers) => {
+                let urls: Vec<String> = servers.iter().map(Server::url).collect();
+                urls.join(" ")
+            }
         }
     }
 }

@@ -18,9 +18,6 @@ use crate::support::lock::{Lock, Locks};
 use crate::support::worker::{Orders, server_url};
 use crate::{OFFICES, PEOPLE};
 
-/// An outage that is shorter than a third of it is waited for.
-const LEASE: Duration = Duration::from_secs(30);
-
 /// What became of one person.
 pub(crate) struct Served {
     pub(crate) person: usize,
@@ -43,7 +40,7 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     let number: usize = number.parse()?;
     let database = Arc::new(Database::open(Path::new(database))?);
     let locks = match lock {
-        Some(_) => Some(Locks::connect(&server_url()?, LEASE).await?),
+        Some(_) => Some(Locks::connect(&server_url()?).await?),
         None => None,
     };
     let both = locks.as_ref().zip(lock);
@@ -59,9 +56,6 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     }
     while let Some(served) = line.join_next().await {
         writeln!(stdout(), "{}", served??)?;
-    }
-    if let Some(locks) = locks {
-        locks.shutdown().await?;
     }
     Ok(())
 }

@@ -47,14 +47,14 @@ pub(crate) fn table(without: &Round, with: &Round) {
 }
 
 pub(crate) fn closing(with: &Round) {
-    if let Some(befell) = &with.befell {
+    if let Some(befell) = with.befell {
         let lost: u32 = with.turns().map(|turn| turn.lost).sum();
         let too_late: u32 = with.turns().map(|turn| turn.too_late).sum();
         say(&format!(
             "
 In the middle of the round with the lock {befell}.
-Holders who were told that the lock was lost: {lost}.
-Holders who did not know it yet, and were refused for an old token: {too_late}.
+So it happened that a holder was told of a lost lock: {lost} times; did not know it yet,
+and was refused by the database for an old token: {too_late} times.
 "
         ));
     }

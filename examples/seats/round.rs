@@ -27,7 +27,7 @@ pub(crate) struct Round {
     /// From the start until the last person was served.
     pub(crate) wall: Duration,
     /// What befell the lock in the middle of it.
-    pub(crate) befell: Option<String>,
+    pub(crate) befell: Option<&'static str>,
 }
 
 impl Round {

@@ -3,12 +3,13 @@
 //! `TOPOLOGY` chooses: one server if it says nothing, else `cluster`, `sentinel` or `redlock`, of
 //! private processes on loopback.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use lockset_testkit::{Cluster, Sentinels, Server};
 
+use super::lock::QUORUM_LEASE;
 use super::server::LockServer;
-use super::{Result, millis};
+use super::{Result, say};
 
 pub(crate) enum Topology {
     /// One server, which nothing befalls: it may be the user's.
@@ -34,7 +35,10 @@ impl Topology {
             "sentinel" => Self::Sentinel(Sentinels::builder().hurried().try_start().await?),
             "redlock" => {
                 let servers = (0..QUORUM_OF).map(|_| Server::builder().try_start());
-                Self::Redlock(servers.collect::<Result<_, _>>()?)
+                let servers = servers.collect::<Result<_, _>>()?;
+                say("Five servers were started; they have a vote when they are up for a lease.\n");
+                tokio::time::sleep(QUORUM_LEASE + Duration::from_secs(1)).await;
+                Self::Redlock(servers)
             }
             _ => return Err("TOPOLOGY is cluster, sentinel or redlock, or nothing".into()),
         })
@@ -62,35 +66,35 @@ impl Topology {
         }
     }
 
-    /// Kills what has the lock, as far as the topology should bear it. Says what happened, if
-    /// anything.
-    pub(crate) async fn befall(&self, lock: &str) -> Option<String> {
-        let start = Instant::now();
-        let after = |time: Instant| millis(time.elapsed());
-        Some(match self {
-            Self::Server(_) => return None,
+    /// Kills what has the lock, as far as the topology should bear it. Says what happened and what
+    /// that means, if anything did.
+    pub(crate) async fn befall(&self, lock: &str) -> Option<&'static str> {
+        match self {
+            Self::Server(_) => None,
             Self::Cluster(cluster) => {
                 cluster.kill_primary_of(lock).await;
-                format!(
-                    "the primary that had the lock was killed; its replica took over after {}",
-                    after(start)
+                Some(
+                    "the primary with the lock was killed, and its replica took over.
+A grant that the replica had not heard of would be forgotten, and given twice",
                 )
             }
             Self::Sentinel(sentinels) => {
                 sentinels.kill_primary().await;
-                format!(
-                    "the primary was killed; a replica took over after {}",
-                    after(start)
+                Some(
+                    "the primary was killed, and a replica took over.
+A grant that the replica had not heard of would be forgotten, and given twice",
                 )
             }
             Self::Redlock(servers) => {
-                let minority = (QUORUM_OF - 1) / 2;
-                for server in &servers[..minority] {
+                for server in &servers[..(QUORUM_OF - 1) / 2] {
                     server.kill();
                 }
-                format!("{minority} of the {QUORUM_OF} servers were killed")
+                Some(
+                    "2 of the 5 servers were killed.
+Every grant is known to a majority, so none can be forgotten",
+                )
             }
-        })
+        }
     }
 
     /// What the lock leaves at a server that goes on after the demo.

@@ -33,6 +33,8 @@ pub(crate) struct Link {
     /// Sent first on every new connection; a server may refuse it.
     greeting: Arc<[Cmd]>,
     listener: Option<Arc<dyn Listener>>,
+    /// Told when the server was restarted.
+    watcher: Arc<dyn Listener>,
     live: Mutex<Option<Arc<Live>>>,
     /// Whether there is to be no connection for now.
     is_retired: AtomicBool,
@@ -96,6 +98,7 @@ impl Link {
             label,
             greeting: Arc::clone(&setup.greeting),
             listener,
+            watcher: Arc::clone(&setup.listener),
             live: Mutex::new(None),
             is_retired: AtomicBool::new(false),
             process: Mutex::new(None),
@@ -228,12 +231,16 @@ impl Link {
             .await
             .map_err(failed)?;
         let (identity, process) = self.introduce(&mut connection).await.map_err(failed)?;
-        {
+        let is_another = {
             // From here on, what is asked about answers of an earlier connection is answered for a
             // later process: that is the careful way round.
             let mut known = self.process.lock();
+            let run =
+                |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
+            let is_another = known.is_some() && run(&known) != run(&process);
             *known = process.map(|process| process.after(known.as_ref()));
-        }
+            is_another
+        };
         self.settle(&mut connection, &mut dialled.past, identity.as_ref())
             .await
             .map_err(failed)?;
@@ -247,6 +254,11 @@ impl Link {
         // Under the lock: it may have been retired meanwhile.
         self.ensure_in_use()?;
         *slot = Some(Arc::clone(&live));
+        drop(slot);
+        if is_another {
+            // It was restarted, and may have forgotten what is held.
+            self.watcher.moved();
+        }
         Ok(live)
     }
 
