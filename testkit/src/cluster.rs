@@ -68,11 +68,14 @@ impl Cluster {
             .await
     }
 
-    /// `redis+cluster://HOST:PORT,HOST:PORT,..` of all nodes as clients see them, without a password.
+    /// `redis+cluster://HOST:PORT,HOST:PORT,..` of all nodes as clients see them, without a password;
+    /// `rediss+cluster://..` after [`ClusterBuilder::tls`].
     #[must_use]
     pub fn url(&self) -> String {
         let addrs: Vec<String> = self.addrs().iter().map(SocketAddr::to_string).collect();
-        format!("redis+cluster://{}{}", rights::login(), addrs.join(","))
+        let scheme = self.nodes[0].scheme();
+        let login = rights::login();
+        format!("{scheme}+cluster://{login}{}", addrs.join(","))
     }
 
     /// Where clients find the nodes, in the order of [`nodes`](Self::nodes): the addresses of the
@@ -80,7 +83,7 @@ impl Cluster {
     #[must_use]
     pub fn addrs(&self) -> Vec<SocketAddr> {
         if self.proxies.is_empty() {
-            self.nodes.iter().map(Server::addr).collect()
+            self.nodes.iter().map(Server::peer_addr).collect()
         } else {
             self.proxies.iter().map(Proxy::addr).collect()
         }

@@ -10,10 +10,11 @@ mod find;
 mod ports;
 mod proxy;
 mod redisson;
+mod replication;
 mod rights;
-mod role;
 mod sentinels;
 mod server;
+mod tls;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, FailOver};
@@ -21,4 +22,5 @@ pub use proxy::Proxy;
 pub use redisson::Redisson;
 pub use sentinels::{Sentinels, SentinelsBuilder};
 pub use server::{ClientKind, ClientLine, Server, ServerBuilder};
+pub use tls::Certificates;
 pub use wait::{eventually, unique_name, within};

@@ -6,13 +6,12 @@
 mod form;
 mod view;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+use crate::replication::Role;
 use crate::rights;
-use crate::role::Role;
 use crate::server::Server;
 use crate::wait::reached;
 use view::View;
@@ -70,16 +69,15 @@ impl Sentinels {
             .await
     }
 
-    /// `redis+sentinel://HOST:PORT,HOST:PORT,../main` of all sentinels, without passwords.
+    /// `redis+sentinel://HOST:PORT,HOST:PORT,../main` of all sentinels, without passwords;
+    /// `rediss+sentinel://..` after [`SentinelsBuilder::tls`].
     #[must_use]
     pub fn url(&self) -> String {
-        let addrs = self.sentinels.iter().map(|sentinel| sentinel.addr());
-        let addrs: Vec<String> = addrs.map(|addr: SocketAddr| addr.to_string()).collect();
-        format!(
-            "redis+sentinel://{}{}/{NAME}",
-            rights::login(),
-            addrs.join(",")
-        )
+        let addrs = self.sentinels.iter().map(Server::peer_addr);
+        let addrs: Vec<String> = addrs.map(|addr| addr.to_string()).collect();
+        let scheme = self.servers[0].scheme();
+        let login = rights::login();
+        format!("{scheme}+sentinel://{login}{}/{NAME}", addrs.join(","))
     }
 
     /// All servers; the first was the primary at first.
@@ -234,7 +232,7 @@ impl Sentinels {
                 Role::Primary { online: followers }
             } else {
                 Role::Replica {
-                    of: primary.port(),
+                    of: primary.peer_addr().port(),
                     linked: true,
                 }
             };
@@ -259,6 +257,8 @@ impl Sentinels {
     }
 
     fn by_port(&self, port: u16) -> Option<&Server> {
-        self.servers.iter().find(|server| server.port() == port)
+        self.servers
+            .iter()
+            .find(|server| server.peer_addr().port() == port)
     }
 }

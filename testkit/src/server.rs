@@ -14,7 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::rights;
-use launch::{Launch, LaunchError, READY_BOUND, Running};
+use crate::tls::Certificates;
+use launch::{Launch, LaunchError, READY_BOUND, Running, Tls};
 
 pub use builder::ServerBuilder;
 pub use inspect::{ClientKind, ClientLine};
@@ -60,6 +61,76 @@ impl Server {
     #[must_use]
     pub fn admin_url(&self) -> String {
         format!("redis://{}/", self.addr())
+    }
+
+    /// Whether the binary that [`builder`](Self::builder) starts can speak TLS: see
+    /// [`ServerBuilder::supports_tls`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no server to be had.
+    #[must_use]
+    #[track_caller]
+    pub fn supports_tls() -> bool {
+        Self::builder().supports_tls()
+    }
+
+    /// `rediss://127.0.0.1:PORT/` of the port where the server speaks TLS; otherwise as
+    /// [`url`](Self::url).
+    ///
+    /// # Panics
+    ///
+    /// If the server was not started with [`ServerBuilder::tls`].
+    #[must_use]
+    #[track_caller]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://{}{}/", rights::login(), self.tls_addr())
+    }
+
+    /// Where the server speaks TLS.
+    ///
+    /// # Panics
+    ///
+    /// If the server was not started with [`ServerBuilder::tls`].
+    #[must_use]
+    #[track_caller]
+    pub fn tls_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.addr().ip(), self.demand_tls().port)
+    }
+
+    /// The certificates of the server and its clients.
+    ///
+    /// # Panics
+    ///
+    /// If the server was not started with [`ServerBuilder::tls`].
+    #[must_use]
+    #[track_caller]
+    pub fn tls(&self) -> &Certificates {
+        &self.demand_tls().certificates
+    }
+
+    #[track_caller]
+    fn demand_tls(&self) -> &Tls {
+        match &self.launch.tls {
+            Some(tls) => tls,
+            None => panic!("the server was started without `.tls()`"),
+        }
+    }
+
+    /// Where other servers and sentinels find this one: by TLS, if it can.
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
+        match &self.launch.tls {
+            Some(_) => self.tls_addr(),
+            None => self.addr(),
+        }
+    }
+
+    /// How the URLs begin of those who come to [`peer_addr`](Self::peer_addr).
+    pub(crate) fn scheme(&self) -> &'static str {
+        match &self.launch.tls {
+            Some(_) => "rediss",
+            None => "redis",
+        }
     }
 
     /// `redis+unix:///PATH` of the server's socket.

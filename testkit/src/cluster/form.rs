@@ -9,6 +9,7 @@ use futures_util::future::try_join_all;
 use super::view::View;
 use super::{Cluster, SLOTS};
 use crate::proxy::Proxy;
+use crate::replication::AT_ONCE;
 use crate::server::{Server, ServerBuilder};
 use crate::wait::reached;
 
@@ -68,6 +69,14 @@ impl ClusterBuilder {
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
+        self
+    }
+
+    /// As [`ServerBuilder::tls`], for all nodes, with the same certificates. The nodes speak TLS with
+    /// each other too, and clients are sent to the ports where they do.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.server = self.server.tls();
         self
     }
 
@@ -149,15 +158,13 @@ impl ClusterBuilder {
             // No replica moves to another primary by itself.
             "--cluster-migration-barrier",
             "100",
-            "--repl-diskless-sync",
-            "yes",
-            "--repl-diskless-sync-delay",
-            "0",
-            "--repl-ping-replica-period",
-            "1",
         ]);
+        server = server.args(AT_ONCE);
         if let Some(password) = server.password() {
             server = server.args(["--masterauth".to_owned(), password]);
+        }
+        if server.has_tls() {
+            server = server.args(["--tls-cluster", "yes", "--tls-replication", "yes"]);
         }
         if self.proxied {
             let host = PROXIES.to_string();
@@ -219,9 +226,10 @@ impl ClusterBuilder {
 }
 
 fn proxy(node: &Server) -> Result<Proxy, String> {
-    let addr = SocketAddr::from((PROXIES, node.port()));
+    let target = node.peer_addr();
+    let addr = SocketAddr::from((PROXIES, target.port()));
     TcpListener::bind(addr)
-        .and_then(|listener| Proxy::try_start(listener, node.addr()))
+        .and_then(|listener| Proxy::try_start(listener, target))
         .map_err(|error| format!("no proxy on {addr}: {error}"))
 }
 
@@ -237,7 +245,7 @@ async fn id(node: &Server) -> Result<String, String> {
 async fn introduce(nodes: &[Server]) -> Result<(), String> {
     let meetings = nodes.iter().enumerate().map(async |(index, node)| {
         for other in &nodes[index + 1..] {
-            let port = other.port().to_string();
+            let port = other.peer_addr().port().to_string();
             tell(node, &["CLUSTER", "MEET", "127.0.0.1", &port]).await?;
         }
         Ok(())

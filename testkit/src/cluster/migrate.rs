@@ -98,7 +98,11 @@ fn demand(outcome: Result<(), String>) {
 
 async fn send(from: &Server, to: &Server, keys: &[Vec<u8>]) {
     let mut command = redis::cmd("MIGRATE");
-    command.arg("127.0.0.1").arg(to.port()).arg("").arg(0);
+    command
+        .arg("127.0.0.1")
+        .arg(to.peer_addr().port())
+        .arg("")
+        .arg(0);
     command.arg(MOVE_TIMEOUT);
     if let Some(password) = to.password() {
         command.arg("AUTH").arg(password);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{NAME, Sentinels};
-use crate::role::Role;
+use crate::replication::{AT_ONCE, following};
 use crate::server::{Server, ServerBuilder};
+use crate::tls::Certificates;
 use crate::wait::reached;
 
 const FORM_BOUND: Duration = Duration::from_secs(40);
@@ -81,6 +82,16 @@ impl SentinelsBuilder {
         self
     }
 
+    /// As [`ServerBuilder::tls`], for all processes, with the same certificates. They speak TLS with each
+    /// other too, and clients are sent to the ports where the servers do.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        let certificates = Certificates::new();
+        self.server = self.server.tls_with(certificates.clone());
+        self.sentinel = self.sentinel.tls_with(certificates);
+        self
+    }
+
     /// As [`ServerBuilder::valkey`], for all processes.
     #[must_use]
     pub fn valkey(mut self) -> Self {
@@ -140,19 +151,22 @@ impl SentinelsBuilder {
         let primary = self.server().conf("").try_start()?;
         let replica = self.server().conf(format!(
             "replicaof {} {}\n",
-            primary.addr().ip(),
-            primary.port()
+            primary.peer_addr().ip(),
+            primary.peer_addr().port()
         ));
         let mut servers = vec![primary];
         servers.extend(ServerBuilder::start_all(vec![replica; self.replicas])?);
         // Sentinels that come too early see no fit replicas, and look again ten seconds later.
         reached(FORM_BOUND, async || following(&servers).await).await?;
 
-        let sentinel = self
+        let mut sentinel = self
             .sentinel
             .clone()
             .sentinel()
             .conf(self.conf(&servers[0]));
+        if sentinel.has_tls() {
+            sentinel = sentinel.args(["--tls-replication", "yes"]);
+        }
         let sentinels = ServerBuilder::start_all(vec![sentinel; self.sentinels])?;
         let all = Sentinels { servers, sentinels };
         pace(&all.sentinels, HURRY).await;
@@ -164,18 +178,16 @@ impl SentinelsBuilder {
     }
 
     fn server(&self) -> ServerBuilder {
-        self.server.clone().args([
-            "--repl-diskless-sync",
-            "yes",
-            "--repl-diskless-sync-delay",
-            "0",
-            "--repl-ping-replica-period",
-            "1",
-        ])
+        let server = self.server.clone().args(AT_ONCE);
+        if server.has_tls() {
+            server.args(["--tls-replication", "yes"])
+        } else {
+            server
+        }
     }
 
     fn conf(&self, primary: &Server) -> String {
-        let (ip, port) = (primary.addr().ip(), primary.port());
+        let (ip, port) = (primary.peer_addr().ip(), primary.peer_addr().port());
         let quorum = self.sentinels / 2 + 1;
         let down_after = self.down_after.as_millis();
         let failover_timeout = self.failover_timeout.as_millis();
@@ -202,23 +214,4 @@ async fn pace(sentinels: &[Server], pace: [&str; 4]) {
         .iter()
         .map(async |sentinel| sentinel.try_ask::<((),)>(&[&command]).await);
     join_all(telling).await;
-}
-
-/// Whether all others follow the first server, by what both sides say.
-async fn following(servers: &[Server]) -> Result<(), String> {
-    let (primary, replicas) = servers.split_first().ok_or("there is no server")?;
-    let wanted = Role::Replica {
-        of: primary.port(),
-        linked: true,
-    };
-    for replica in replicas {
-        let role = Role::of(replica).await;
-        if role.as_ref() != Some(&wanted) {
-            return Err(format!("{} is {role:?}", replica.addr()));
-        }
-    }
-    match Role::of(primary).await {
-        Some(Role::Primary { online }) if online == replicas.len() => Ok(()),
-        role => Err(format!("{} is {role:?}", primary.addr())),
-    }
 }

@@ -1,12 +1,15 @@
 //! The options of a server, and its first start on a port that is free.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Server;
-use super::launch::{Launch, LaunchError, conf_path};
+use super::launch::{Launch, LaunchError, Tls, conf_path};
 use crate::find::{Flavour, server_binary};
 use crate::ports;
+use crate::tls::Certificates;
 
 /// How many ports are tried before the machine is taken to be the problem.
 const PORT_ATTEMPTS: usize = 20;
@@ -21,6 +24,8 @@ pub struct ServerBuilder {
     conf: Option<String>,
     sentinel: bool,
     bus: bool,
+    tls: Option<Arc<Certificates>>,
+    demanding: bool,
 }
 
 impl ServerBuilder {
@@ -33,6 +38,8 @@ impl ServerBuilder {
             conf: None,
             sentinel: false,
             bus: false,
+            tls: None,
+            demanding: false,
         }
     }
 
@@ -67,6 +74,72 @@ impl ServerBuilder {
     pub fn unix(mut self) -> Self {
         self.unix = true;
         self
+    }
+
+    /// Also listens on a port where it speaks TLS, with certificates made for it: see
+    /// [`Server::tls_url`] and [`Server::tls`]. Not every binary can: see
+    /// [`supports_tls`](Self::supports_tls).
+    #[must_use]
+    pub fn tls(self) -> Self {
+        self.tls_with(Certificates::new())
+    }
+
+    /// As [`tls`](Self::tls), with these certificates.
+    #[must_use]
+    pub fn tls_with(mut self, certificates: Certificates) -> Self {
+        self.tls = Some(Arc::new(certificates));
+        self
+    }
+
+    /// Accepts over TLS only clients that show a certificate of the server's authority.
+    #[must_use]
+    pub fn demand_client_certificates(mut self) -> Self {
+        self.demanding = true;
+        self
+    }
+
+    /// Whether the binary that this starts can speak TLS. Asked by starting one, once for each binary.
+    ///
+    /// # Panics
+    ///
+    /// If no server starts for another reason.
+    #[must_use]
+    #[track_caller]
+    pub fn supports_tls(&self) -> bool {
+        static KNOWN: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+        let binary = self
+            .find_binary()
+            .unwrap_or_else(|reason| panic!("{reason}"));
+        // Nobody panics with the lock held in a way that matters: entries are complete.
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&binary) {
+            return *known;
+        }
+        let probe = Self::new().binary(&binary).tls().try_start();
+        let supported = match probe {
+            Ok(_) => true,
+            // What Redis says, and what Valkey says.
+            Err(reason)
+                if reason.contains("Bad directive") && reason.contains("tls-")
+                    || reason.contains("Failed finding TLS support") =>
+            {
+                false
+            }
+            Err(reason) => panic!("no server, with or without TLS: {reason}"),
+        };
+        known.insert(binary, supported);
+        supported
+    }
+
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    fn find_binary(&self) -> Result<PathBuf, String> {
+        match &self.binary {
+            Some(path) => Ok(path.clone()),
+            None => Ok(server_binary(self.flavour)?.to_owned()),
+        }
     }
 
     /// Gives the server a configuration file of its own that begins with this text. What the server
@@ -111,10 +184,7 @@ impl ServerBuilder {
     /// As [`start`](Self::start), with the reason as an error instead of a panic.
     pub fn try_start(self) -> Result<Server, String> {
         let password = self.password();
-        let binary = match self.binary {
-            Some(path) => path,
-            None => server_binary(self.flavour)?.to_owned(),
-        };
+        let binary = self.find_binary()?;
         let dir = tempfile::Builder::new()
             .prefix("lockset-server-")
             .tempdir()
@@ -127,17 +197,27 @@ impl ServerBuilder {
             conf: self.conf.is_some(),
             sentinel: self.sentinel,
             port: 0,
+            tls: self.tls.map(|certificates| Tls {
+                port: 0,
+                certificates,
+                demanding: self.demanding,
+            }),
             dir,
         };
+        if let Some(tls) = &launch.tls {
+            tls.write(launch.dir.path())
+                .map_err(|error| format!("no certificates: {error}"))?;
+        }
 
         let mut last = String::new();
         for _ in 0..PORT_ATTEMPTS {
-            let port = if self.bus {
-                ports::free_with_bus()
-            } else {
-                ports::free()
-            };
-            launch.port = port.map_err(|error| format!("no free port: {error}"))?;
+            let no_port = |error| format!("no free port: {error}");
+            // Cluster nodes that speak TLS count their bus port from the port where they do.
+            let plain_bus = self.bus && launch.tls.is_none();
+            launch.port = port(plain_bus).map_err(no_port)?;
+            if let Some(tls) = &mut launch.tls {
+                tls.port = port(self.bus).map_err(no_port)?;
+            }
             if let Some(text) = &self.conf {
                 // An earlier attempt may have left its own port in there.
                 std::fs::write(conf_path(launch.dir.path()), text)
@@ -170,5 +250,13 @@ impl ServerBuilder {
                 .map(|thread| thread.join().expect("a start does not panic"))
                 .collect()
         })
+    }
+}
+
+fn port(bus: bool) -> io::Result<u16> {
+    if bus {
+        ports::free_with_bus()
+    } else {
+        ports::free()
     }
 }

@@ -4,9 +4,10 @@
 //! port may have gone to another test's server.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 use super::process::Process;
 use super::readiness::{self, Identity};
 use crate::rights;
+use crate::tls::Certificates;
 
 /// How long a server may take from its start to its first answer.
 pub(super) const READY_BOUND: Duration = Duration::from_secs(10);
@@ -32,7 +34,17 @@ pub(super) struct Launch {
     pub(super) conf: bool,
     pub(super) sentinel: bool,
     pub(super) port: u16,
+    pub(super) tls: Option<Tls>,
     pub(super) dir: TempDir,
+}
+
+/// A second port, on which a server speaks TLS.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) port: u16,
+    pub(super) certificates: Arc<Certificates>,
+    /// Whether clients must show a certificate, too.
+    pub(super) demanding: bool,
 }
 
 /// The current (or last) process of a server.
@@ -120,12 +132,15 @@ impl Launch {
         if self.unix {
             line.extend(["--unixsocket", &socket, "--unixsocketperm", "700"]);
         }
-        let rights = rights::args();
-        if !self.sentinel {
-            line.extend(rights.iter().map(String::as_str));
+        let mut line: Vec<String> = line.into_iter().map(str::to_owned).collect();
+        if let Some(tls) = &self.tls {
+            line.extend(tls.arguments(self.dir.path()));
         }
-        line.extend(self.args.iter().map(String::as_str));
-        line.into_iter().map(str::to_owned).collect()
+        if !self.sentinel {
+            line.extend(rights::args());
+        }
+        line.extend(self.args.iter().cloned());
+        line
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
@@ -142,6 +157,47 @@ impl Launch {
         let _ =
             File::open(log_path(self.dir.path())).and_then(|mut file| file.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Tls {
+    fn files(&self, dir: &Path) -> [(&'static str, PathBuf, &str); 3] {
+        [
+            (
+                "--tls-ca-cert-file",
+                dir.join("ca.crt"),
+                self.certificates.ca_pem(),
+            ),
+            (
+                "--tls-cert-file",
+                dir.join("server.crt"),
+                self.certificates.server_cert_pem(),
+            ),
+            (
+                "--tls-key-file",
+                dir.join("server.key"),
+                self.certificates.server_key_pem(),
+            ),
+        ]
+    }
+
+    /// Puts the certificates where the server looks for them.
+    pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
+        self.files(dir)
+            .iter()
+            .try_for_each(|(_, path, text)| std::fs::write(path, text))
+    }
+
+    fn arguments(&self, dir: &Path) -> Vec<String> {
+        let demand = if self.demanding { "yes" } else { "optional" };
+        let port = self.port.to_string();
+        let mut line = ["--tls-port", &port, "--tls-auth-clients", demand]
+            .map(str::to_owned)
+            .to_vec();
+        for (option, path, _) in self.files(dir) {
+            line.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+        }
+        line
     }
 }
 

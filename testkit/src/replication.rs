@@ -1,4 +1,4 @@
-//! What a server says about its part in replication.
+//! What servers are told about replication, and what they say about it.
 
 use std::time::Duration;
 
@@ -10,7 +10,17 @@ use crate::server::Server;
 /// A server that does not answer for so long is frozen or dead.
 const LOOK_BOUND: Duration = Duration::from_secs(1);
 
-/// One server's answer.
+/// Arguments that let a replica have the data at once, and hear of its primary every second.
+pub(crate) const AT_ONCE: [&str; 6] = [
+    "--repl-diskless-sync",
+    "yes",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--repl-ping-replica-period",
+    "1",
+];
+
+/// What a server says about its part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Primary {
@@ -49,4 +59,23 @@ fn online(info: &InfoDict) -> usize {
         .filter_map(|index| info.get::<String>(&format!("slave{index}")))
         .filter(|line| line.contains("state=online"))
         .count()
+}
+
+/// Whether all others follow the first server, by what both sides say.
+pub(crate) async fn following(servers: &[Server]) -> Result<(), String> {
+    let (primary, replicas) = servers.split_first().ok_or("there is no server")?;
+    let wanted = Role::Replica {
+        of: primary.peer_addr().port(),
+        linked: true,
+    };
+    for replica in replicas {
+        let role = Role::of(replica).await;
+        if role.as_ref() != Some(&wanted) {
+            return Err(format!("{} is {role:?}", replica.addr()));
+        }
+    }
+    match Role::of(primary).await {
+        Some(Role::Primary { online }) if online == replicas.len() => Ok(()),
+        role => Err(format!("{} is {role:?}", primary.addr())),
+    }
 }
