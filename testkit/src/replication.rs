@@ -64,12 +64,23 @@ fn online(info: &InfoDict) -> usize {
 /// Whether all others follow the first server, by what both sides say.
 pub(crate) async fn following(servers: &[Server]) -> Result<(), String> {
     let (primary, replicas) = servers.split_first().ok_or("there is no server")?;
-    let wanted = Role::Replica {
-        of: primary.peer_addr().port(),
-        linked: true,
-    };
-    for replica in replicas {
+    let upstreams = vec![primary.peer_addr().port(); replicas.len()];
+    following_through(primary, replicas, &upstreams).await
+}
+
+/// Whether all replicas follow the primary, by what both sides say, each through its own port: that of
+/// the primary, or of what stands in front of it.
+pub(crate) async fn following_through(
+    primary: &Server,
+    replicas: &[Server],
+    upstreams: &[u16],
+) -> Result<(), String> {
+    for (replica, of) in replicas.iter().zip(upstreams) {
         let role = Role::of(replica).await;
+        let wanted = Role::Replica {
+            of: *of,
+            linked: true,
+        };
         if role.as_ref() != Some(&wanted) {
             return Err(format!("{} is {role:?}", replica.addr()));
         }
@@ -78,4 +89,18 @@ pub(crate) async fn following(servers: &[Server]) -> Result<(), String> {
         Some(Role::Primary { online }) if online == replicas.len() => Ok(()),
         role => Err(format!("{} is {role:?}", primary.addr())),
     }
+}
+
+/// How many bytes of all that was ever written a server has.
+pub(crate) async fn offset(server: &Server) -> Result<u64, String> {
+    let answer = server.try_ask::<(InfoDict,)>(&[&["INFO", "replication"]]);
+    let info = match timeout(LOOK_BOUND, answer).await {
+        Ok(Ok((info,))) => info,
+        Ok(Err(error)) => return Err(format!("{} answers {error}", server.addr())),
+        Err(_) => return Err(format!("{} does not answer", server.addr())),
+    };
+    // What a replica has executed; a primary has no such field, and counts what it wrote in the other.
+    info.get("slave_repl_offset")
+        .or_else(|| info.get("master_repl_offset"))
+        .ok_or_else(|| format!("{} gives no offset", server.addr()))
 }

@@ -44,13 +44,17 @@ impl Cluster {
         };
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
-            // A replica whose link to its primary is down refuses.
-            let told = reached(ONE_ATTEMPT, async || tell(new, command).await).await;
-            let outcome = match told {
-                Ok(()) => reached(ONE_ATTEMPT, async || self.agreed(slot, new).await).await,
-                Err(reason) => Err(reason),
-            };
-            match outcome {
+            let mut accepted = false;
+            let attempt = reached(ONE_ATTEMPT, async || {
+                let outcome = self.agreed(slot, new).await;
+                if outcome.is_err() && !accepted {
+                    // It refuses while its link to the primary is down.
+                    tell(new, command).await?;
+                    accepted = true;
+                }
+                outcome
+            });
+            match attempt.await {
                 Ok(()) => return old,
                 Err(reason) => last = reason,
             }

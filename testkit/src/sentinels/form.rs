@@ -109,7 +109,8 @@ impl SentinelsBuilder {
         self
     }
 
-    /// As [`ServerBuilder::args`], for the servers, such as `["--min-replicas-to-write", "1"]`.
+    /// As [`ServerBuilder::args`], for the servers, such as `["--min-replicas-to-write", "1"]`. With a
+    /// `--requirepass` goes the same `--masterauth`.
     #[must_use]
     pub fn args<I>(mut self, args: I) -> Self
     where
@@ -123,7 +124,7 @@ impl SentinelsBuilder {
     /// The password of the servers, and that with which they and the sentinels come to each server.
     #[must_use]
     pub fn password(self, password: &str) -> Self {
-        self.args(["--requirepass", password, "--masterauth", password])
+        self.args(["--requirepass", password])
     }
 
     /// The password of the sentinels, for clients and each other.
@@ -178,12 +179,14 @@ impl SentinelsBuilder {
     }
 
     fn server(&self) -> ServerBuilder {
-        let server = self.server.clone().args(AT_ONCE);
-        if server.has_tls() {
-            server.args(["--tls-replication", "yes"])
-        } else {
-            server
+        let mut server = self.server.clone().args(AT_ONCE);
+        if let Some(password) = server.password() {
+            server = server.args(["--masterauth".to_owned(), password]);
         }
+        if server.has_tls() {
+            server = server.args(["--tls-replication", "yes"]);
+        }
+        server
     }
 
     fn conf(&self, primary: &Server) -> String {
