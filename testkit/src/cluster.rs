@@ -163,19 +163,23 @@ impl Cluster {
     }
 
     /// The first replica, in the order of [`nodes`](Self::nodes), that follows the primary of the
-    /// key's slot.
+    /// key's slot and hears of it.
     ///
     /// # Panics
     ///
     /// If none does within 30 s.
     pub async fn replica_of(&self, key: &str) -> &Server {
-        let slot = self.slot(key).await;
+        self.follower_of(self.slot(key).await, true).await
+    }
+
+    /// The first server that follows the slot's primary, and hears of it if that is asked for.
+    async fn follower_of(&self, slot: u16, linked: bool) -> &Server {
         let look = async || {
             let views = View::of_all(&self.nodes).await;
             let owner = owner(&views, slot).ok_or("no node knows the primary")?;
             let follows = |view: &View| {
                 let own = &view.nodes[&view.myself];
-                own.primary.as_deref() == Some(owner) && view.linked
+                own.primary.as_deref() == Some(owner) && (view.linked || !linked)
             };
             let mut nodes = self.nodes.iter().zip(&views);
             nodes

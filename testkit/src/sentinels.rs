@@ -27,6 +27,7 @@ const CHANGE_BOUND: Duration = Duration::from_secs(30);
 /// How long a fail-over may take before it is taken to have been given up.
 const ONE_ATTEMPT: Duration = Duration::from_secs(8);
 
+/// How often a fail-over is asked for before the sentinels are taken to be the problem.
 const ATTEMPTS: usize = 4;
 
 /// How long it may take until all servers have found their places again.

@@ -119,6 +119,18 @@ async fn elects_a_replica_when_a_primary_freezes() {
 }
 
 #[tokio::test]
+async fn a_replica_can_be_told_when_its_primary_is_dead() {
+    // Nobody is elected by itself for as long as this test runs.
+    let patience = Duration::from_secs(60);
+    let cluster = Cluster::builder().node_timeout(patience).start().await;
+    let old = cluster.primary_of("a").await;
+    old.kill();
+    assert_eq!(cluster.primary_of("a").await.addr(), old.addr());
+    cluster.fail_over("a", FailOver::Takeover).await;
+    set(cluster.primary_of("a").await, "a", "1").await.unwrap();
+}
+
+#[tokio::test]
 async fn moves_a_slot_step_by_step() {
     let cluster = Cluster::start().await;
     let slot = cluster.slot("{a}").await;
@@ -172,7 +184,15 @@ async fn a_migration_can_be_abandoned() {
 
 #[tokio::test]
 async fn proxies_stand_between_clients_and_nodes_only() {
-    let cluster = Cluster::builder().proxied().start().await;
+    let cluster = match Cluster::builder().proxied().try_start().await {
+        Err(reason) if reason.contains("cluster-announce-hostname") => {
+            eprintln!(
+                "SKIPPED: a server before Redis 7 sends clients to the address of a node only"
+            );
+            return;
+        }
+        outcome => outcome.unwrap(),
+    };
     let owner = cluster.primary_of("a").await;
     let proxy = cluster.proxy(owner);
     assert!(cluster.addrs().contains(&proxy.addr()));

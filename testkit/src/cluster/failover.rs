@@ -14,6 +14,7 @@ const BOUND: Duration = Duration::from_secs(30);
 /// A server gives up a manual fail-over after 5 s without a word; then it is asked again.
 const ONE_ATTEMPT: Duration = Duration::from_secs(7);
 
+/// How often a fail-over is asked for before the cluster is taken to be the problem.
 const ATTEMPTS: usize = 3;
 
 /// How a replica is told to become primary, for [`Cluster::fail_over`].
@@ -32,11 +33,13 @@ pub enum FailOver {
 impl Cluster {
     /// Makes the first replica of the key's slot its primary.
     ///
-    /// Returns the former primary when every node that answers knows the new one; within 30 s.
+    /// Returns the former primary when every node that answers knows the new one. A fail-over that came
+    /// to nothing is asked for twice more, every 7 s.
     pub async fn fail_over(&self, key: &str, mode: FailOver) -> &Server {
-        let old = self.primary_of(key).await;
-        let new = self.replica_of(key).await;
         let slot = self.slot(key).await;
+        let old = self.owner_of(slot).await;
+        // Only a graceful fail-over needs the primary, which may be dead.
+        let new = self.follower_of(slot, mode == FailOver::Graceful).await;
         let command: &[&str] = match mode {
             FailOver::Graceful => &["CLUSTER", "FAILOVER"],
             FailOver::Force => &["CLUSTER", "FAILOVER", "FORCE"],
