@@ -54,7 +54,7 @@ impl Server {
     /// user who has those rights.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}{}/", rights::login(), self.addr())
+        format!("redis://{}{}/", self.login(), self.addr())
     }
 
     /// `redis://127.0.0.1:PORT/` of the default user, for clients that are not under test.
@@ -84,7 +84,7 @@ impl Server {
     #[must_use]
     #[track_caller]
     pub fn tls_url(&self) -> String {
-        format!("rediss://{}{}/", rights::login(), self.tls_addr())
+        format!("rediss://{}{}/", self.login(), self.tls_addr())
     }
 
     /// Where the server speaks TLS.
@@ -122,6 +122,15 @@ impl Server {
         match &self.launch.tls {
             Some(_) => self.tls_addr(),
             None => self.addr(),
+        }
+    }
+
+    /// A sentinel has no user with rights of its own.
+    fn login(&self) -> String {
+        if self.launch.sentinel {
+            String::new()
+        } else {
+            rights::login()
         }
     }
 
