@@ -91,6 +91,14 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
             (Kind::Refused, "try again when the server has recovered")
         }
+        Some("MOVED" | "ASK") => (
+            Kind::Invalid,
+            "this server is a node of a cluster: connect with redis+cluster://",
+        ),
+        _ if is_no_cluster(error) => (
+            Kind::Invalid,
+            "this server is not part of a cluster (cluster_enabled:0): connect with redis://",
+        ),
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             (Kind::Denied, "check user and password in the URL")
         }
@@ -131,6 +139,12 @@ pub(super) fn is_unknown_command(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
+}
+
+fn is_no_cluster(error: &RedisError) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("cluster support disabled"))
 }
 
 #[cfg(test)]
@@ -208,6 +222,13 @@ mod tests {
                 false,
             ),
             ("ERR unknown command 'EVAL'", Kind::Invalid, false, false),
+            (
+                "ERR This instance has cluster support disabled",
+                Kind::Invalid,
+                false,
+                false,
+            ),
+            ("MOVED 7 127.0.0.1:7001", Kind::Invalid, true, false),
         ] {
             let error = crate::testing::error(line);
             assert_eq!(advice(&error).0, kind, "{line}");

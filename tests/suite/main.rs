@@ -8,6 +8,7 @@ mod support;
 mod world;
 
 mod cancellation;
+mod cluster;
 mod conformance;
 mod cost;
 mod fair;

@@ -155,16 +155,10 @@ impl Inner {
         }
     }
 
-    /// Who serves a slot; for what has no key, any that serves one.
+    /// Who serves the slot of a key.
     fn owner(&self, route: &str) -> Result<Node, Fault> {
-        let map = self.map.read();
-        if route.is_empty() {
-            let any = map.nodes().into_iter().next();
-            return any.ok_or_else(|| Fault::Unsent("no node serves any slot".to_owned()));
-        }
         let slot = slot_of(route.as_bytes());
-        let owner = map.owner(slot).cloned();
-        drop(map);
+        let owner = self.map.read().owner(slot).cloned();
         owner.ok_or_else(|| {
             self.wanted.give();
             Fault::Unsent(format!(
@@ -178,6 +172,27 @@ impl Inner {
             (Lane::Push, Channels::Sharded) if !subscribes => node.server.behind_push(),
             _ => node.server.link(lane),
         }
+    }
+
+    /// Sends what has no key to the first node that can be reached.
+    async fn send_to_any(
+        &self,
+        lane: Lane,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Fault> {
+        let mut fault = Fault::Unsent("no node serves any slot".to_owned());
+        let nodes = self.map.read().nodes();
+        for node in nodes {
+            match node.server.link(lane).send(command, limit).await {
+                Err(Fault::Unsent(why)) => {
+                    self.wanted.give();
+                    fault = of_node(Fault::Unsent(why), &node.address);
+                }
+                answer => return answer,
+            }
+        }
+        Err(fault)
     }
 
     async fn send(
@@ -212,9 +227,12 @@ impl Inner {
                 Ok(value) => return Ok(value),
                 Err(fault) => fault,
             };
-            let Fault::Answered(error) = &fault else {
-                self.wanted.give();
-                return Err(fault);
+            let error = match &fault {
+                Fault::Answered(error) => error,
+                _ => {
+                    self.wanted.give();
+                    return Err(of_node(fault, &node.address));
+                }
             };
             match Redirect::of(error, &node.address) {
                 Some(Redirect::Moved { slot: of, to }) if of == slot => {
@@ -249,6 +267,15 @@ impl Inner {
     }
 }
 
+/// The same, and which node it is about.
+fn of_node(fault: Fault, node: &Address) -> Fault {
+    match fault {
+        Fault::Unsent(why) => Fault::Unsent(format!("{node}: {why}")),
+        Fault::Unknown(why) => Fault::Unknown(format!("{node}: {why}")),
+        answer => answer,
+    }
+}
+
 fn is_about_a_subscription(command: &Cmd) -> bool {
     match command.args_iter().next() {
         Some(redis::Arg::Simple(verb)) => verb.ends_with(b"SUBSCRIBE"),
@@ -264,7 +291,10 @@ impl Transport for Cluster {
         command: &'a Cmd,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>> {
-        self.inner.send(lane, route, command, limit).boxed()
+        match route.is_empty() {
+            true => self.inner.send_to_any(lane, command, limit).boxed(),
+            false => self.inner.send(lane, route, command, limit).boxed(),
+        }
     }
 
     fn past_is_settled(&self, lane: Lane, route: &str) -> bool {

@@ -1,0 +1,135 @@
+//! Finding the cluster, and errors that say what to do.
+
+use lockset::Client;
+use lockset_testkit::{Cluster, Server, eventually, within};
+
+use super::{client, connections, name_at, nothing_left};
+use crate::support::{LEASE, SOON, idle};
+
+#[tokio::test]
+async fn each_lock_is_kept_where_its_slot_is_served() {
+    let cluster = Cluster::shared().await;
+    let client = client(cluster, LEASE).await;
+    for node in cluster.primaries().await {
+        let name = name_at(cluster, node).await;
+        let guard = client.lock(&name).lock().await.unwrap();
+        assert!(node.keys().await.contains(&name));
+        let named = connections(node).await;
+        for lane in ["command", "renewal"] {
+            let lane = format!("lockset-{lane}-");
+            eventually(SOON, "the connections are named", async || {
+                let named = connections(node).await;
+                named.iter().any(|name| name.starts_with(&lane))
+            })
+            .await;
+        }
+        let map = named.iter().any(|name| name.contains("-map-"));
+        assert!(!map, "the connection for the map is not kept: {named:?}");
+        guard.release().await.unwrap();
+        nothing_left(cluster, &name).await;
+    }
+    idle(&client).await;
+}
+
+/// Nothing is ever read from a replica, or sent to it.
+#[tokio::test]
+async fn replicas_are_left_alone() {
+    let cluster = Cluster::builder().start().await;
+    let client = client(&cluster, LEASE).await;
+    for node in cluster.primaries().await {
+        let name = name_at(&cluster, node).await;
+        drop(client.lock(&name).lock().await.unwrap());
+        let replica = cluster.replica_of(&name).await;
+        assert_eq!(connections(replica).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn one_seed_that_answers_is_enough() {
+    let cluster = Cluster::shared().await;
+    let gone = Server::start();
+    let alone = Server::start();
+    gone.kill();
+    let seed = cluster.node(1).addr();
+    let url = format!("redis+cluster://{},{seed}", gone.addr());
+    let client = within(SOON, Client::connect(&url)).await.unwrap();
+    let name = name_at(cluster, cluster.node(0)).await;
+    drop(client.lock(&name).try_lock().await.unwrap().unwrap());
+    // One that is no node of a cluster says so, but others are asked too.
+    let url = format!("redis+cluster://{},{seed}", alone.addr());
+    within(SOON, Client::connect(&url)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_that_cannot_be_reached_is_named_by_its_seeds() {
+    let (one, two) = (Server::start(), Server::start());
+    one.kill();
+    two.kill();
+    let url = format!("redis+cluster://u:s3cret@{},{}", one.addr(), two.addr());
+    let error = within(SOON, Client::connect(&url)).await.unwrap_err();
+    assert!(error.is_io(), "{error}");
+    for part in [one.addr().to_string(), two.addr().to_string()] {
+        assert!(error.to_string().contains(&part), "{error}");
+    }
+    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_scheme_is_told_which_is_right() {
+    let server = Server::start();
+    let url = format!("redis+cluster://{}", server.addr());
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("redis://"), "{error}");
+
+    let cluster = Cluster::shared().await;
+    let node = cluster.node(0);
+    // As Redisson, it takes one node of a cluster for a single server, and has its slots.
+    let single = Client::connect(&node.url()).await.unwrap();
+    let name = name_at(cluster, node).await;
+    drop(single.lock(&name).lock().await.unwrap());
+    let name = name_at(cluster, cluster.node(1)).await;
+    let error = single.lock(&name).lock().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("redis+cluster://"), "{error}");
+    assert_eq!(error.lock_name(), Some(&*name));
+}
+
+#[tokio::test]
+async fn all_nodes_are_given_the_password() {
+    let builder = Cluster::builder().replicas(0);
+    let cluster = builder.args(["--requirepass", "s3cret"]).start().await;
+    let with = |login: &str| cluster.url().replace("://", &format!("://{login}@"));
+    let client = Client::connect(&with(":s3cret")).await.unwrap();
+    for node in cluster.primaries().await {
+        let name = name_at(&cluster, node).await;
+        drop(client.lock(&name).lock().await.unwrap());
+    }
+    let error = Client::connect(&with(":wr0ng")).await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    let told = format!("{error} {error:?} {client:?}");
+    assert!(!told.contains("s3cret") && !told.contains("wr0ng"), "{told}");
+    let error = Client::connect(&cluster.url()).await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+}
+
+/// What is connected for a client is gone with it, and so is what keeps its map.
+#[tokio::test]
+async fn nothing_is_left_of_a_client_that_is_gone() {
+    let cluster = Cluster::builder().replicas(0).start().await;
+    let client = client(&cluster, LEASE).await;
+    for node in cluster.primaries().await {
+        let name = name_at(&cluster, node).await;
+        drop(client.lock(&name).lock().await.unwrap());
+    }
+    idle(&client).await;
+    drop(client);
+    eventually(SOON, "its connections are closed", async || {
+        let mut left = 0;
+        for node in cluster.nodes() {
+            left += connections(node).await.len();
+        }
+        left == 0
+    })
+    .await;
+}

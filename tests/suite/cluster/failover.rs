@@ -1,0 +1,161 @@
+//! Replicas that become primaries, with locks that are held and waited for.
+
+use std::time::{Duration, Instant};
+
+use lockset::LostReason;
+use lockset_testkit::{Cluster, FailOver, Server, eventually, within};
+
+use super::{A_WHILE, client, connections, listened_to_at, nothing_left, renewed};
+use crate::support::{LEASE, SOON, idle, waiting};
+
+/// Long enough to ride out an election: half of it passes before a renewal that is due may be late.
+const RIDES_IT_OUT: Duration = Duration::from_secs(12);
+const LONG: Duration = Duration::from_secs(30);
+/// Less than a waiter takes that asks by its timer.
+const BY_MESSAGE: Duration = Duration::from_millis(700);
+
+/// Whether a replica has this key.
+async fn has_copy(replica: &Server, key: &str) -> bool {
+    let mut pipe = redis::pipe();
+    pipe.cmd("READONLY").ignore().cmd("EXISTS").arg(key);
+    let found = pipe.query_async(&mut replica.admin().await).await;
+    let (found,): (u8,) = found.unwrap();
+    found == 1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_survives_an_orderly_failover() {
+    let cluster = Cluster::start().await;
+    let ours = client(&cluster, RIDES_IT_OUT).await;
+    let theirs = client(&cluster, LONG).await;
+    let name = "orderly";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let lock = theirs.lock(name);
+    let waiter = tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap();
+        (Instant::now(), guard)
+    });
+    waiting(&theirs, 1).await;
+    listened_to_at(cluster.primary_of(name).await, name).await;
+    cluster.fail_over(name, FailOver::Graceful).await;
+    renewed(&guard, RIDES_IT_OUT).await;
+    assert!(!waiter.is_finished());
+    listened_to_at(cluster.primary_of(name).await, name).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let (got, guard) = within(SOON, waiter).await.unwrap();
+    let took = got.duration_since(released);
+    assert!(took < BY_MESSAGE, "by a timer, not by a message: {took:?}");
+    guard.release().await.unwrap();
+    nothing_left(&cluster, name).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_was_replicated_survives_the_death_of_its_primary() {
+    let cluster = Cluster::start().await;
+    let ours = client(&cluster, RIDES_IT_OUT).await;
+    let theirs = client(&cluster, LONG).await;
+    let name = "replicated";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let replica = cluster.replica_of(name).await;
+    let copied = async || has_copy(replica, name).await;
+    eventually(SOON, "the replica has heard of the hold", copied).await;
+    cluster.kill_primary_of(name).await;
+    renewed(&guard, RIDES_IT_OUT).await;
+    assert!(theirs.lock(name).try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = theirs.lock(name).try_lock().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
+    nothing_left(&cluster, name).await;
+}
+
+/// The guard is told as soon as the client hears of the new primary, not when it renews the next time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_was_not_replicated_is_lost_at_once() {
+    let cluster = Cluster::start().await;
+    let ours = client(&cluster, LONG).await;
+    let name = "forgotten";
+    let primary = cluster.primary_of(name).await;
+    let replica = cluster.replica_of(name).await;
+    // The replica is cut off, and not let in again.
+    let mut admin = primary.admin().await;
+    let mut pipe = redis::pipe();
+    pipe.cmd("ACL").arg(&["SETUSER", "default", "-psync", "-sync"]);
+    pipe.cmd("CLIENT").arg(&["KILL", "TYPE", "replica"]);
+    let _: redis::Value = pipe.query_async(&mut admin).await.unwrap();
+    let guard = ours.lock(name).lock().await.unwrap();
+    let elsewhere = ours.lock("elsewhere").lock().await.unwrap();
+    assert!(!has_copy(replica, name).await);
+    cluster.kill_primary_of(name).await;
+    // Any command to that slot finds out. `forgotten` and this are in one.
+    assert!(!ours.lock("{forgotten}other").is_locked().await.unwrap());
+    let reason = within(SOON, guard.lost()).await;
+    assert_eq!(reason, LostReason::Revoked);
+    assert!(!elsewhere.is_lost(), "that one is where it was");
+    elsewhere.release().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_not_held(), "{error}");
+}
+
+/// A hold whose lease is over before there is a new primary is lost by the local clock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_is_lost_at_its_deadline_while_there_is_no_primary() {
+    let patience = Duration::from_secs(60);
+    let cluster = Cluster::builder().node_timeout(patience).start().await;
+    let ours = client(&cluster, LEASE).await;
+    let name = "headless";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let primary = cluster.primary_of(name).await;
+    let replica = cluster.replica_of(name).await;
+    primary.kill();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    let error = ours.lock(name).try_lock().await.unwrap_err();
+    assert!(error.is_io(), "{error}");
+    assert!(error.to_string().contains("check that it is up"), "{error}");
+    let which = primary.addr().to_string();
+    assert!(error.to_string().contains(&which), "{error}");
+    let mut takeover = redis::cmd("CLUSTER");
+    takeover.arg("FAILOVER").arg("TAKEOVER");
+    let told = takeover.query_async(&mut replica.admin().await).await;
+    let () = told.unwrap();
+    let again = async || matches!(ours.lock(name).try_lock().await, Ok(Some(_)));
+    eventually(A_WHILE, "it can be taken again", again).await;
+}
+
+/// Servers that are replicas now are left alone, and what serves has its connections once.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_do_not_pile_up() {
+    let cluster = Cluster::start().await;
+    let ours = client(&cluster, RIDES_IT_OUT).await;
+    let theirs = client(&cluster, LONG).await;
+    let name = "piled";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let lock = theirs.lock(name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    waiting(&theirs, 1).await;
+    for _ in 0..3 {
+        listened_to_at(cluster.primary_of(name).await, name).await;
+        let old = cluster.fail_over(name, FailOver::Graceful).await;
+        renewed(&guard, RIDES_IT_OUT).await;
+        eventually(A_WHILE, "the replica is left alone", async || {
+            connections(old).await.is_empty()
+        })
+        .await;
+    }
+    let mut all = Vec::new();
+    for node in cluster.nodes() {
+        let mut here = connections(node).await;
+        // Another look at the map may be under way.
+        here.retain(|name| !name.contains("-map-"));
+        let found = here.len();
+        here.sort();
+        here.dedup();
+        assert_eq!(here.len(), found, "one of each lane and client: {here:?}");
+        all.extend(here);
+    }
+    guard.release().await.unwrap();
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    nothing_left(&cluster, name).await;
+}

@@ -1,0 +1,88 @@
+//! What the network loses between a client and a node of a cluster.
+
+use std::time::Duration;
+
+use lockset::Owner;
+use lockset_testkit::{Cluster, eventually, within};
+
+use super::{A_WHILE, client, name_at, nothing_left, renewed};
+use crate::support::{LEASE, SOON, hold_counts, idle, waiting};
+
+async fn behind_proxies() -> Cluster {
+    let patience = Duration::from_secs(60);
+    let builder = Cluster::builder().replicas(0).node_timeout(patience);
+    builder.proxied().start().await
+}
+
+/// The server has done it, the client does not know: it is asked again, and counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_without_an_answer_counts_once() {
+    let cluster = behind_proxies().await;
+    let client = client(&cluster, LEASE).await;
+    let node = cluster.node(1);
+    for round in 0..10 {
+        let name = name_at(&cluster, node).await;
+        let lock = client.lock(&name).owner(&Owner::new());
+        let first = lock.lock().await.unwrap();
+        let proxy = cluster.proxy(node);
+        proxy.swallow_reply_to(name.as_bytes());
+        let second = lock.lock().await.unwrap();
+        let counts = hold_counts(node, std::slice::from_ref(&name)).await;
+        assert_eq!(counts, [2], "round {round}");
+        proxy.swallow_reply_to(name.as_bytes());
+        second.release().await.unwrap();
+        let counts = hold_counts(node, std::slice::from_ref(&name)).await;
+        assert_eq!(counts, [1], "round {round}");
+        first.release().await.unwrap();
+        nothing_left(&cluster, &name).await;
+    }
+    let fired = cluster.proxy(node).fired();
+    assert!(fired > 10, "replies were lost: {fired}");
+    idle(&client).await;
+}
+
+/// A node that clients cannot reach, while the cluster is well: an error in time, and then it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
+    let cluster = behind_proxies().await;
+    let client = client(&cluster, LEASE).await;
+    let (node, other) = (cluster.node(0), cluster.node(1));
+    let (name, elsewhere) = (name_at(&cluster, node).await, name_at(&cluster, other).await);
+    let guard = client.lock(&elsewhere).lock().await.unwrap();
+    client.lock(&name).lock().await.unwrap().release().await.unwrap();
+    let proxy = cluster.proxy(node);
+    proxy.drop_replies();
+    let error = within(SOON, client.lock(&name).try_lock()).await;
+    assert!(error.as_ref().is_err_and(lockset::Error::is_io), "{error:?}");
+    renewed(&guard, LEASE).await;
+    proxy.pass();
+    proxy.cut();
+    let again = async || matches!(client.lock(&name).try_lock().await, Ok(Some(_)));
+    eventually(A_WHILE, "it can be taken again", again).await;
+    guard.release().await.unwrap();
+    nothing_left(&cluster, "lock").await;
+    idle(&client).await;
+}
+
+/// Connections that are cut at random cost nobody a hold, and leave nothing behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_get_it_over_connections_that_are_cut() {
+    let cluster = behind_proxies().await;
+    let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
+    let node = cluster.node(2);
+    let name = name_at(&cluster, node).await;
+    for _ in 0..10 {
+        let guard = ours.lock(&name).lock().await.unwrap();
+        let lock = theirs.lock(&name);
+        let waiter = tokio::spawn(async move { lock.lock().await });
+        waiting(&theirs, 1).await;
+        cluster.proxy(node).cut();
+        guard.release().await.unwrap();
+        let guard = within(SOON, waiter).await.unwrap().unwrap();
+        cluster.proxy(node).cut();
+        guard.release().await.unwrap();
+    }
+    nothing_left(&cluster, &name).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}

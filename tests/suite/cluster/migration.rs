@@ -1,0 +1,169 @@
+//! Slots that move from one node to another, with locks in them that are held and waited for.
+
+use std::time::{Duration, Instant};
+
+use lockset::MultiLock;
+use lockset_testkit::{eventually, within};
+
+use super::{A_WHILE, another, client, listened_to_at, nothing_left, primaries_alone, renewed};
+use crate::support::{LEASE, SOON, idle, waiting};
+
+/// Less than a waiter takes that asks by its timer: 1 s for a lease of 6 s or more.
+const BY_MESSAGE: Duration = Duration::from_millis(700);
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_moves_with_its_slot() {
+    let cluster = primaries_alone().await;
+    let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
+    let name = "moves";
+    // Both know who serves the slot.
+    let guard = ours.lock(name).lock().await.unwrap();
+    assert!(theirs.lock(name).try_lock().await.unwrap().is_none());
+    let to = another(&cluster, name).await;
+    cluster.migrate(cluster.slot(name).await, to).await;
+    assert!(to.keys().await.contains(&name.to_owned()));
+    renewed(&guard, LEASE).await;
+    assert!(theirs.lock(name).try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = theirs.lock(name).try_lock().await.unwrap().expect("free");
+    // And back, while the other holds it.
+    let back = another(&cluster, name).await;
+    cluster.migrate(cluster.slot(name).await, back).await;
+    renewed(&guard, LEASE).await;
+    assert!(ours.lock(name).try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    nothing_left(&cluster, name).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+/// Its owner says `ASK` for what it has not, and the other node serves it to who asks so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_slot_is_half_moved_is_held_and_taken() {
+    let cluster = primaries_alone().await;
+    let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
+    // In one slot: a key that has moved, one that has not, and one that is not there yet.
+    let [moved, stayed, new] = ["{half}moved", "{half}stayed", "{half}new"];
+    let first = ours.lock(moved).lock().await.unwrap();
+    let second = theirs.lock(stayed).lock().await.unwrap();
+    let (slot, to) = (cluster.slot(moved).await, another(&cluster, moved).await);
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(moved, to).await;
+    assert!(to.keys().await.contains(&moved.to_owned()));
+    renewed(&first, LEASE).await;
+    renewed(&second, LEASE).await;
+    assert!(theirs.lock(moved).try_lock().await.unwrap().is_none());
+    assert!(ours.lock(stayed).try_lock().await.unwrap().is_none());
+    let third = ours.lock(new).try_lock().await.unwrap().expect("free");
+    assert!(to.keys().await.contains(&new.to_owned()));
+    assert!(theirs.lock(new).try_lock().await.unwrap().is_none());
+    for guard in [first, second, third] {
+        guard.release().await.unwrap();
+    }
+    for name in [moved, stayed] {
+        let guard = ours.lock(name).try_lock().await.unwrap().expect("free");
+        renewed(&guard, LEASE).await;
+        guard.release().await.unwrap();
+    }
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    nothing_left(&cluster, "{half}").await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+/// A script that names a key here and a key there is refused by both until the slot has moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_locks_wait_for_the_end_of_the_move() {
+    let cluster = primaries_alone().await;
+    let client = client(&cluster, LONG).await;
+    let names = ["{several}a", "{several}b"];
+    let both = MultiLock::new(names.map(|name| client.lock(name))).unwrap();
+    let guard = both.lock().await.unwrap();
+    let (slot, to) = (cluster.slot(names[0]).await, another(&cluster, names[0]).await);
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(names[0], to).await;
+    let release = tokio::spawn(guard.release());
+    // It was told "try again", by one of them at least.
+    eventually(SOON, "the release was refused", async || {
+        let mut refused = 0;
+        for node in cluster.nodes() {
+            let mut info = redis::cmd("INFO");
+            info.arg("errorstats");
+            let mut admin = node.admin().await;
+            let stats: String = info.query_async(&mut admin).await.unwrap();
+            refused += stats.matches("errorstat_TRYAGAIN").count();
+        }
+        refused > 0
+    })
+    .await;
+    assert!(!release.is_finished());
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    within(A_WHILE, release).await.unwrap().unwrap();
+    nothing_left(&cluster, "{several}").await;
+    idle(&client).await;
+}
+
+/// A release is told at the node that has the key; who listens at the other one asks by its timer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_gets_a_lock_whose_slot_is_half_moved() {
+    let cluster = primaries_alone().await;
+    let (ours, theirs) = (client(&cluster, LONG).await, client(&cluster, LONG).await);
+    let name = "waited";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let lock = theirs.lock(name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    waiting(&theirs, 1).await;
+    let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
+    listened_to_at(cluster.primary_of(name).await, name).await;
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(name, to).await;
+    guard.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    guard.release().await.unwrap();
+    nothing_left(&cluster, name).await;
+    idle(&theirs).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_listens_where_the_slot_has_gone() {
+    let cluster = primaries_alone().await;
+    let (ours, theirs) = (client(&cluster, LONG).await, client(&cluster, LONG).await);
+    let name = "listened";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let fair = ours.fair_lock("{listened}fair").lock().await.unwrap();
+    // Each of these has a subscription of its own.
+    let mut waiters = Vec::new();
+    let lock = theirs.lock(name);
+    waiters.push(tokio::spawn(async move {
+        lock.lock().await.unwrap().release().await.unwrap();
+        Instant::now()
+    }));
+    let lock = theirs.fair_lock("{listened}fair");
+    waiters.push(tokio::spawn(async move {
+        lock.lock().await.unwrap().release().await.unwrap();
+        Instant::now()
+    }));
+    waiting(&theirs, 2).await;
+    let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
+    let from = cluster.primary_of(name).await;
+    listened_to_at(from, name).await;
+    cluster.migrate(slot, to).await;
+    listened_to_at(to, "redisson_lock__channel:{listened}").await;
+    listened_to_at(to, "{listened}fair").await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    fair.release().await.unwrap();
+    for waiter in waiters {
+        let got = within(SOON, waiter).await.unwrap();
+        let took = got.duration_since(released);
+        assert!(took < BY_MESSAGE, "by a timer, not by a message: {took:?}");
+    }
+    nothing_left(&cluster, name).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}

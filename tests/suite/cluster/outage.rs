@@ -1,0 +1,108 @@
+//! Nodes that are frozen or dead: what it costs the others, and what comes after.
+
+use std::time::Duration;
+
+use lockset::LostReason;
+use lockset_testkit::{Cluster, eventually, within};
+
+use super::{A_WHILE, client, name_at, nothing_left, primaries_alone, renewed};
+use crate::support::{LEASE, SOON, idle};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_node_keeps_up_nobody_else() {
+    let cluster = primaries_alone().await;
+    let client = client(&cluster, LEASE).await;
+    let frozen = cluster.node(0);
+    let at_frozen = name_at(&cluster, frozen).await;
+    let mut others = Vec::new();
+    for node in &cluster.nodes()[1..] {
+        let name = name_at(&cluster, node).await;
+        others.push(client.lock(&name).lock().await.unwrap());
+    }
+    let mut names = Vec::new();
+    for _ in 0..20 {
+        names.push(name_at(&cluster, cluster.node(1)).await);
+    }
+    let guard = client.lock(&at_frozen).lock().await.unwrap();
+    frozen.stop();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    for other in &others {
+        renewed(other, LEASE).await;
+        let lock = client.lock(other.name());
+        assert!(lock.try_lock().await.unwrap().is_none());
+    }
+    // Other locks come and go as ever, while somebody waits for one that is there.
+    let waits = client.lock(&at_frozen);
+    let waiter = tokio::spawn(async move { waits.lock().await });
+    for name in names {
+        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let error = within(SOON, waiter).await.unwrap().unwrap_err();
+    assert!(error.is_io(), "{error}");
+    frozen.cont();
+    drop(guard);
+    for other in others {
+        other.release().await.unwrap();
+    }
+    let again = async || matches!(client.lock(&at_frozen).try_lock().await, Ok(Some(_)));
+    eventually(A_WHILE, "it can be taken again", again).await;
+    nothing_left(&cluster, "lock").await;
+    idle(&client).await;
+}
+
+/// Most primaries are dead: the rest serves nothing, and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_down_is_an_error_until_it_is_up_again() {
+    let cluster = Cluster::builder().replicas(0).start().await;
+    let client = client(&cluster, LEASE).await;
+    let alive = cluster.node(2);
+    let name = name_at(&cluster, alive).await;
+    let guard = client.lock(&name).lock().await.unwrap();
+    for dead in &cluster.nodes()[..2] {
+        dead.kill();
+    }
+    assert_eq!(within(A_WHILE, guard.lost()).await, LostReason::Expired);
+    drop(guard);
+    let error = client.lock(&name).try_lock().await.unwrap_err();
+    assert!(error.is_refused(), "{error}");
+    assert!(error.to_string().contains("The cluster is down"), "{error}");
+    assert_eq!(error.lock_name(), Some(&*name));
+    // One that is looked for anew finds the same.
+    let at_dead = client.lock("{foo}").try_lock().await.unwrap_err();
+    assert!(at_dead.is_io() || at_dead.is_refused(), "{at_dead}");
+    for dead in &cluster.nodes()[..2] {
+        dead.restart();
+    }
+    cluster.is_well().await;
+    for node in cluster.nodes() {
+        let name = name_at(&cluster, node).await;
+        let again = async || matches!(client.lock(&name).try_lock().await, Ok(Some(_)));
+        eventually(A_WHILE, "it can be taken again", again).await;
+    }
+    nothing_left(&cluster, "lock").await;
+    idle(&client).await;
+}
+
+/// With a part of the slots gone, and a cluster that serves the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
+    let builder = Cluster::builder().replicas(0);
+    let partial = ["--cluster-require-full-coverage", "no"];
+    let cluster = builder.args(partial).start().await;
+    let client = client(&cluster, LEASE).await;
+    let dead = cluster.node(0);
+    let gone = name_at(&cluster, dead).await;
+    let name = name_at(&cluster, cluster.node(1)).await;
+    let guard = client.lock(&name).lock().await.unwrap();
+    dead.kill();
+    for _ in 0..3 {
+        let error = client.lock(&gone).try_lock().await.unwrap_err();
+        assert!(error.is_io() || error.is_refused(), "{error}");
+        renewed(&guard, LEASE).await;
+    }
+    guard.release().await.unwrap();
+    // A client that comes now finds its way too.
+    let late = super::client(&cluster, Duration::from_secs(3)).await;
+    late.lock(&name).lock().await.unwrap().release().await.unwrap();
+}
