@@ -292,6 +292,14 @@ impl Failure {
         matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
     }
 
+    /// Whether it may be the matter of some of several keys, and not of the others: one that a user
+    /// has no right to, or that has moved to another node of a cluster before the others.
+    pub(crate) fn may_be_of_some(&self) -> bool {
+        let tries_again =
+            matches!(&self.cause, Cause::Answered(error) if code(error) == Some("TRYAGAIN"));
+        self.is_final_answer() || tries_again
+    }
+
     /// Which of many it speaks of, if it says so.
     pub(crate) fn member(&self) -> Option<usize> {
         let Cause::Answered(error) = &self.cause else {

@@ -113,8 +113,8 @@ async fn renew(
 ) -> Ended {
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
-        // One key may be refused, to a user without the right to it: it speaks for itself alone.
-        Err(failure) if failure.is_final_answer() && holds.len() > 1 => {
+        // One key may be refused: it speaks for itself alone.
+        Err(failure) if failure.may_be_of_some() && holds.len() > 1 => {
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
             answers

@@ -146,6 +146,23 @@ async fn a_refused_batch_is_renewed_one_by_one() {
     assert!(!good.is_lost());
 }
 
+/// A node of a cluster that has only some of the keys just now says so of all of them together.
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_keys_are_on_the_move_is_renewed_one_by_one_at_once() {
+    let server = Scripted::new(|sent| match (sent.lane, sent.words[2].as_str()) {
+        (Lane::Renewal, "1") => Answer::Value(each(1, 1)),
+        (Lane::Renewal, _) => Answer::Error("TRYAGAIN Multiple keys request during rehashing"),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let _one = client.lock("x").lock().await.unwrap();
+    let _other = client.lock("y").lock().await.unwrap();
+    tokio::time::sleep(LEASE / 2).await;
+    let times = server.times(Lane::Renewal);
+    assert_eq!(times, [times[0]; 3], "one for both, and one for each");
+    assert!(times[0] <= LEASE / 3);
+}
+
 /// Another server answers from now on: what is held is asked after at once, also what is not
 /// renewed; until there is an answer, again and again.
 #[tokio::test(start_paused = true)]

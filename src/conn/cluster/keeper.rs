@@ -21,15 +21,15 @@ use super::view::View;
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::conn::nodes::Address;
+use crate::hint::Mark;
 
 /// Looks are at least so far apart: doubled from the first to the last while they show nothing new.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Runs until it is dropped.
-pub(super) async fn keep(inner: Arc<Inner>, mut last: View) {
+/// Runs until it is dropped. `last` is the view in use, and was asked for after `mark`.
+pub(super) async fn keep(inner: Arc<Inner>, mut last: View, mut mark: Mark) {
     let clock = inner.nodes.setup().clock;
-    let mut mark = inner.wanted.mark();
     let mut pause = PAUSE_FIRST;
     let mut looked = Tick::ZERO;
     loop {
@@ -61,20 +61,18 @@ pub(super) async fn keep(inner: Arc<Inner>, mut last: View) {
     }
 }
 
-/// Whom to ask: those that serve, then those that may come to serve, then those that were named by
-/// the user.
+/// Whom to ask: those that serve by what redirections told, and so know more; those that serve; those
+/// that may come to serve; those that were named by the user.
 fn candidates(inner: &Inner, last: &View) -> Vec<Address> {
-    let serving = inner.map.read().nodes();
-    let mut serving: Vec<Address> = serving.iter().map(|node| node.address.clone()).collect();
-    let mut others = last.replicas.clone();
+    let serving = inner.map.read().nodes().into_iter();
+    let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
+    let mut replicas = last.replicas.clone();
     fastrand::shuffle(&mut serving);
-    fastrand::shuffle(&mut others);
+    fastrand::shuffle(&mut replicas);
+    serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
     let mut candidates: Vec<Address> = Vec::new();
-    for address in serving
-        .into_iter()
-        .chain(others)
-        .chain(inner.seeds.iter().cloned())
-    {
+    let seeds = inner.seeds.iter().cloned();
+    for address in serving.into_iter().chain(replicas).chain(seeds) {
         if !candidates.contains(&address) {
             candidates.push(address);
         }
@@ -107,10 +105,7 @@ impl Inner {
             }
         }
         let mut served = self.served.lock();
-        let now: Vec<Address> = serving
-            .into_iter()
-            .map(|node| node.address.clone())
-            .collect();
+        let now: Vec<Address> = serving.into_iter().map(|node| node.address).collect();
         let is_taken_over = served.iter().any(|address| !now.contains(address));
         *served = now;
         drop(served);

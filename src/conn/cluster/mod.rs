@@ -120,8 +120,10 @@ impl Cluster {
             wanted: Hint::default(),
             gate: Gate::default(),
         });
+        let mark = inner.wanted.mark();
         inner.adopt(&view);
-        let keeper = tokio::spawn(keeper::keep(Arc::clone(&inner), view)).abort_handle();
+        let keeper = keeper::keep(Arc::clone(&inner), view, mark);
+        let keeper = tokio::spawn(keeper).abort_handle();
         Ok(Self { inner, keeper })
     }
 }
@@ -298,10 +300,8 @@ impl Transport for Cluster {
     }
 
     fn past_is_settled(&self, lane: Lane, route: &str) -> bool {
-        let Ok(node) = self.inner.owner(route) else {
-            return true;
-        };
-        self.inner.link(&node, lane, false).past_is_settled()
+        let owner = self.inner.owner(route);
+        owner.is_ok_and(|node| self.inner.link(&node, lane, false).past_is_settled())
     }
 
     fn slot(&self, route: &str) -> u16 {

@@ -23,7 +23,10 @@ const ASKED_AT_ONCE: usize = 3;
 /// And so many in all.
 const ASKED_MAX: usize = 15;
 
-/// After one good answer the others of its round are waited for this long.
+/// Without a good answer, some more are asked after this long.
+const STAGGER: Duration = Duration::from_millis(200);
+
+/// After one good answer the others that were asked are waited for this long.
 const GRACE: Duration = Duration::from_millis(30);
 
 /// Asks these nodes, first ones first, until one has a map of a working cluster that has seen `epoch`.
@@ -34,31 +37,34 @@ pub(super) async fn survey(
     epoch: u64,
 ) -> Result<View, Vec<(Address, Fault)>> {
     let clock = nodes.setup().clock;
+    let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
+    let mut rounds = addresses.chunks(ASKED_AT_ONCE);
+    let first = rounds.next().unwrap_or_default().iter();
+    let mut asked: FuturesUnordered<_> = first.map(|address| look(nodes, address)).collect();
     let mut best: Option<View> = None;
     let mut faults = Vec::new();
-    let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
-    for some in addresses.chunks(ASKED_AT_ONCE) {
-        let mut answers: FuturesUnordered<_> =
-            some.iter().map(|address| look(nodes, address)).collect();
-        let mut is_good = false;
-        loop {
-            let answer = match is_good {
-                false => answers.next().await,
-                true => clock.within(GRACE, answers.next()).await.flatten(),
-            };
-            match answer {
-                Some((_, Ok(view))) => {
-                    is_good |= view.is_ok && view.epoch >= epoch;
-                    if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
-                        best = Some(view);
-                    }
+    let mut is_good = false;
+    loop {
+        let wait = if is_good { GRACE } else { STAGGER };
+        let answer = match asked.is_empty() {
+            true => None,
+            false => clock.within(wait, asked.next()).await.flatten(),
+        };
+        match answer {
+            Some((_, Ok(view))) => {
+                is_good |= view.is_ok && view.epoch >= epoch;
+                if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
+                    best = Some(view);
                 }
-                Some((address, Err(fault))) => faults.push((address.clone(), fault)),
-                None => break,
             }
-        }
-        if is_good {
-            break;
+            Some((address, Err(fault))) => faults.push((address.clone(), fault)),
+            None if is_good => break,
+            // Those asked so far are slow, or have nothing good to say.
+            None => match rounds.next() {
+                Some(more) => asked.extend(more.iter().map(|address| look(nodes, address))),
+                None if asked.is_empty() => break,
+                None => {}
+            },
         }
     }
     best.ok_or(faults)

@@ -43,6 +43,9 @@ impl View {
                 }
             }
         }
+        // Nodes may list the same in different orders.
+        view.ranges.sort_unstable();
+        view.replicas.sort_unstable();
         if let Some(info) = info.and_then(text) {
             let field = |name: &str| {
                 let mut lines = info.lines();

@@ -108,7 +108,10 @@ async fn all_nodes_are_given_the_password() {
     let error = Client::connect(&with(":wr0ng")).await.unwrap_err();
     assert!(error.is_denied(), "{error}");
     let told = format!("{error} {error:?} {client:?}");
-    assert!(!told.contains("s3cret") && !told.contains("wr0ng"), "{told}");
+    assert!(
+        !told.contains("s3cret") && !told.contains("wr0ng"),
+        "{told}"
+    );
     let error = Client::connect(&cluster.url()).await.unwrap_err();
     assert!(error.is_denied(), "{error}");
 }

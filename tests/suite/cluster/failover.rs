@@ -28,24 +28,79 @@ async fn a_hold_survives_an_orderly_failover() {
     let cluster = Cluster::start().await;
     let ours = client(&cluster, RIDES_IT_OUT).await;
     let theirs = client(&cluster, LONG).await;
-    let name = "orderly";
+    let name = "{orderly}reentrant";
+    let (fair, written) = ("{orderly}fair", "{orderly}written");
     let guard = ours.lock(name).lock().await.unwrap();
+    let fair_guard = ours.fair_lock(fair).lock().await.unwrap();
+    let read_guard = ours.rw_lock(written).read().await.unwrap();
     let lock = theirs.lock(name);
-    let waiter = tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap();
-        (Instant::now(), guard)
-    });
-    waiting(&theirs, 1).await;
-    listened_to_at(cluster.primary_of(name).await, name).await;
+    let mut waiters = vec![tokio::spawn(async move {
+        lock.lock().await.unwrap().release().await.unwrap();
+        Instant::now()
+    })];
+    let lock = theirs.fair_lock(fair);
+    waiters.push(tokio::spawn(async move {
+        lock.lock().await.unwrap().release().await.unwrap();
+        Instant::now()
+    }));
+    let lock = theirs.rw_lock(written);
+    waiters.push(tokio::spawn(async move {
+        lock.write().await.unwrap().release().await.unwrap();
+        Instant::now()
+    }));
+    let all_listen = async || {
+        let node = cluster.primary_of(name).await;
+        for name in [name, fair, written] {
+            listened_to_at(node, name).await;
+        }
+    };
+    waiting(&theirs, 3).await;
+    all_listen().await;
+    let places = ours.fair_lock(fair).waiters().await.unwrap();
     cluster.fail_over(name, FailOver::Graceful).await;
     renewed(&guard, RIDES_IT_OUT).await;
-    assert!(!waiter.is_finished());
-    listened_to_at(cluster.primary_of(name).await, name).await;
+    all_listen().await;
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(ours.fair_lock(fair).waiters().await.unwrap(), places);
     let released = Instant::now();
     guard.release().await.unwrap();
-    let (got, guard) = within(SOON, waiter).await.unwrap();
-    let took = got.duration_since(released);
-    assert!(took < BY_MESSAGE, "by a timer, not by a message: {took:?}");
+    fair_guard.release().await.unwrap();
+    read_guard.release().await.unwrap();
+    for waiter in waiters {
+        let took = within(SOON, waiter).await.unwrap().duration_since(released);
+        assert!(took < BY_MESSAGE, "by a timer, not by a message: {took:?}");
+    }
+    nothing_left(&cluster, "orderly").await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+/// It does not answer and does not hang up either; when it wakes up, it has nothing to say any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_survives_a_primary_that_freezes() {
+    let cluster = Cluster::start().await;
+    let ours = client(&cluster, RIDES_IT_OUT).await;
+    let theirs = client(&cluster, RIDES_IT_OUT).await;
+    let name = "freezes";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let lock = theirs.lock(name);
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    waiting(&theirs, 1).await;
+    let primary = cluster.primary_of(name).await;
+    let replica = cluster.replica_of(name).await;
+    let copied = async || has_copy(replica, name).await;
+    eventually(SOON, "the replica has heard of the hold", copied).await;
+    primary.stop();
+    cluster.promoted(name, primary).await;
+    renewed(&guard, RIDES_IT_OUT).await;
+    listened_to_at(replica, name).await;
+    primary.cont();
+    cluster.is_well().await;
+    renewed(&guard, RIDES_IT_OUT).await;
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    renewed(&guard, RIDES_IT_OUT).await;
     guard.release().await.unwrap();
     nothing_left(&cluster, name).await;
     idle(&ours).await;
@@ -82,7 +137,8 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     // The replica is cut off, and not let in again.
     let mut admin = primary.admin().await;
     let mut pipe = redis::pipe();
-    pipe.cmd("ACL").arg(&["SETUSER", "default", "-psync", "-sync"]);
+    pipe.cmd("ACL")
+        .arg(&["SETUSER", "default", "-psync", "-sync"]);
     pipe.cmd("CLIENT").arg(&["KILL", "TYPE", "replica"]);
     let _: redis::Value = pipe.query_async(&mut admin).await.unwrap();
     let guard = ours.lock(name).lock().await.unwrap();

@@ -47,13 +47,26 @@ async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
     let cluster = behind_proxies().await;
     let client = client(&cluster, LEASE).await;
     let (node, other) = (cluster.node(0), cluster.node(1));
-    let (name, elsewhere) = (name_at(&cluster, node).await, name_at(&cluster, other).await);
+    let (name, elsewhere) = (
+        name_at(&cluster, node).await,
+        name_at(&cluster, other).await,
+    );
     let guard = client.lock(&elsewhere).lock().await.unwrap();
-    client.lock(&name).lock().await.unwrap().release().await.unwrap();
+    client
+        .lock(&name)
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let proxy = cluster.proxy(node);
     proxy.drop_replies();
     let error = within(SOON, client.lock(&name).try_lock()).await;
-    assert!(error.as_ref().is_err_and(lockset::Error::is_io), "{error:?}");
+    assert!(
+        error.as_ref().is_err_and(lockset::Error::is_io),
+        "{error:?}"
+    );
     renewed(&guard, LEASE).await;
     proxy.pass();
     proxy.cut();

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use lockset::MultiLock;
 use lockset_testkit::{eventually, within};
 
-use super::{A_WHILE, another, client, listened_to_at, nothing_left, primaries_alone, renewed};
+use super::{
+    A_WHILE, another, client, listened_to_at, name_at, nothing_left, primaries_alone, renewed,
+};
 use crate::support::{LEASE, SOON, idle, waiting};
 
 /// Less than a waiter takes that asks by its timer: 1 s for a lease of 6 s or more.
@@ -73,6 +75,69 @@ async fn a_lock_whose_slot_is_half_moved_is_held_and_taken() {
     idle(&theirs).await;
 }
 
+/// They are renewed by one script, as long as one node has them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
+    let cluster = primaries_alone().await;
+    let client = client(&cluster, LEASE).await;
+    // Granted by one script, and so due at the same moment.
+    let names = ["{outlast}a", "{outlast}b", "{outlast}c"];
+    let all = MultiLock::new(names.map(|name| client.lock(name))).unwrap();
+    let guard = all.lock().await.unwrap();
+    let (slot, to) = (
+        cluster.slot(names[0]).await,
+        another(&cluster, names[0]).await,
+    );
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(names[1], to).await;
+    // No lease lasts this long by itself.
+    let lost = tokio::time::timeout(LEASE * 3, guard.lost_member()).await;
+    assert!(lost.is_err(), "lost: {lost:?}");
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    guard.release().await.unwrap();
+    nothing_left(&cluster, "outlast").await;
+    idle(&client).await;
+}
+
+/// A slot takes its keys along: that it moves is nothing for those to worry about who hold others.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_slots_that_move_cause_no_storm() {
+    const SLOTS: usize = 20;
+    let cluster = primaries_alone().await;
+    let client = client(&cluster, LONG).await;
+    let (from, to) = (cluster.node(0), cluster.node(1));
+    let mut guards = Vec::new();
+    for _ in 0..SLOTS {
+        let name = name_at(&cluster, from).await;
+        guards.push(client.lock(&name).lock().await.unwrap());
+    }
+    let scripts_run = async || {
+        let mut all = 0;
+        for node in cluster.nodes() {
+            let stats = node.commandstats().await;
+            all += ["eval", "evalsha"]
+                .iter()
+                .filter_map(|verb| stats.get(*verb))
+                .sum::<u64>();
+        }
+        all
+    };
+    let before = scripts_run().await;
+    for guard in &guards {
+        let slot = cluster.slot(guard.name()).await;
+        cluster.migrate(slot, to).await;
+        assert!(client.lock(guard.name()).is_locked().await.unwrap());
+    }
+    // These questions, and no renewals: the first is due after a third of the lease.
+    assert_eq!(scripts_run().await, before + SLOTS as u64);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    nothing_left(&cluster, "lock").await;
+    idle(&client).await;
+}
+
 /// A script that names a key here and a key there is refused by both until the slot has moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_locks_wait_for_the_end_of_the_move() {
@@ -81,7 +146,10 @@ async fn several_locks_wait_for_the_end_of_the_move() {
     let names = ["{several}a", "{several}b"];
     let both = MultiLock::new(names.map(|name| client.lock(name))).unwrap();
     let guard = both.lock().await.unwrap();
-    let (slot, to) = (cluster.slot(names[0]).await, another(&cluster, names[0]).await);
+    let (slot, to) = (
+        cluster.slot(names[0]).await,
+        another(&cluster, names[0]).await,
+    );
     cluster.begin_migration(slot, to).await;
     cluster.move_key(names[0], to).await;
     let release = tokio::spawn(guard.release());

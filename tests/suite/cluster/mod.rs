@@ -7,6 +7,7 @@ mod faults;
 mod migration;
 mod multilock;
 mod outage;
+mod turmoil;
 
 use std::time::Duration;
 

@@ -74,7 +74,9 @@ async fn those_of_several_slots_exclude_each_other_and_are_all_released() {
 
     let guard = kinds(&ours).lock().await.unwrap();
     assert_eq!(guard.names(), names);
-    for (node, name) in primaries.iter().flat_map(|node| names.iter().map(move |name| (node, name)))
+    for (node, name) in primaries
+        .iter()
+        .flat_map(|node| names.iter().map(move |name| (node, name)))
     {
         let here = cluster.primary_of(name).await.addr() == node.addr();
         assert_eq!(node.keys().await.contains(name), here, "{name}");

@@ -104,5 +104,11 @@ async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
     guard.release().await.unwrap();
     // A client that comes now finds its way too.
     let late = super::client(&cluster, Duration::from_secs(3)).await;
-    late.lock(&name).lock().await.unwrap().release().await.unwrap();
+    late.lock(&name)
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
