@@ -2,17 +2,22 @@
 
 use std::time::Instant;
 
-use lockset_testkit::{Sentinels, within};
+use lockset::Client;
+use lockset_testkit::{Sentinels, eventually, within};
 
-use super::{AllContended, SETTLED, client, replicated};
+use super::{AllContended, SETTLED, client, connections, replicated};
 
 #[tokio::test]
 async fn what_is_held_and_waited_for_outlives_a_failover_by_hand() {
     let sentinels = Sentinels::start().await;
     let all = AllContended::begin(&sentinels).await;
     replicated(sentinels.primary().await, 2).await;
-    sentinels.fail_over().await;
+    let old = sentinels.fail_over().await;
     all.go_on().await;
+    eventually(SETTLED, "nobody is connected to the old one", async || {
+        connections(old).await == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -36,4 +41,106 @@ async fn a_call_rides_out_a_failover() {
     println!("a lock {:?} after the primary was killed", began.elapsed());
     assert_ne!(sentinels.promoted(primary).await.addr(), primary.addr());
     guard.release().await.unwrap();
+}
+
+/// So does a client that connects then.
+#[tokio::test]
+async fn a_client_connects_during_a_failover() {
+    let sentinels = Sentinels::start().await;
+    let primary = sentinels.primary().await;
+    primary.kill();
+    // It looks for a primary for three seconds; a busy machine may take longer over the election.
+    eventually(SETTLED, "a client connects", async || {
+        Client::connect(&sentinels.url()).await.is_ok()
+    })
+    .await;
+}
+
+/// Commands wait in its sockets, and it takes itself for the primary until it is told otherwise.
+#[tokio::test]
+async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
+    let sentinels = Sentinels::start().await;
+    let ours = client(&sentinels).await;
+    let held = ours.lock("held").lock().await.unwrap();
+    let old = sentinels.primary().await;
+    replicated(old, 2).await;
+    old.stop();
+    // One that waits at the old primary, and is to be had from the new one.
+    let asked = tokio::spawn({
+        let lock = ours.lock("asked");
+        async move { lock.lock().await }
+    });
+    sentinels.promoted(old).await;
+    let asked = within(SETTLED, asked).await.unwrap().unwrap();
+    within(SETTLED, held.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    old.cont();
+    eventually(SETTLED, "nobody is connected to the old one", async || {
+        connections(old).await == 0
+    })
+    .await;
+    old.reset_stats().await;
+    for _ in 0..50 {
+        let guard = ours.lock("another").lock().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let ran = old.commandstats().await;
+    assert!(
+        !ran.contains_key("evalsha") && !ran.contains_key("eval"),
+        "{ran:?}"
+    );
+    assert!(!held.is_lost() && !asked.is_lost());
+    for guard in [held, asked] {
+        within(SETTLED, guard.release()).await.unwrap();
+    }
+    // What had waited in its sockets died with its time as a primary.
+    sentinels.is_well().await;
+    for server in sentinels.servers() {
+        eventually(SETTLED, "nothing is held", async || {
+            let keys = server.keys().await;
+            !keys
+                .iter()
+                .any(|key| ["held", "asked", "another"].contains(&&**key))
+        })
+        .await;
+    }
+}
+
+/// Back and forth: the same server is the primary again, on new connections.
+#[tokio::test]
+async fn a_primary_that_comes_back_is_used_again() {
+    let sentinels = Sentinels::builder().replicas(1).hurried().start().await;
+    let ours = client(&sentinels).await;
+    let held = ours.lock("held").lock().await.unwrap();
+    let mut primaries = Vec::new();
+    for _ in 0..3 {
+        let primary = sentinels.primary().await;
+        primaries.push(primary.port());
+        within(SETTLED, held.reenter())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        replicated(primary, 1).await;
+        sentinels.fail_over().await;
+        sentinels.is_well().await;
+    }
+    assert_eq!(primaries[0], primaries[2]);
+    eventually(SETTLED, "it is at home at the last primary", async || {
+        within(SETTLED, held.reenter())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        connections(sentinels.primary().await).await == 2
+    })
+    .await;
+    assert!(!held.is_lost());
+    held.release().await.unwrap();
 }

@@ -1,11 +1,13 @@
 //! Locks on a primary that sentinels watch: what a failover leaves of them, and what it does not.
 
+mod council;
 mod failover;
+mod loss;
 
 use std::time::Duration;
 
 use lockset::{Client, FairLock, ReadSide, ReentrantLock, WriteSide};
-use lockset_testkit::{Sentinels, Server, eventually, unique_name, within};
+use lockset_testkit::{ClientKind, Sentinels, Server, eventually, unique_name, within};
 use tokio::task::JoinHandle;
 
 use crate::primitive::{Guard, Multi, Primitive};
@@ -21,10 +23,35 @@ async fn client(sentinels: &Sentinels) -> Client {
     client.expect("a client of the sentinels")
 }
 
+async fn command(server: &Server, words: &str) {
+    let mut words = words.split(' ');
+    let mut command = redis::cmd(words.next().unwrap_or_default());
+    for word in words {
+        command.arg(word);
+    }
+    let _: redis::Value = command
+        .query_async(&mut server.admin().await)
+        .await
+        .unwrap();
+}
+
+/// How many connections of lockset clients a server has.
+async fn connections(server: &Server) -> usize {
+    let clients = server.clients(ClientKind::All).await;
+    let ours = clients
+        .iter()
+        .filter(|line| line.name.starts_with("lockset-") && !line.name.contains("observer"));
+    ours.count()
+}
+
 /// Waits until the replicas of a primary have all that was written to it.
 async fn replicated(primary: &Server, replicas: usize) {
     let mut admin = primary.admin().await;
     eventually(SETTLED, "the replicas have it all", async || {
+        // It tells of what its own connection has written, and of all that was written before.
+        let mut write = redis::cmd("SET");
+        write.arg("lockset-test").arg(1).arg("PX").arg(1);
+        let _: () = write.query_async(&mut admin).await.unwrap();
         let mut wait = redis::cmd("WAIT");
         wait.arg(replicas).arg(1000);
         let copies: usize = wait.query_async(&mut admin).await.unwrap();
@@ -59,7 +86,20 @@ impl<P: Primitive> Contended<P> {
 
     /// It is held all the time, by one after the other, and everything works as before.
     async fn goes_on(self) {
-        let inner = within(SETTLED, self.held.reenter()).await.unwrap();
+        let inner = match within(SETTLED, self.held.reenter()).await {
+            Ok(i) => i,
+            Err(e) => {
+                println!(
+                    "DEBUG {} {:?} {} at {:?}",
+                    std::any::type_name::<P>(),
+                    e,
+                    self.name,
+                    std::time::SystemTime::now()
+                );
+                std::process::Command::new("sh").arg("-c").arg("rm -rf /tmp/h/sent-logs; mkdir -p /tmp/h/sent-logs; cp -r /tmp/lockset-server-* /tmp/h/sent-logs/").status().unwrap();
+                panic!("x")
+            }
+        };
         assert_eq!(self.held.hold_count(), 2, "{}", self.name);
         within(SETTLED, inner.release()).await.unwrap();
         assert!(!self.waiter.is_finished(), "two hold {}", self.name);

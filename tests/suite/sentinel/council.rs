@@ -1,0 +1,265 @@
+//! Sentinels that are away, that know nothing, or do not let us in.
+
+use lockset::Client;
+use lockset_testkit::{Sentinels, Server, eventually, within};
+
+use super::{SETTLED, client, command, replicated};
+use crate::support::{LEASE, SOON};
+
+/// The URL with only the first so many of the sentinels.
+fn url_of_some(sentinels: &Sentinels, count: usize) -> String {
+    let addrs = sentinels.sentinels()[..count].iter();
+    let addrs: Vec<String> = addrs.map(|server| server.addr().to_string()).collect();
+    format!("redis+sentinel://{}/main", addrs.join(","))
+}
+
+/// How many connections to a sentinel are of lockset clients.
+async fn listeners(sentinel: &Server) -> usize {
+    let clients = sentinel.clients(lockset_testkit::ClientKind::All).await;
+    let ours = clients
+        .iter()
+        .filter(|line| line.name.starts_with("lockset-sentinel-"));
+    ours.count()
+}
+
+/// The URL names one sentinel, and that is the one which dies.
+#[tokio::test]
+async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
+    let sentinels = Sentinels::start().await;
+    let ours = Client::connect(&url_of_some(&sentinels, 1)).await.unwrap();
+    let held = ours.lock("held").lock().await.unwrap();
+    for sentinel in sentinels.sentinels() {
+        eventually(SETTLED, "it listens to every sentinel", async || {
+            listeners(sentinel).await == 1
+        })
+        .await;
+    }
+    replicated(sentinels.primary().await, 2).await;
+    sentinels.sentinels()[0].kill();
+    sentinels.fail_over().await;
+    within(SETTLED, held.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    held.release().await.unwrap();
+    drop(ours);
+    for sentinel in &sentinels.sentinels()[1..] {
+        eventually(SOON, "nobody listens any more", async || {
+            listeners(sentinel).await == 0
+        })
+        .await;
+    }
+}
+
+/// The primary lives: who has it goes on. When the sentinels are back, they are listened to again.
+#[tokio::test]
+async fn locks_go_on_without_sentinels() {
+    let sentinels = Sentinels::start().await;
+    let ours = Client::builder(&sentinels.url()).lease(LEASE);
+    let ours = ours.build().await.unwrap();
+    let held = ours.lock("held").lock().await.unwrap();
+    for sentinel in sentinels.sentinels() {
+        sentinel.kill();
+    }
+    assert!(tokio::time::timeout(LEASE * 3, held.lost()).await.is_err());
+    for _ in 0..20 {
+        let guard = within(SOON, ours.lock("other").lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let late = Client::connect(&sentinels.url()).await.unwrap_err();
+    assert!(
+        late.is_io() && late.to_string().contains("sentinels are up"),
+        "{late}"
+    );
+    for sentinel in sentinels.sentinels() {
+        sentinel.restart();
+    }
+    for sentinel in sentinels.sentinels() {
+        eventually(SETTLED, "it listens again", async || {
+            listeners(sentinel).await == 1
+        })
+        .await;
+    }
+    sentinels.is_well().await;
+    let guard = ours.lock("long").lease(SETTLED).lock().await.unwrap();
+    replicated(sentinels.primary().await, 2).await;
+    sentinels.fail_over().await;
+    within(SETTLED, async { while guard.reenter().await.is_err() {} }).await;
+    assert!(!guard.is_lost());
+}
+
+/// It takes connections and says nothing: those that answer are enough.
+#[tokio::test]
+async fn a_frozen_sentinel_holds_nobody_up() {
+    let sentinels = Sentinels::start().await;
+    let frozen = &sentinels.sentinels()[0];
+    let early = client(&sentinels).await;
+    let held = early.lock("held").lock().await.unwrap();
+    frozen.stop();
+    let ours = within(SOON, client(&sentinels)).await;
+    let waiter = tokio::spawn({
+        let lock = ours.lock("held");
+        async move { lock.lock().await }
+    });
+    let old = sentinels.primary().await;
+    replicated(old, 2).await;
+    old.kill();
+    within(SETTLED, held.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    held.release().await.unwrap();
+    within(SETTLED, waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    frozen.cont();
+}
+
+/// A sentinel that slept through a failover and is the only one left has an old view: nobody goes back.
+#[tokio::test]
+async fn an_old_view_is_not_believed() {
+    let sentinels = Sentinels::start().await;
+    let ours = client(&sentinels).await;
+    let held = ours.lock("held").lock().await.unwrap();
+    let [behind, others @ ..] = sentinels.sentinels() else {
+        panic!("three sentinels");
+    };
+    let old = sentinels.primary().await;
+    replicated(old, 2).await;
+    behind.stop();
+    sentinels.fail_over().await;
+    within(SETTLED, held.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    for sentinel in others {
+        sentinel.kill();
+    }
+    behind.cont();
+    eventually(SETTLED, "the one left is heard", async || {
+        listeners(behind).await == 1
+    })
+    .await;
+    // Whatever it says, the old primary is asked nothing.
+    old.reset_stats().await;
+    for _ in 0..200 {
+        let guard = within(SOON, ours.lock("other").lock()).await.unwrap();
+        guard.release().await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let ran = old.commandstats().await;
+    assert!(
+        !ran.contains_key("evalsha") && !ran.contains_key("eval"),
+        "{ran:?}"
+    );
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_name_is_told_at_once() {
+    let sentinels = Sentinels::shared().await;
+    let url = sentinels.url().replace("/main", "/mian");
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("\"mian\"") && text.contains("name after the /"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&sentinels.sentinels()[0].addr().to_string()),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_is_no_sentinel() {
+    let server = Server::start();
+    let url = format!("redis+sentinel://{}/main", server.addr());
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(
+        error.is_invalid() && error.to_string().contains("no sentinel"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn passwords_of_sentinels_and_servers_are_told_apart_and_never_shown() {
+    let sentinels = Sentinels::builder()
+        .replicas(1)
+        .password("s3rver")
+        .sentinel_password("s3ntinel")
+        .start()
+        .await;
+    let url = |server: &str, sentinel: &str| {
+        let url = sentinels.url().replace("//", &format!("//:{server}@"));
+        format!("{url}?sentinel_password={sentinel}")
+    };
+    let ours = Client::connect(&url("s3rver", "s3ntinel")).await.unwrap();
+    let guard = ours.lock("held").lock().await.unwrap();
+    replicated(sentinels.primary().await, 1).await;
+    sentinels.fail_over().await;
+    within(SETTLED, guard.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
+    for (server, sentinel, hint) in [
+        ("s3rver", "wr0ng", "sentinel_password"),
+        ("wr0ng", "s3ntinel", "user and password in the URL"),
+    ] {
+        let error = Client::connect(&url(server, sentinel)).await.unwrap_err();
+        let text = format!("{error} {error:?} {ours:?}");
+        assert!(error.is_denied() && text.contains(hint), "{text}");
+        for secret in ["s3rver", "s3ntinel", "wr0ng"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+    let missing = Client::connect(&sentinels.url()).await.unwrap_err();
+    assert!(missing.is_denied(), "{missing}");
+}
+
+/// Demoted by hand, without a word from any sentinel.
+#[tokio::test]
+async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
+    let sentinels = Sentinels::start().await;
+    let ours = Client::builder(&sentinels.url()).lease(LEASE);
+    let ours = ours.build().await.unwrap();
+    let patient = client(&sentinels).await;
+    let held = patient.lock("held").lock().await.unwrap();
+    let primary = sentinels.primary().await;
+    replicated(primary, 2).await;
+    command(primary, "REPLICAOF 127.0.0.1 1").await;
+    let mut told = String::new();
+    eventually(SETTLED, "it is told", async || {
+        let error = ours.lock("other").try_lock().await.err();
+        told = error.map(|error| error.to_string()).unwrap_or_default();
+        told.contains("says that it is a replica")
+    })
+    .await;
+    assert!(told.contains(&primary.addr().to_string()), "{told}");
+    command(primary, "REPLICAOF NO ONE").await;
+    within(SETTLED, async {
+        while ours.lock("other").try_lock().await.is_err() {}
+    })
+    .await;
+    within(SETTLED, held.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    held.release().await.unwrap();
+}
