@@ -3,6 +3,7 @@
 mod council;
 mod failover;
 mod loss;
+mod window;
 
 use std::time::Duration;
 

@@ -1,0 +1,106 @@
+//! The time for which two may believe that they hold a lock: the old primary goes on granting after a
+//! replica was promoted, until its clients hear of that.
+
+use std::time::{Duration, Instant};
+
+use lockset::{Client, LostReason};
+use lockset_testkit::{Sentinels, unique_name, within};
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+
+use super::{SETTLED, client, command};
+
+/// What is promised while sentinels can be reached: they are asked every two seconds even without an
+/// announcement, for a second at most, and then the server is asked for as long.
+const PROMISED: Duration = Duration::from_secs(4);
+
+/// How often there is a new lock that two clients want.
+const TICK: Duration = Duration::from_millis(20);
+
+/// From when until when a guard was valid, and its token.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    from: Instant,
+    until: Instant,
+    token: u64,
+    is_lost: bool,
+}
+
+/// Holds a lock until it is lost, or for as long as two are promised not to.
+async fn hold(client: Client, name: String) -> Option<Grant> {
+    let lock = client.lock(&name).fenced();
+    let guard = lock.try_lock_for(PROMISED).await.ok()??;
+    let from = Instant::now();
+    let lost = timeout(PROMISED * 2, guard.lost()).await;
+    let grant = Grant {
+        from,
+        until: Instant::now(),
+        token: guard.fencing_token().expect("a token").get(),
+        is_lost: lost.is_ok(),
+    };
+    assert_ne!(
+        lost,
+        Ok(LostReason::Expired),
+        "it is renewed, or it is told"
+    );
+    drop(guard);
+    Some(grant)
+}
+
+/// Two clients want the same locks while the primary changes. How long two had one together at most,
+/// and how many were lost.
+async fn overlap(sentinels: &Sentinels, clients: [Client; 2]) -> (Duration, usize) {
+    let mut pairs = JoinSet::new();
+    let want = async {
+        let mut ticks = interval(TICK);
+        loop {
+            ticks.tick().await;
+            let name = unique_name("lock");
+            let [ours, theirs] = clients.clone();
+            pairs.spawn(async move { tokio::join!(hold(ours, name.clone()), hold(theirs, name)) });
+        }
+    };
+    tokio::select! {
+        () = want => {}
+        _ = sentinels.fail_over() => {}
+    }
+    let (mut longest, mut lost) = (Duration::ZERO, 0);
+    for pair in within(SETTLED * 2, pairs.join_all()).await {
+        let (ours, theirs) = pair;
+        let grants: Vec<_> = [ours, theirs].into_iter().flatten().collect();
+        lost += grants.iter().filter(|grant| grant.is_lost).count();
+        if let [one, other] = *grants {
+            let end = one.until.min(other.until);
+            let together = end.saturating_duration_since(one.from.max(other.from));
+            longest = longest.max(together);
+            // Two primaries may grant in the same moment.
+            assert_ne!(one.token, other.token);
+            let in_turns = together.is_zero();
+            assert!(!in_turns || (one.token < other.token) == (one.from < other.from));
+        }
+    }
+    (longest, lost)
+}
+
+#[tokio::test]
+async fn two_hold_a_lock_for_a_moment_at_most_when_sentinels_announce_the_failover() {
+    let sentinels = Sentinels::start().await;
+    let clients = [client(&sentinels).await, client(&sentinels).await];
+    let (longest, lost) = overlap(&sentinels, clients).await;
+    println!("{lost} were lost; two held one for {longest:?} at most");
+    assert!(longest < PROMISED, "{longest:?}");
+}
+
+#[tokio::test]
+async fn two_hold_a_lock_for_seconds_at_most_when_one_hears_no_announcement() {
+    let sentinels = Sentinels::start().await;
+    for sentinel in sentinels.sentinels() {
+        command(sentinel, "ACL SETUSER deaf on >pass ~* +@all -subscribe").await;
+    }
+    let url = sentinels.url();
+    let url = format!("{url}?sentinel_user=deaf&sentinel_password=pass");
+    let deaf = Client::connect(&url).await.unwrap();
+    let (longest, lost) = overlap(&sentinels, [deaf, client(&sentinels).await]).await;
+    println!("with one that is deaf, {lost} were lost; two held one for {longest:?} at most");
+    assert!(longest < PROMISED, "{longest:?}");
+}
