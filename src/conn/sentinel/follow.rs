@@ -18,6 +18,7 @@ use crate::conn::nodes::{Address, Nodes};
 use crate::conn::single::SingleServer;
 use crate::conn::{Fault, Lane};
 use crate::error::Error;
+use crate::hint::Mark;
 
 /// The sentinels are asked this often when all is well: an announcement may be missed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -45,6 +46,8 @@ pub(super) struct Follower {
     is_present: bool,
     /// Whether that has to say again that it is a primary.
     is_doubted: bool,
+    /// What the sentinels had announced when they were asked last.
+    told: Mark,
 }
 
 /// What a server says of itself.
@@ -64,6 +67,7 @@ impl Follower {
     ) -> Self {
         Self {
             name,
+            told: council.announced().mark(),
             council,
             nodes,
             present,
@@ -98,13 +102,13 @@ impl Follower {
     async fn follow(mut self) {
         let announced = Arc::clone(self.council.announced());
         let present = Arc::clone(&self.present);
-        let (mut told, mut doubted) = (announced.mark(), present.doubted.mark());
+        let mut doubted = present.doubted.mark();
         let mut is_settled = true;
         let mut pause = LOOK_EVERY;
         let mut last_look = Tick::ZERO;
         loop {
             let is_woken = tokio::select! {
-                () = announced.past(told) => true,
+                () = announced.past(self.told) => true,
                 // While it is in doubt, everything that fails says so.
                 () = present.doubted.past(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
@@ -115,7 +119,6 @@ impl Follower {
                 pause = PAUSE_FIRST;
             }
             last_look = self.clock.now();
-            told = announced.mark();
             let mark = present.doubted.mark();
             self.is_doubted |= mark != doubted;
             doubted = mark;
@@ -127,6 +130,7 @@ impl Follower {
 
     /// Asks the sentinels and acts on it. An error if there is no primary now, or none that answers.
     async fn look(&mut self, hurried: bool) -> Result<(), Trouble> {
+        self.told = self.council.announced().mark();
         let round = self.council.ask(hurried).await;
         let looked = match believed(&round.views(), round.asked, self.last.as_ref()) {
             Some(view) if self.is_present(&view.primary) => {
@@ -157,7 +161,15 @@ impl Follower {
             return Ok(());
         };
         let address = &last.primary;
-        match role(&self.nodes.at(address), self.limit).await {
+        let server = self.nodes.at(address);
+        let said = tokio::select! {
+            said = role(&server, self.limit) => said,
+            // It may be frozen, and another one take its place.
+            () = self.council.announced().past(self.told) => {
+                Err(Fault::Unknown("a failover is under way".to_owned()))
+            }
+        };
+        match said {
             Ok(Role::Primary) => {
                 self.is_doubted = false;
                 Ok(())

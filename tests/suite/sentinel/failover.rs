@@ -71,7 +71,9 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
         async move { lock.lock().await }
     });
     sentinels.promoted(old).await;
+    let promoted = Instant::now();
     let asked = within(SETTLED, asked).await.unwrap().unwrap();
+    println!("a lock {:?} after all sentinels agreed", promoted.elapsed());
     within(SETTLED, held.reenter())
         .await
         .unwrap()
