@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo desk config order test test-valkey interop check bench
+.PHONY: help demo desk config order test test-valkey test-acl interop check bench
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock"
@@ -12,6 +12,7 @@ help:
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-valkey  the same on Valkey"
+	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
@@ -32,6 +33,16 @@ test:
 
 test-valkey:
 	@$(VALKEY) && $(TEST)
+
+# What docs/rights.md lists, on all keys.
+RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]*`' | tr -d '`\\' | tr '\n' ' ')
+
+test-acl:
+	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_RIGHTS="$(RIGHTS)" && \
+	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS" && \
+	  cargo test --all-features --test suite -- --test-threads 4 \
+	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
+	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
 
 # They wait more than they work.
 interop:

@@ -77,7 +77,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
         Some("NOPERM" | "NOPERM-INSIDE") => (
             Kind::Denied,
-            "give the user the right that is named, for the keys and channels of the lock",
+            "give the user the rights of docs/rights.md, for the keys and channels of the lock",
         ),
         Some("OOM") => (
             Kind::Refused,

@@ -8,6 +8,7 @@
 pub(crate) mod catalog;
 #[cfg(test)]
 mod contract;
+mod missing;
 pub(crate) mod reply;
 
 use std::future::Future;
@@ -145,6 +146,8 @@ pub(crate) struct Failure {
     /// Some attempt may have been executed, or may still be.
     pub(crate) unknown: bool,
     cause: Cause,
+    /// What the user lacks the right to, if it is that and the server does not say it.
+    missing: Option<String>,
 }
 
 #[derive(Debug)]
@@ -220,19 +223,13 @@ impl Scripts {
                     });
                 }
                 Err(Fault::Declined(error)) if !patience.goes_on_after(&error) => {
-                    return Err(Failure {
-                        unknown,
-                        cause: Cause::Answered(error),
-                    });
+                    return Err(Failure::answered(call, error, unknown));
                 }
                 Err(Fault::Declined(error)) => Cause::Answered(error),
                 Err(Fault::Answered(error)) => {
                     unknown |= !executed_nothing(&error);
                     if !patience.goes_on_after(&error) {
-                        return Err(Failure {
-                            unknown,
-                            cause: Cause::Answered(error),
-                        });
+                        return Err(Failure::answered(call, error, unknown));
                     }
                     Cause::Answered(error)
                 }
@@ -245,7 +242,11 @@ impl Scripts {
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             if self.clock.now().after(rest) >= patience.until {
-                return Err(Failure { unknown, cause });
+                return Err(Failure {
+                    unknown,
+                    cause,
+                    missing: None,
+                });
             }
             tokio::time::sleep(rest).await;
         }
@@ -287,6 +288,14 @@ pub(crate) fn millis(span: Duration) -> u64 {
 }
 
 impl Failure {
+    fn answered(call: &Call, error: RedisError, unknown: bool) -> Self {
+        Self {
+            unknown,
+            missing: missing::right(call, &error),
+            cause: Cause::Answered(error),
+        }
+    }
+
     /// Whether the server itself said no, and would say it again.
     pub(crate) fn is_final_answer(&self) -> bool {
         matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
@@ -321,7 +330,9 @@ impl Failure {
             ),
             Cause::Answered(error) => {
                 let (kind, advice) = advice(&error);
-                let message = format!("{}; {advice}", said(&error));
+                let missing = self.missing.map(|what| format!(" ({what})"));
+                let missing = missing.unwrap_or_default();
+                let message = format!("{}; {advice}{missing}", said(&error));
                 Error::new(kind, operation, message).caused_by(error)
             }
         }

@@ -6,6 +6,7 @@ use lockset::{Client, LostReason};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
+use crate::rights::doc::{Rights, rows};
 use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
 
 async fn config(server: &Server, name: &str, value: &str) {
@@ -58,22 +59,31 @@ async fn no_connection_left_for_messages<P: Primitive>() {
 /// The rights the documentation names are enough, each lane included.
 async fn a_user_with_the_documented_rights<P: Primitive>() {
     let server = Server::start();
-    let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels \
-                  &redisson_lock__channel:* &redisson_rwlock:* -@all +eval +evalsha +script|load \
-                  +client|setname +client|info +client|kill +hello +ping \
-                  +subscribe +unsubscribe +publish +pttl +pexpire +hset +hdel +hexists +hgetall \
-                  +hlen +del +get +set +time";
-    let (ours, theirs) = users(&server, &format!("{rights} {}", P::RIGHTS)).await;
+    let rights = rows(P::RIGHTS);
+    let rights = &rights
+        | &rows(&[
+            "every lock",
+            "fenced locks, also",
+            "waking those who wait",
+            "late commands made impossible",
+            "scripts loaded on connecting",
+            "names in `CLIENT LIST`",
+        ]);
+    let (ours, theirs) = users(&server, &only(&rights)).await;
     work_together::<P>(&server, &ours, &theirs).await;
 }
 
 /// Without the rights that only save time or close gaps, it still works, by polling.
 async fn a_user_with_the_bare_minimum<P: Primitive>() {
     let server = Server::start();
-    let rights = "resetkeys ~app:* ~redisson_lock_token:* resetchannels -@all +eval +evalsha \
-                  +pttl +pexpire +hset +hdel +hexists +hgetall +hlen +del +get +set +time";
-    let (ours, theirs) = users(&server, &format!("{rights} {}", P::RIGHTS)).await;
+    let rights = &rows(P::RIGHTS) | &rows(&["every lock", "fenced locks, also"]);
+    let (ours, theirs) = users(&server, &only(&rights)).await;
     work_together::<P>(&server, &ours, &theirs).await;
+}
+
+fn only(rights: &Rights) -> String {
+    let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+    format!("resetkeys resetchannels -@all {}", rights.join(" "))
 }
 
 async fn a_missing_right_is_named<P: Primitive>() {

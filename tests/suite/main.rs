@@ -21,6 +21,7 @@ mod limits;
 mod multilock;
 mod process;
 mod redlock;
+mod rights;
 mod rwlock;
 mod sentinel;
 mod wire;

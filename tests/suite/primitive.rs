@@ -19,8 +19,8 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     /// Whether several owners hold it together.
     const IS_SHARED: bool = false;
 
-    /// The rights that the documentation names for this kind beyond those for a reentrant lock.
-    const RIGHTS: &str = "";
+    /// Where the documentation lists the rights for this kind beyond those for a reentrant lock.
+    const RIGHTS: &[&str] = &[];
 
     fn of(client: &Client, name: &str) -> Self;
 
@@ -76,7 +76,7 @@ macro_rules! primitive {
             type Guard = $guard;
             type Rival = $rival;
             const IS_SHARED: bool = $shared;
-            const RIGHTS: &str = $rights;
+            const RIGHTS: &[&str] = $rights;
 
             fn of(client: &Client, name: &str) -> Self {
                 let of: fn(&Client, &str) -> Self = $of;
@@ -156,13 +156,10 @@ macro_rules! guard {
     };
 }
 
-const FAIR_RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
-    +lindex +llen +lpos +lrange +rpush +lpop +lrem \
-    +zadd +zcard +zrem +zremrangebyscore +zscore +exists";
-const RW_RIGHTS: &str = "~lockset_rw_waiting:* ~*:rwlock_timeout:* \
-    +hget +hmget +zadd +zrem +zscore +zmscore +zcount +exists";
+const FAIR_RIGHTS: &[&str] = &["fair locks, also"];
+const RW_RIGHTS: &[&str] = &["read-write locks, also"];
 
-primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, "", |client, name| {
+primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, &[], |client, name| {
     client.lock(name)
 });
 primitive!(FairLock, FairGuard, FairLock, shared: false, FAIR_RIGHTS, |client, name| {
@@ -216,10 +213,7 @@ fn any(each: impl IntoIterator<Item = Result<bool>>) -> Result<bool> {
 impl Primitive for Multi {
     type Guard = MultiGuard;
     type Rival = Self;
-    const RIGHTS: &str = "~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockset_fair_alive:* \
-        +lindex +llen +lpos +lrange +rpush +lpop +lrem \
-        +zadd +zcard +zrem +zremrangebyscore +zscore +exists \
-        ~lockset_rw_waiting:* ~*:rwlock_timeout:* +hget +hmget +zmscore +zcount";
+    const RIGHTS: &[&str] = &["fair locks, also", "read-write locks, also"];
 
     fn of(client: &Client, name: &str) -> Self {
         let [first, fair, read, write] = member_names(name);

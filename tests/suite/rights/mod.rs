@@ -1,0 +1,265 @@
+//! What `docs/rights.md` promises to a user who has the rights it lists, and to one who lacks one.
+
+pub(crate) mod doc;
+mod work;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use futures_util::StreamExt;
+use lockset::Error;
+use lockset_testkit::{Cluster, Sentinels, Server, unique_name};
+
+use self::doc::{Rights, commands, row, rows};
+use self::work::{Desk, Done, Trouble};
+use crate::world::{Alone, BehindSentinels, OnCluster, World};
+
+const PLAIN: &[&str] = &["every lock", "fenced locks, also"];
+const FAIR: &[&str] = &["fair locks, also", "`FairLock::waiters`, also"];
+const READ_WRITE: &[&str] = &["read-write locks, also"];
+const LEFT_OUT: &[&str] = &[
+    "waking those who wait",
+    "late commands made impossible",
+    "scripts loaded on connecting",
+    "names in `CLIENT LIST`",
+    "care for a fair queue",
+];
+
+/// How many users work at a time.
+const AT_ONCE: usize = 8;
+
+/// Makes a user on these servers, with these rights on names that begin with its own.
+async fn user(servers: &[Server], name: &str, rights: &Rights) {
+    let prefix = format!("{name}:");
+    let rights = rights.iter().map(|right| right.replace("app:", &prefix));
+    let rights: Vec<String> = rights.collect();
+    for server in servers {
+        let mut admin = server.admin().await;
+        let mut user = redis::cmd("ACL");
+        user.arg(&["SETUSER", name, "reset", "on", ">pass", "resetchannels"]);
+        let _: () = user
+            .arg("-@all")
+            .arg(&rights)
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+    }
+}
+
+/// The URL for another user.
+fn url_of(url: &str, name: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("a URL");
+    let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
+    format!("{scheme}://{name}:pass@{hosts}")
+}
+
+/// The work that a kind of lock is there for.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Reentrant,
+    Fair,
+    ReadWrite,
+}
+
+impl Kind {
+    async fn work<W: World>(self, world: &W, url: &str, name: &str) -> Done {
+        let desk = Desk::new(world, url_of(url, name), format!("{name}:"));
+        match self {
+            Self::Reentrant => desk.reentrant().await,
+            Self::Fair => desk.fair().await,
+            Self::ReadWrite => desk.read_write().await,
+        }
+    }
+}
+
+/// How the work ends for a user of one server with these rights.
+async fn ends(server: &Alone, kind: Kind, rights: &Rights) -> Done {
+    let [alone] = &*server.primaries().await else {
+        panic!("one server");
+    };
+    let name = unique_name("user");
+    user(std::slice::from_ref(alone), &name, rights).await;
+    kind.work(server, &alone.url(), &name).await
+}
+
+fn names_it(error: &Error, right: &str) -> bool {
+    let told = error.to_string();
+    match right.strip_prefix('+') {
+        Some(command) => told.contains(&format!("'{command}'")) || told.contains(right),
+        // What stands before the prefix or behind the name.
+        None => {
+            let words = right.split(['~', '{', '}', '*', ':']);
+            let word = words.max_by_key(|word| word.len()).unwrap_or_default();
+            told.contains("keys are") && (word == "app" || told.contains(word))
+        }
+    }
+}
+
+/// Each right that some work needs, taken away, is missed, and named by whoever is told.
+async fn each_is_needed(kind: Kind, needed: &Rights, taken: &Rights) {
+    // Nobody is told: what a waiter leaves behind is looked after in the background.
+    const UNTOLD: &[&str] = &["+lrem", "+zrem"];
+    let server = Alone::start().await;
+    let all = ends(&server, kind, needed).await;
+    assert!(all.is_ok(), "{kind:?} with all of them: {all:?}");
+    let without = async |right: &String| {
+        let mut rest = needed.clone();
+        rest.remove(right);
+        (right.clone(), ends(&server, kind, &rest).await)
+    };
+    let endings = futures_util::stream::iter(taken).map(without);
+    let endings: Vec<_> = endings.buffer_unordered(AT_ONCE).collect().await;
+    assert_eq!(endings.len(), taken.len());
+    for (right, done) in endings {
+        match done {
+            Err(Trouble::Told(error)) => {
+                assert!(error.is_denied(), "{right}: {error}");
+                assert!(names_it(&error, &right), "{right}: {error}");
+            }
+            Err(Trouble::Missed(_)) if UNTOLD.contains(&&*right) => {}
+            other => panic!("{kind:?} without {right}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_of_a_lock_is_needed_and_named() {
+    let needed = rows(PLAIN);
+    each_is_needed(Kind::Reentrant, &needed, &needed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_of_a_fair_lock_is_needed_and_named() {
+    let mine = rows(FAIR);
+    each_is_needed(Kind::Fair, &(&rows(PLAIN) | &mine), &mine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_of_a_read_write_lock_is_needed_and_named() {
+    let mine = rows(READ_WRITE);
+    each_is_needed(Kind::ReadWrite, &(&rows(PLAIN) | &mine), &mine).await;
+}
+
+/// Each right that only saves time is missed by nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_be_left_out_can_be_left_out() {
+    let server = Alone::start().await;
+    let all = commands("One server").remove(0);
+    let works = async |rights: Rights| {
+        let (plain, fair, read_write) = futures_util::future::join3(
+            ends(&server, Kind::Reentrant, &rights),
+            ends(&server, Kind::Fair, &rights),
+            ends(&server, Kind::ReadWrite, &rights),
+        )
+        .await;
+        (plain.and(fair).and(read_write), rights)
+    };
+    let mut lists = vec![all.clone()];
+    for right in rows(LEFT_OUT) {
+        // A read-write lock needs it.
+        if right != "+exists" {
+            lists.push(all.iter().filter(|one| **one != right).cloned().collect());
+        }
+    }
+    let mut done = futures_util::stream::iter(lists)
+        .map(works)
+        .buffer_unordered(AT_ONCE / 2);
+    while let Some((done, rights)) = done.next().await {
+        let without: Vec<&String> = all.difference(&rights).collect();
+        assert!(done.is_ok(), "without {without:?}: {done:?}");
+    }
+    drop(done);
+    let bare = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
+    let (done, _) = works(bare).await;
+    assert!(done.is_ok(), "with the least: {done:?}");
+    let fair = &(&rows(PLAIN) | &rows(FAIR)) - &row("care for a fair queue");
+    let done = ends(&server, Kind::Fair, &fair).await;
+    assert!(done.is_ok(), "a fair lock with the least: {done:?}");
+}
+
+/// What is listed for each is what the commands to copy allow, and what the scripts call.
+#[test]
+fn the_page_agrees_with_itself_and_with_the_scripts() {
+    let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
+    let one = &locks | &rows(LEFT_OUT);
+    assert_eq!(commands("One server"), [one.clone()]);
+    let cluster = &(&(&one - &row("waking those who wait")) | &row("a cluster, also"))
+        | &row("the same in a cluster, instead");
+    assert_eq!(commands("A cluster"), [cluster]);
+    let role = row("a server's own word behind sentinels");
+    assert_eq!(commands("Sentinels")[0], role);
+
+    let mut called = BTreeSet::new();
+    let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    for folder in [lua.join("includes"), lua] {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "lua") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let calls = text.split("call('").skip(1);
+                let names = calls.map(|behind| behind.split('\'').next().unwrap());
+                called.extend(names.map(|name| format!("+{}", name.to_ascii_lowercase())));
+            }
+        }
+    }
+    let sent = ["+eval", "+evalsha"].map(str::to_owned);
+    let in_scripts = &locks | &row("care for a fair queue");
+    let in_scripts = in_scripts
+        .into_iter()
+        .filter(|right| right.starts_with('+'));
+    let in_scripts: Rights = in_scripts.filter(|right| !sent.contains(right)).collect();
+    assert_eq!(in_scripts, called);
+}
+
+async fn works_in<W: World>(world: &W, url: &str, name: &str) {
+    let (plain, fair, read_write) = futures_util::future::join3(
+        Kind::Reentrant.work(world, url, name),
+        Kind::Fair.work(world, url, name),
+        Kind::ReadWrite.work(world, url, name),
+    )
+    .await;
+    let done = plain.and(fair).and(read_write);
+    assert!(done.is_ok(), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_a_cluster_is_enough() {
+    let world = OnCluster::start().await;
+    let cluster = Cluster::shared().await;
+    let mut rights = commands("A cluster").remove(0);
+    if cluster.node(0).version().starts_with("6.") {
+        rights =
+            &(&rights - &row("the same in a cluster, instead")) | &row("waking those who wait");
+    }
+    let name = unique_name("user");
+    user(cluster.nodes(), &name, &rights).await;
+    works_in(&world, &cluster.url(), &name).await;
+
+    // Without the map there is no way to any node.
+    let name = unique_name("user");
+    rights.remove("+cluster|slots");
+    user(cluster.nodes(), &name, &rights).await;
+    let done = Kind::Reentrant.work(&world, &cluster.url(), &name).await;
+    let Err(Trouble::Told(error)) = done else {
+        panic!("without the map: {done:?}");
+    };
+    assert!(error.to_string().contains("cluster|slots"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lists_of_sentinels_are_enough() {
+    let world = BehindSentinels::start().await;
+    let sentinels = Sentinels::shared().await;
+    let [role, watcher] = &*commands("Sentinels") else {
+        panic!("two commands");
+    };
+    let rights = &commands("One server").remove(0) | role;
+    let name = unique_name("user");
+    user(sentinels.servers(), &name, &rights).await;
+    user(sentinels.sentinels(), &name, watcher).await;
+    let url = format!(
+        "{}?sentinel_user={name}&sentinel_password=pass",
+        sentinels.url()
+    );
+    works_in(&world, &url, &name).await;
+}

@@ -1,0 +1,184 @@
+//! All that programs do with locks, and how it ends for a user who lacks a right to some of it.
+
+use std::time::Duration;
+
+use lockset::{Client, Error, FairLock, ReadSide, ReentrantLock, Result, WriteSide};
+use lockset_testkit::within;
+use tokio::time::timeout;
+
+use crate::primitive::{Guard, Primitive};
+use crate::support::{LEASE, SOON};
+use crate::world::World;
+
+/// How the work of a user ended before it was done.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// A call was refused.
+    Told(Error),
+    /// Nothing was said, but something did not happen.
+    Missed(&'static str),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+pub(super) type Done = std::result::Result<(), Trouble>;
+
+/// Two programs of one user, and a look at what they leave behind.
+pub(super) struct Desk<'a, W> {
+    world: &'a W,
+    url: String,
+    prefix: String,
+}
+
+impl<'a, W: World> Desk<'a, W> {
+    /// For the user of this URL, who may use names with this prefix.
+    pub(super) fn new(world: &'a W, url: String, prefix: String) -> Self {
+        Self { world, url, prefix }
+    }
+
+    async fn client(&self) -> Result<Client> {
+        let builder = Client::builder(&self.url).key_prefix(&self.prefix);
+        builder.lease(LEASE).build().await
+    }
+
+    /// Waits for what happens in the background.
+    async fn in_the_end(&self, what: &'static str, mut is_so: impl AsyncFnMut() -> bool) -> Done {
+        let so = async {
+            while !is_so().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = timeout(SOON, so).await;
+        ended.map_err(|_| Trouble::Missed(what))
+    }
+
+    async fn nothing_is_left(&self) -> Done {
+        let counters = format!("redisson_lock_token:{{{}", self.prefix);
+        self.in_the_end("something is left", async || {
+            let keys = self.world.keys(&self.prefix).await;
+            keys.iter().all(|key| key.starts_with(&counters))
+        })
+        .await
+    }
+
+    /// What all kinds have in common.
+    async fn of_all<P: Primitive>(&self, name: &str) -> Done {
+        let (ours, theirs) = (self.client().await?, self.client().await?);
+        let lock = P::of(&ours, name);
+        let guard = lock.lock().await?;
+        guard.reenter().await?.release().await?;
+        let rival = P::rival(&theirs, name);
+        assert!(P::of(&theirs, name).is_locked().await?);
+        assert!(rival.try_lock().await?.is_none());
+        let gives_up = rival.try_lock_for(Duration::from_millis(30));
+        assert!(gives_up.await?.is_none());
+        let waiter = tokio::spawn(async move { rival.lock().await });
+        self.in_the_end("nobody waits", async || {
+            waiter.is_finished() || theirs.stats().waiters == 1
+        })
+        .await?;
+        if timeout(LEASE * 2, guard.lost()).await.is_ok() {
+            return Err(Trouble::Missed("it was not renewed"));
+        }
+        guard.release().await?;
+        let next = within(SOON, waiter).await.expect("no panic")?;
+        assert!(P::rival(&ours, name).force_unlock().await?);
+        next.forget();
+        drop(lock.lock().await?);
+        self.nothing_is_left().await
+    }
+
+    async fn fenced<P: Primitive>(&self, name: &str) -> Done {
+        let ours = self.client().await?;
+        let lock = P::of(&ours, name).fenced();
+        let guard = lock.lock().await?;
+        let token = guard.fencing_token();
+        guard.release().await?;
+        let guard = lock.lock().await?;
+        assert!(guard.fencing_token() > token);
+        Ok(guard.release().await?)
+    }
+
+    pub(super) async fn reentrant(&self) -> Done {
+        self.of_all::<ReentrantLock>("x").await?;
+        self.fenced::<ReentrantLock>("y").await
+    }
+
+    pub(super) async fn fair(&self) -> Done {
+        self.of_all::<FairLock>("x").await?;
+        self.fenced::<FairLock>("y").await?;
+        let (ours, theirs) = (self.client().await?, self.client().await?);
+        let lock = ours.fair_lock("z");
+        let queue = format!("redisson_lock_queue:{{{}z}}", self.prefix);
+        let held = lock.lock().await?;
+        assert_eq!(lock.waiters().await?, [""; 0]);
+
+        // One who gives up leaves the queue, though it is not its head.
+        let (first, gives_up) = (theirs.fair_lock("z"), theirs.fair_lock("z"));
+        let first = tokio::spawn(async move { first.lock().await });
+        self.in_the_end("nobody queues", async || {
+            first.is_finished() || lock.waiters().await.is_ok_and(|all| all.len() == 1)
+        })
+        .await?;
+        assert!(
+            gives_up
+                .try_lock_for(Duration::from_millis(100))
+                .await?
+                .is_none()
+        );
+        self.in_the_end("one who gave up is in the queue", async || {
+            first.is_finished() || lock.waiters().await.is_ok_and(|all| all.len() == 1)
+        })
+        .await?;
+        // One whose place is taken away takes another.
+        let mut admin = self.world.server_of(&queue).await.admin().await;
+        let _: () = redis::cmd("DEL")
+            .arg(&queue)
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+        self.in_the_end("a lost place is not taken again", async || {
+            first.is_finished() || lock.waiters().await.is_ok_and(|all| all.len() == 1)
+        })
+        .await?;
+        assert_eq!(lock.waiters().await?.len(), 1);
+        held.release().await?;
+        within(SOON, first)
+            .await
+            .expect("no panic")?
+            .release()
+            .await?;
+        self.nothing_is_left().await
+    }
+
+    pub(super) async fn read_write(&self) -> Done {
+        self.of_all::<WriteSide>("w").await?;
+        self.of_all::<ReadSide>("r").await?;
+        self.fenced::<WriteSide>("y").await?;
+        let (ours, theirs) = (self.client().await?, self.client().await?);
+        let (lock, same) = (ours.rw_lock("z"), theirs.rw_lock("z"));
+        let writing = lock.write().await?;
+        // Some who wait, and some who give up.
+        let reader = tokio::spawn({
+            let same = same.clone();
+            async move { same.read().await?.release().await }
+        });
+        let writer = tokio::spawn({
+            let same = same.clone();
+            async move { same.write().await?.release().await }
+        });
+        let give_up = Duration::from_millis(100);
+        assert!(lock.try_read_for(give_up).await?.is_none());
+        assert!(lock.try_write_for(give_up).await?.is_none());
+        assert!(lock.write_side().holder().await?.is_some());
+        let reading = writing.downgrade().await?;
+        within(SOON, reader).await.expect("no panic")?;
+        reading.release().await?;
+        within(SOON, writer).await.expect("no panic")?;
+        self.nothing_is_left().await
+    }
+}
