@@ -1,6 +1,9 @@
 //! The Redlock: independent servers, and what becomes of them.
 
 mod faults;
+mod rejoin;
+mod retry;
+mod tokens;
 mod votes;
 
 use std::time::Duration;

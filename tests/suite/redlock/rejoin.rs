@@ -1,0 +1,154 @@
+//! Servers that were restarted: they have no vote for a lease, and then they are won back.
+
+use lockset::{LostReason, Redlock};
+use lockset_testkit::{eventually, unique_name, within};
+
+use super::{LONG, Nodes, held_on, held_on_exactly};
+use crate::support::{LEASE, SOON};
+
+#[tokio::test]
+async fn a_restarted_server_has_no_vote_for_a_lease() {
+    let nodes = Nodes::seasoned(3).await;
+    let name = unique_name("redlock");
+    let stranger = Redlock::new(super::clients(&nodes.servers, LEASE).await).unwrap();
+    let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+    held_on_exactly(3, &nodes.servers, &name).await;
+    // The first forgets its vote. With the second, which the holder does not need, that would be a
+    // majority for somebody else.
+    nodes.servers[0].restart();
+    nodes.servers[1].kill();
+    let error = stranger.lock(&name).try_lock().await.unwrap_err();
+    assert!(error.is_quorum(), "{error}");
+    assert!(
+        error.to_string().contains("may have forgotten a vote"),
+        "{error}"
+    );
+    nodes.servers[1].restart();
+    for _ in 0..20 {
+        let got = stranger.lock(&name).try_lock().await;
+        assert!(
+            !matches!(got, Ok(Some(_))) || guard.is_lost(),
+            "two have it"
+        );
+    }
+    // The holder is below a majority, and hears of it from the servers.
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    assert!(guard.release().await.unwrap_err().is_not_held());
+    let next = within(SOON * 2, async {
+        loop {
+            match stranger.lock(&name).lock().await {
+                Ok(guard) => return guard,
+                // For longer than a third of a lease.
+                Err(error) => assert!(error.is_quorum(), "{error}"),
+            }
+        }
+    });
+    next.await.release().await.unwrap();
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_how_long_it_is_up_has_no_vote() {
+    let nodes = Nodes::start(1).await;
+    let mut admin = nodes.servers[0].admin().await;
+    let mut user = redis::cmd("ACL");
+    user.arg(&[
+        "SETUSER", "u", "reset", "on", ">s3cret", "~*", "&*", "+@all", "-info",
+    ]);
+    let () = user.query_async(&mut admin).await.unwrap();
+    let url = nodes.servers[0]
+        .url()
+        .replace("redis://", "redis://u:s3cret@");
+    let client = super::client(url, LONG).await;
+    let lock = Redlock::new([client.clone()]).unwrap();
+    let lock = lock.lock(unique_name("redlock"));
+    // At once: it would not become better.
+    let error = within(SOON, lock.lock()).await.unwrap_err();
+    assert!(
+        error.is_quorum() && error.to_string().contains("+info"),
+        "{error}"
+    );
+    assert!(!format!("{error} {error:?}").contains("s3cret"));
+    let trusted = Redlock::builder([client])
+        .persistent_nodes()
+        .build()
+        .unwrap();
+    drop(trusted.lock(unique_name("redlock")).lock().await.unwrap());
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_hold_survives_the_restart_of_every_server() {
+    let nodes = Nodes::seasoned(5).await;
+    let name = unique_name("redlock");
+    let guard = nodes.redlock.lock(&name).fenced().lock().await.unwrap();
+    let token = guard.fencing_token().unwrap();
+    held_on_exactly(5, &nodes.servers, &name).await;
+    let stranger = nodes.stranger(LEASE).await;
+    for server in &nodes.servers {
+        server.restart();
+        let one = std::slice::from_ref(server);
+        eventually(SOON * 2, "it is won back", async || {
+            held_on(one, &name).await == 1
+        })
+        .await;
+        assert!(!guard.is_lost());
+        assert!(stranger.lock(&name).try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(guard.fencing_token(), Some(token));
+    guard.release().await.unwrap();
+    drop(stranger);
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_majority_that_forgets_ends_the_hold() {
+    let nodes = Nodes::seasoned(5).await;
+    let name = unique_name("redlock");
+    let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+    held_on_exactly(5, &nodes.servers, &name).await;
+    let work = guard.run(std::future::pending::<()>());
+    let faults = async {
+        for server in &nodes.servers[..3] {
+            server.restart();
+        }
+    };
+    let (lost, ()) = within(SOON, async { tokio::join!(work, faults) }).await;
+    assert_eq!(lost.unwrap_err().lock_name(), name);
+    assert!(guard.is_lost() && guard.remaining().is_zero());
+    // What is left of it is given back at once, not at the end of its leases or with the guard.
+    held_on_exactly(0, &nodes.servers, &name).await;
+    assert!(guard.reenter().await.unwrap_err().is_not_held());
+    assert!(guard.release().await.unwrap_err().is_not_held());
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn servers_out_of_reach_end_the_hold_by_the_clock() {
+    let nodes = Nodes::seasoned(3).await;
+    let name = unique_name("redlock");
+    let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+    nodes.servers[0].stop();
+    nodes.servers[1].stop();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    nodes.servers[0].cont();
+    nodes.servers[1].cont();
+    assert!(guard.release().await.unwrap_err().is_not_held());
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_ends_and_is_not_prolonged() {
+    let nodes = Nodes::start(3).await;
+    let name = unique_name("redlock");
+    let lock = nodes.redlock.lock(&name).fixed_lease(LEASE);
+    nodes.servers[2].kill();
+    let guard = lock.lock().await.unwrap();
+    let until = tokio::time::Instant::now() + guard.remaining();
+    nodes.servers[2].restart();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    let late = tokio::time::Instant::now() - until;
+    assert!(late < LEASE / 2, "{late:?} late");
+    drop(guard);
+    nodes.nothing_left().await;
+}
