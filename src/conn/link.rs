@@ -16,7 +16,8 @@ use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, PushInfo, RedisError, Se
 
 use super::answer::{code, is_not_now};
 use super::hearing::Hearing;
-use super::{Fault, LATE_MAX, Listener, Process, Setup, tls};
+use super::process::{Process, text};
+use super::{Fault, LATE_MAX, Listener, Setup, tls};
 use crate::clock::{Clock, Tick};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
@@ -380,40 +381,6 @@ fn answered(no: &ServerError) -> Result<(), RedisError> {
     }
 }
 
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::VerbatimString { text, .. } => Some(text),
-        _ => None,
-    }
-}
-
-impl Process {
-    /// From an answer to `INFO server` that was here at `now`. The server counts whole seconds from a
-    /// whole second, so what it says may be up to one more than the truth.
-    fn of(lines: &Value, now: Tick) -> Option<Self> {
-        let lines = text(lines)?;
-        let field = |name: &str| {
-            lines
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        };
-        let uptime: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
-        Some(Self {
-            run_id: field("run_id")?.trim().into(),
-            up_since: now.before(Duration::from_secs(uptime.saturating_sub(1))),
-        })
-    }
-
-    /// The earlier of two bounds, if both are of one run.
-    fn after(mut self, before: Option<&Self>) -> Self {
-        if let Some(before) = before.filter(|before| before.run_id == self.run_id) {
-            self.up_since = self.up_since.min(before.up_since);
-        }
-        self
-    }
-}
-
 impl Identity {
     fn of(line: &Value) -> Option<Self> {
         let line = text(line)?;
@@ -431,26 +398,6 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_is_no_younger_than_is_said() {
-        let seconds = |count| Tick::ZERO.after(Duration::from_secs(count));
-        let info = |run: &str, uptime: u64| {
-            let lines = format!(
-                "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n"
-            );
-            Value::BulkString(lines.into_bytes())
-        };
-        let seen = |uptime, now| Process::of(&info("a", uptime), seconds(now)).unwrap();
-        assert_eq!(seen(30, 100).up_since, seconds(71));
-        assert_eq!(seen(1, 100).up_since, seconds(100));
-        assert_eq!(seen(0, 100).up_since, seconds(100));
-        let (first, later) = (seen(0, 100), seen(10, 111));
-        assert_eq!(later.clone().after(Some(&first)).up_since, seconds(100));
-        let other = Process::of(&info("b", 0), seconds(120)).unwrap();
-        assert_eq!(other.clone().after(Some(&later)), other, "another run");
-        assert_eq!(Process::of(&Value::Nil, seconds(1)), None);
-    }
 
     #[test]
     fn an_identity_is_read_from_a_client_line() {

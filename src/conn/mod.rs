@@ -9,6 +9,7 @@ mod cluster;
 mod hearing;
 mod link;
 mod nodes;
+mod process;
 mod sentinel;
 mod single;
 pub(crate) mod tls;
@@ -23,10 +24,11 @@ use redis::{Cmd, RedisError, Value};
 
 use self::answer::unusable;
 use self::cluster::Cluster;
+pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
 use self::single::SingleServer;
 use self::url::Target;
-use crate::clock::{Clock, Tick};
+use crate::clock::Clock;
 use crate::error::Result;
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
@@ -97,15 +99,6 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
         None
     }
-}
-
-/// One run of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
-    /// Different for each run of each server.
-    pub(crate) run_id: Arc<str>,
-    /// It was not started after this.
-    pub(crate) up_since: Tick,
 }
 
 /// How a channel finds those who listen to it.

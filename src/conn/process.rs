@@ -1,0 +1,77 @@
+//! One run of a server: who it is and since when it is up, as far as it says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::Tick;
+
+/// One run of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Different for each run of each server.
+    pub(crate) run_id: Arc<str>,
+    /// It was not started after this.
+    pub(crate) up_since: Tick,
+}
+
+impl Process {
+    /// From an answer to `INFO server` that was here at `now`. The server counts whole seconds from a
+    /// whole second, so what it says may be up to one more than the truth.
+    pub(super) fn of(lines: &Value, now: Tick) -> Option<Self> {
+        let lines = text(lines)?;
+        let field = |name: &str| {
+            lines
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        };
+        let uptime: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+        Some(Self {
+            run_id: field("run_id")?.trim().into(),
+            up_since: now.before(Duration::from_secs(uptime.saturating_sub(1))),
+        })
+    }
+
+    /// The earlier of two bounds, if both are of one run.
+    pub(super) fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| before.run_id == self.run_id) {
+            self.up_since = self.up_since.min(before.up_since);
+        }
+        self
+    }
+}
+
+/// What is answered in lines.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_no_younger_than_is_said() {
+        let seconds = |count| Tick::ZERO.after(Duration::from_secs(count));
+        let info = |run: &str, uptime: u64| {
+            let lines = format!(
+                "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n"
+            );
+            Value::BulkString(lines.into_bytes())
+        };
+        let seen = |uptime, now| Process::of(&info("a", uptime), seconds(now)).unwrap();
+        assert_eq!(seen(30, 100).up_since, seconds(71));
+        assert_eq!(seen(1, 100).up_since, seconds(100));
+        assert_eq!(seen(0, 100).up_since, seconds(100));
+        let (first, later) = (seen(0, 100), seen(10, 111));
+        assert_eq!(later.clone().after(Some(&first)).up_since, seconds(100));
+        let other = Process::of(&info("b", 0), seconds(120)).unwrap();
+        assert_eq!(other.clone().after(Some(&later)), other, "another run");
+        assert_eq!(Process::of(&Value::Nil, seconds(1)), None);
+    }
+}
