@@ -97,11 +97,13 @@ impl Ballot {
             }
         }
         let mut shares = Vec::new();
-        // If it is an error, then one that says everything.
-        while shares.len() < self.need
-            && !pending.is_empty()
-            && (tally.is_open() || tally.is_unable())
-        {
+        // Whether it is contended or an error depends on all of them, unless those who have it
+        // elsewhere decide it.
+        while shares.len() < self.need && !pending.is_empty() && !tally.is_contended() {
+            if !tally.is_open() {
+                // Of no use any more: others need not wait for the rest.
+                shares.clear();
+            }
             let ((server, said, share), _, rest) = select_all(pending).await;
             pending = rest;
             rests.note(server, &said, self);

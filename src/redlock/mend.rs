@@ -35,7 +35,12 @@ impl Mending {
         let server = pending.server;
         let place = Place::of(self, quorum, server);
         let work = async move {
-            let (_, _, share) = pending.await;
+            // Dropped when it is over: what is under way is cancelled, and asked for behind that.
+            let (_, _, share) = tokio::select! {
+                biased;
+                answer = pending => answer,
+                () = place.over() => return,
+            };
             let has_joined = match share {
                 Some(share) => place.join(share).await,
                 None => false,
@@ -90,18 +95,26 @@ impl Place {
 
     /// False if it is not wanted any more.
     async fn waits(&self, span: Duration) -> bool {
+        let clock = self.ballot.clock();
+        let end = clock.now().after(span);
+        tokio::select! {
+            biased;
+            () = self.over() => false,
+            () = clock.sleep_until(end) => true,
+        }
+    }
+
+    /// Resolves when it is not wanted any more.
+    async fn over(&self) {
         let core = &self.ballot.asks[self.at].core;
-        let end = core.clock.now().after(span);
         loop {
             let marks = (self.changed.mark(), core.closing.mark());
             if core.is_closed() || !self.is_wanted() {
-                return false;
+                return;
             }
             tokio::select! {
-                biased;
                 () = self.changed.past(marks.0) => {}
                 () = core.closing.past(marks.1) => {}
-                () = core.clock.sleep_until(end) => return true,
             }
         }
     }

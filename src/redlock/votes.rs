@@ -110,6 +110,11 @@ impl Tally {
         self.are_too_many(Said::is_final)
     }
 
+    /// Whether those who have it elsewhere are enough to keep everybody else out.
+    pub(super) fn is_contended(&self) -> bool {
+        self.are_too_many(|said| matches!(said, Said::Elsewhere(_)))
+    }
+
     /// Whether enough servers can still grant it.
     pub(super) fn is_open(&self) -> bool {
         !self.are_too_many(|said| !matches!(said, Said::Granted | Said::Unheard))
@@ -136,6 +141,10 @@ impl Tally {
         name: &str,
         addresses: impl Iterator<Item = &'a str>,
     ) -> Error {
+        let closed = |said: &Said| matches!(said, Said::Failed(error) if error.is_closed());
+        if self.are_too_many(closed) {
+            return Error::closed(operation).of_lock(name);
+        }
         let granted = self
             .said
             .iter()

@@ -336,6 +336,15 @@ for_every_primitive! {"current_thread":
     aborted_tasks_leave_nothing
 }
 
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    an_acquire_of_a_free_lock
+    a_fenced_acquire_with_an_owner
+    a_re_entry
+    a_release
+    an_inner_release_keeps_the_outer
+    aborted_tasks_leave_nothing
+}
+
 /// First in the queue of a fair lock: the next one gets it by message, at once.
 #[tokio::test]
 async fn a_place_in_the_fair_queue() {

@@ -137,6 +137,11 @@ for_every_primitive! {"multi_thread":
     releases_do_not_delay_renewals
 }
 
+for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
+    an_unprotected_counter_is_exact
+    releases_do_not_delay_renewals
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_holds_are_renewed_for_a_minute() {
     const HOLDS: usize = 10_000;

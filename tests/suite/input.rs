@@ -117,6 +117,11 @@ for_every_primitive! {"current_thread":
     a_key_that_holds_something_else_is_not_touched
 }
 
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    names_that_cannot_work
+    leases_that_cannot_work
+}
+
 #[tokio::test]
 async fn a_client_lease_that_cannot_work() {
     for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {

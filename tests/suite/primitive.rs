@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lockset::{
     Client, FairGuard, FairLock, FencingToken, Lost, LostReason, Member, MultiGuard, MultiLock,
-    Owner, ReadGuard, ReadSide, ReentrantGuard, ReentrantLock, Result, WriteGuard, WriteSide,
+    Owner, ReadGuard, ReadSide, Redlock, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock,
+    Result, WriteGuard, WriteSide,
 };
 
 /// A handle on a lock.
@@ -171,7 +172,13 @@ primitive!(ReadSide, ReadGuard, WriteSide, shared: true, RW_RIGHTS, |client, nam
 primitive!(WriteSide, WriteGuard, WriteSide, shared: false, RW_RIGHTS, |client, name| {
     client.rw_lock(name).write_side()
 });
+// A quorum of one: what needs several servers has tests of its own.
+primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, "+info", |client, name| {
+    let redlock = Redlock::builder([client.clone()]).persistent_nodes();
+    redlock.build().expect("a single server").lock(name)
+});
 guard!(ReentrantGuard);
+guard!(RedlockGuard);
 guard!(FairGuard);
 guard!(ReadGuard);
 guard!(WriteGuard);

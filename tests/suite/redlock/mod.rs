@@ -1,6 +1,7 @@
 //! The Redlock: independent servers, and what becomes of them.
 
 mod faults;
+mod partition;
 mod rejoin;
 mod retry;
 mod tokens;
@@ -77,6 +78,14 @@ impl Nodes {
             .persistent_nodes()
             .build()
             .unwrap()
+    }
+
+    /// Waits until a hold of ours counts on every server.
+    async fn all_joined(&self) {
+        eventually(SOON, "all have joined", async || {
+            self.clients.iter().all(|client| client.stats().holds == 1)
+        })
+        .await;
     }
 
     /// Waits until no server has anything, and no client has anything in hand.

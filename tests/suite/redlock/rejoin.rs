@@ -12,7 +12,7 @@ async fn a_restarted_server_has_no_vote_for_a_lease() {
     let name = unique_name("redlock");
     let stranger = Redlock::new(super::clients(&nodes.servers, LEASE).await).unwrap();
     let guard = nodes.redlock.lock(&name).lock().await.unwrap();
-    held_on_exactly(3, &nodes.servers, &name).await;
+    nodes.all_joined().await;
     // The first forgets its vote. With the second, which the holder does not need, that would be a
     // majority for somebody else.
     nodes.servers[0].restart();
@@ -83,7 +83,7 @@ async fn a_hold_survives_the_restart_of_every_server() {
     let name = unique_name("redlock");
     let guard = nodes.redlock.lock(&name).fenced().lock().await.unwrap();
     let token = guard.fencing_token().unwrap();
-    held_on_exactly(5, &nodes.servers, &name).await;
+    nodes.all_joined().await;
     let stranger = nodes.stranger(LEASE).await;
     for server in &nodes.servers {
         server.restart();
@@ -106,7 +106,7 @@ async fn a_majority_that_forgets_ends_the_hold() {
     let nodes = Nodes::seasoned(5).await;
     let name = unique_name("redlock");
     let guard = nodes.redlock.lock(&name).lock().await.unwrap();
-    held_on_exactly(5, &nodes.servers, &name).await;
+    nodes.all_joined().await;
     let work = guard.run(std::future::pending::<()>());
     let faults = async {
         for server in &nodes.servers[..3] {

@@ -1,0 +1,155 @@
+//! Networks between a holder and its servers that lose, delay and cut.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use lockset::{Client, LostReason, Redlock};
+use lockset_testkit::{Proxy, eventually, unique_name, within};
+
+use super::{LONG, Nodes, held_on, held_on_exactly};
+use crate::support::{LEASE, SOON, idle};
+
+/// A process that reaches each server through a network of its own.
+struct Remote {
+    proxies: Vec<Proxy>,
+    clients: Vec<Client>,
+    redlock: Redlock,
+}
+
+impl Remote {
+    async fn of(nodes: &Nodes, lease: std::time::Duration) -> Self {
+        let servers = nodes.servers.iter();
+        let proxies = join_all(servers.map(|server| Proxy::start(server.addr()))).await;
+        let urls = proxies.iter().map(Proxy::url);
+        let clients = join_all(urls.map(|url| super::client(url, lease))).await;
+        let redlock = Redlock::builder(clients.clone()).persistent_nodes();
+        Self {
+            proxies,
+            clients,
+            redlock: redlock.build().unwrap(),
+        }
+    }
+
+    async fn idle(&self) {
+        for client in &self.clients {
+            idle(client).await;
+        }
+    }
+}
+
+/// Every server has granted, and nobody has heard it.
+#[tokio::test]
+async fn grants_whose_replies_are_lost_count_once_or_not_at_all() {
+    let nodes = Nodes::start(5).await;
+    let remote = Remote::of(&nodes, LONG).await;
+    let name = unique_name("redlock");
+    let lock = remote.redlock.lock(&name);
+    for lost in [1, 3, 5] {
+        for proxy in &remote.proxies[..lost] {
+            proxy.swallow_reply_to(b"EVALSHA");
+        }
+        let guard = within(SOON, lock.lock()).await.unwrap();
+        // Those that were granted unheard were given back, and joined then.
+        held_on_exactly(5, &nodes.servers, &name).await;
+        guard.release().await.unwrap();
+        nodes.nothing_left().await;
+        remote.idle().await;
+        for proxy in &remote.proxies {
+            proxy.pass();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_minority_beyond_a_black_hole_costs_nothing() {
+    let nodes = Nodes::start(5).await;
+    let remote = Remote::of(&nodes, LONG).await;
+    let name = unique_name("redlock");
+    let lock = remote.redlock.lock(&name);
+    for proxy in &remote.proxies[..2] {
+        proxy.drop_requests();
+    }
+    let began = Instant::now();
+    for _ in 0..5 {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    assert!(began.elapsed() < LONG / 15, "{:?}", began.elapsed());
+    for proxy in &remote.proxies {
+        proxy.pass();
+    }
+    nodes.nothing_left().await;
+    remote.idle().await;
+}
+
+/// The holder is on the side of the minority: it is lost by its own clock before anybody else gets
+/// it on the other side.
+#[tokio::test]
+async fn a_holder_cut_off_is_lost_before_the_next_gets_it() {
+    let nodes = Nodes::start(3).await;
+    let remote = Remote::of(&nodes, LEASE).await;
+    let name = unique_name("redlock");
+    for _ in 0..3 {
+        let guard = remote.redlock.lock(&name).lock().await.unwrap();
+        for proxy in &remote.proxies[1..] {
+            proxy.blackhole_existing();
+            proxy.refuse(true);
+        }
+        let next = nodes.redlock.lock(&name);
+        let next = tokio::spawn(async move { next.lock().await.unwrap() });
+        let (reason, next) = within(SOON, async { tokio::join!(guard.lost(), next) }).await;
+        assert_eq!(reason, LostReason::Expired);
+        assert!(guard.is_lost() && !next.as_ref().unwrap().is_lost());
+        assert!(guard.release().await.unwrap_err().is_not_held());
+        for proxy in &remote.proxies[1..] {
+            proxy.pass();
+        }
+        // Nothing late of the one concerns the other.
+        remote.idle().await;
+        let next = next.unwrap();
+        assert!(held_on(&nodes.servers, &name).await >= 2);
+        assert!(!next.is_lost());
+        next.release().await.unwrap();
+        nodes.nothing_left().await;
+    }
+}
+
+/// A vote that arrives when its round is long over.
+#[tokio::test]
+async fn a_late_attempt_leaves_no_orphan() {
+    let nodes = Nodes::start(3).await;
+    let remote = Remote::of(&nodes, LONG).await;
+    let name = unique_name("redlock");
+    let lock = remote.redlock.lock(&name);
+    lock.lock().await.unwrap().release().await.unwrap();
+    remote.proxies[2].hold_request_containing(name.as_bytes());
+    let guard = within(SOON, lock.lock()).await.unwrap();
+    eventually(SOON, "it is under way", async || {
+        remote.proxies[2].held() == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    remote.proxies[2].release_held();
+    nodes.nothing_left().await;
+    remote.idle().await;
+}
+
+/// A majority that answers too late is no majority, and has nothing to give back in the end.
+#[tokio::test]
+async fn replies_that_come_too_late_are_no_votes() {
+    let nodes = Nodes::start(3).await;
+    let remote = Remote::of(&nodes, LEASE).await;
+    let name = unique_name("redlock");
+    for proxy in &remote.proxies[..2] {
+        proxy.delay_replies(LEASE);
+    }
+    let error = within(SOON, remote.redlock.lock(&name).try_lock()).await;
+    let error = error.unwrap_err();
+    assert!(error.is_quorum(), "{error}");
+    for proxy in &remote.proxies {
+        proxy.pass();
+    }
+    nodes.nothing_left().await;
+    remote.idle().await;
+    let guard = within(SOON, remote.redlock.lock(&name).lock()).await;
+    guard.unwrap().release().await.unwrap();
+}
