@@ -24,7 +24,7 @@ use crate::script::Patience;
 
 /// A subscription that waiters share is kept this long without one: a lock that several processes
 /// fight over would else be subscribed to anew for each grant.
-const LINGER: Duration = Duration::from_millis(100);
+pub(super) const LINGER: Duration = Duration::from_millis(100);
 
 /// A place at the server is worth asking again on a connection that has fallen silent, for the time
 /// of so many replies; then it is as good as lost.
@@ -183,22 +183,35 @@ impl<'a> Waiter<'a> {
     }
 }
 
+/// Has the subscription taken back by the watchdog task, if that is for the caller to do, after
+/// `linger`.
+pub(super) fn stop_listening(
+    ask: &Ask,
+    local: &Arc<LocalLock>,
+    listening: &Arc<Listening>,
+    linger: Duration,
+) {
+    if listening.take_listening() {
+        let core = Arc::clone(&ask.core);
+        let route = Arc::clone(ask.name.key());
+        let work = unsubscribe(core, Arc::clone(listening), route, linger);
+        // Whoever comes meanwhile is to find what it listens with.
+        let local = Arc::clone(local);
+        let work = work.map(|()| drop(local));
+        ask.core.watchdog.later(work.boxed());
+    }
+}
+
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let core = &self.ask.core;
         let listening = self.listening();
-        let is_last = listening.leave();
-        if is_last && listening.take_listening() {
+        if listening.leave() {
             let linger = match self.own {
                 None => LINGER,
                 Some(_) => Duration::ZERO,
             };
-            let route = Arc::clone(self.ask.name.key());
-            let work = unsubscribe(Arc::clone(core), Arc::clone(listening), route, linger);
-            // Whoever comes meanwhile is to find what it listens with.
-            let local = Arc::clone(self.local);
-            let work = work.map(|()| drop(local));
-            core.watchdog.later(work.boxed());
+            stop_listening(self.ask, self.local, listening, linger);
         }
         if self.own.is_some() {
             self.local.listening.leave();
@@ -222,7 +235,7 @@ async fn unsubscribe(
     let mut subscription = listening.subscription.lock().await;
     // In this order: whoever leaves after the look at the waiters finds it to be taken back.
     listening.note_listening();
-    if listening.waiters() > 0 || !listening.take_listening() {
+    if listening.is_used() || !listening.take_listening() {
         return;
     }
     if let Subscription {
@@ -234,7 +247,7 @@ async fn unsubscribe(
     }
 }
 
-async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
+pub(super) async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
     if !core.locals.ignore(channel, hint) {
         // Another waiter listens to it by now.
         return;
@@ -247,7 +260,7 @@ async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
         .await;
 }
 
-fn push_command(verb: &str, channel: &str) -> redis::Cmd {
+pub(super) fn push_command(verb: &str, channel: &str) -> redis::Cmd {
     let mut command = redis::cmd(verb);
     command.arg(channel);
     command

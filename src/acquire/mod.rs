@@ -9,6 +9,7 @@
 //! subscription behind.
 
 mod attempt;
+mod ear;
 mod listen;
 mod plan;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use attempt::{Candidate, Outcome};
 use listen::Waiter;
 use plan::Next;
 
+pub(crate) use ear::listen;
 pub(crate) use vote::{Vote, vote};
 
 /// How long the waiters of one client stand back for other processes after their share of turns.

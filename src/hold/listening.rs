@@ -16,6 +16,8 @@ pub(crate) struct Listening {
     /// Locked while it is being changed.
     pub(crate) subscription: tokio::sync::Mutex<Subscription>,
     waiters: AtomicUsize,
+    /// Those who listen for a waiter that queues elsewhere.
+    ears: AtomicUsize,
     /// Whether a subscription was made that nobody has been told to take back.
     listens: AtomicBool,
     /// A subscription could not be made; it is not tried again before this.
@@ -40,9 +42,25 @@ impl Listening {
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if nobody waits any more.
+    /// True if nobody waits or listens any more.
     pub(crate) fn leave(&self) -> bool {
-        self.waiters.fetch_sub(1, Ordering::SeqCst) == 1
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        !self.is_used()
+    }
+
+    pub(crate) fn enter_as_ear(&self) {
+        self.ears.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True if nobody waits or listens any more.
+    pub(crate) fn leave_as_ear(&self) -> bool {
+        self.ears.fetch_sub(1, Ordering::SeqCst);
+        !self.is_used()
+    }
+
+    /// Of two that leave at once, the later one finds the other gone.
+    pub(crate) fn is_used(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) + self.ears.load(Ordering::SeqCst) > 0
     }
 
     /// A subscription is being made: the last waiter to leave is to have it taken back.

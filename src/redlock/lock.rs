@@ -15,6 +15,7 @@ use crate::acquire::Wait;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::handle::{Handle, option_methods};
+use crate::hold::protocol::Protocol;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::reentrant::{self, PROTOCOL};
@@ -61,8 +62,8 @@ impl RedlockLock {
     /// Takes the lock, waiting as long as it takes.
     ///
     /// One round trip to all servers at once if it is free, two if it is fenced; a minority that is
-    /// slow or dead is not waited for. If it is held elsewhere, asks again after a random time of up to
-    /// 200 ms.
+    /// slow or dead is not waited for. If it is held elsewhere, asks again when a server tells of a
+    /// release, and after a random time of up to 200 ms.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue. Grants that are under way are released in
@@ -247,6 +248,7 @@ impl RedlockLock {
             },
             owner: options.owner.clone(),
             local: core.locals.enter(KIND, meeting.name()?.key()),
+            member: core.locals.enter(PROTOCOL.kind(), meeting.name()?.key()),
             core,
         })
     }

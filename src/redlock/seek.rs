@@ -1,22 +1,25 @@
 //! The wait for a majority: a round, a pause, again.
 //!
 //! Tasks of one process queue for a lock in one of its clients, so that they do not vote against each
-//! other. Nothing is held during a pause. That the lock is held is never an error; that too few
+//! other. Nothing is held during a pause, which ends early when a server tells of a release. That the lock is held is never an error; that too few
 //! servers have a vote is one, if it lasts.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 
 use super::ballot::{Ballot, Majority, Rests};
 use super::enter::enter;
 use super::mend::Mending;
 use super::pace::Pace;
 use super::votes::Tally;
-use crate::acquire::Wait;
+use crate::acquire::{self, Wait};
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
-use crate::hint::Mark;
+use crate::hint::{Hint, Mark};
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
 use crate::hold::quorum::{Mender, Quorum, Seat, Terms};
@@ -24,6 +27,10 @@ use crate::owner::Owner;
 
 /// The head does not look again sooner, if it is told nothing.
 const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// How long the waiters of one process stand back for others after their share of turns: longer than
+/// it takes those to hear of a release and to ask.
+const STAND_BACK: Duration = Duration::from_millis(5);
 
 /// Who wants a lock of several servers, and where it waits.
 pub(super) struct Seeker {
@@ -33,6 +40,8 @@ pub(super) struct Seeker {
     /// The client in which tasks wait for each other.
     pub(super) core: Arc<Core>,
     pub(super) local: Arc<LocalLock>,
+    /// What that client knows of the lock as a member: whether others wait.
+    pub(super) member: Arc<LocalLock>,
 }
 
 /// Taken before a look; what happens after it ends the wait.
@@ -68,13 +77,27 @@ impl Seeker {
             seat = self.owner_gets_it() => return seat.map(Some),
             () = self.core.clock.sleep_until(deadline) => return Ok(None),
         };
-        self.head(deadline).await
+        // Nobody listens for a lock that is free.
+        let heard = Arc::<Hint>::default();
+        let refused = Hint::default();
+        let listening = async {
+            refused.past(refused.mark()).await;
+            let asks = self.ballot.asks.iter().cloned();
+            join_all(asks.map(|ask| acquire::listen(ask, Arc::clone(&heard)))).await;
+        };
+        tokio::select! {
+            biased;
+            seat = self.head(deadline, &heard, &refused) => seat,
+            () = listening.then(|()| std::future::pending()) => Ok(None),
+        }
     }
 
-    /// The wait of the head of the local queue.
-    async fn head(&self, deadline: Tick) -> Result<Option<Seat>> {
+    /// The wait of the head of the local queue. Gives `refused` when it was, and goes by what is
+    /// `heard` from then on.
+    async fn head(&self, deadline: Tick, heard: &Hint, refused: &Hint) -> Result<Option<Seat>> {
         let clock = self.core.clock;
         let (mut rests, mut pace) = (Rests::default(), Pace::default());
+        let mut was_heard = false;
         // Since when too few servers have a vote.
         let mut unable: Option<Tick> = None;
         loop {
@@ -93,6 +116,12 @@ impl Seeker {
                     .await;
                 continue;
             }
+            if !self.member.may_pass(began) {
+                // Others were heard to wait: they get the time to ask first.
+                let back = began.after(STAND_BACK).min(deadline);
+                clock.sleep_until(back).await;
+            }
+            let began = clock.now();
             let tally = match self.ballot.round(&mut rests).await {
                 Ok(majority) => return Ok(Some(self.seat(majority))),
                 Err(tally) => tally,
@@ -110,8 +139,17 @@ impl Seeker {
                     return Ok(None);
                 }
             }
-            let rest = pace.rest(began.until(now), tally.remaining(), fastrand::f64());
-            self.wait(marks, now.after(rest).min(deadline)).await;
+            self.member.end_passing();
+            refused.give();
+            let chances = [fastrand::f64(), fastrand::f64()];
+            let pause = pace.pause(began.until(now), was_heard, tally.remaining(), chances);
+            clock.sleep_until(now.after(pause.deaf).min(deadline)).await;
+            let news = heard.mark();
+            was_heard = tokio::select! {
+                biased;
+                () = heard.past(news) => true,
+                () = self.wait(marks, now.after(pause.whole).min(deadline)) => false,
+            };
         }
     }
 

@@ -339,6 +339,9 @@ for_every_primitive! {"current_thread":
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     an_acquire_of_a_free_lock
     a_fenced_acquire_with_an_owner
+    a_wait_for_another_client
+    a_wait_that_ends_with_a_grant
+    a_wait_for_the_same_client
     a_re_entry
     a_release
     an_inner_release_keeps_the_outer

@@ -499,7 +499,6 @@ for_every_world! {"multi_thread":
     force_unlock_tells_our_own_guards_and_waiters
 }
 
-/// Not `a_waiter_gets_it_on_release`, by message: its waiters ask again by their timers.
 mod quorum_of_one {
     use super::*;
     type Here = crate::world::Alone;
@@ -508,6 +507,7 @@ mod quorum_of_one {
         an_owner_enters_again
         branches_of_one_task_exclude_each_other
         a_task_of_the_same_owner_enters_from_the_queue
+        a_waiter_gets_it_on_release
         waiters_of_a_client_are_served_in_order
         a_timed_wait_ends_and_leaves_nothing
         a_timed_wait_gets_it_in_time

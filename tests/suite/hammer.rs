@@ -139,6 +139,7 @@ for_every_primitive! {"multi_thread":
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_unprotected_counter_is_exact
+    no_client_starves
     releases_do_not_delay_renewals
 }
 

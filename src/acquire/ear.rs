@@ -1,0 +1,99 @@
+//! Listening for the release of a lock without asking for it: for who asks several servers at once.
+//!
+//! It shares the subscription with those who wait for this lock at this server alone. What it hears is
+//! a hint, and so is a gap; that it hears nothing means nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Ask;
+use super::listen::{LINGER, push_command, stop_listening};
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::hint::Hint;
+use crate::hold::listening::Subscription;
+use crate::hold::local::LocalLock;
+
+/// How often it is looked whether the subscription still stands, in times of the poll cap.
+const POLLS: u32 = 4;
+
+/// Gives `heard` whenever this lock may have become free, until it is dropped.
+pub(crate) async fn listen(ask: Ask, heard: Arc<Hint>) {
+    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
+    let ear = Ear::new(&ask, &local);
+    let clock = ask.core.clock;
+    loop {
+        let mark = local.hint().mark();
+        if !ask.core.is_closed() && ear.subscribe().await {
+            // What was told before the server had the subscription was missed.
+            heard.give();
+        }
+        let until = clock.now().after(ask.core.timing.poll_cap * POLLS);
+        tokio::select! {
+            () = local.hint().past(mark) => heard.give(),
+            () = clock.sleep_until(until) => {}
+        }
+    }
+}
+
+/// Counts as listening until dropped.
+struct Ear<'a> {
+    ask: &'a Ask,
+    local: &'a Arc<LocalLock>,
+}
+
+impl<'a> Ear<'a> {
+    fn new(ask: &'a Ask, local: &'a Arc<LocalLock>) -> Self {
+        local.listening.enter_as_ear();
+        Self { ask, local }
+    }
+
+    /// Subscribes if need be. True if that was needed, and done.
+    async fn subscribe(&self) -> bool {
+        let (core, listening) = (&self.ask.core, &self.local.listening);
+        let reply: Duration = core.timing.reply;
+        let now: Tick = core.clock.now();
+        if !listening.may_listen(now) {
+            return false;
+        }
+        let locked = core.clock.within(reply, listening.subscription.lock());
+        let Some(mut subscription) = locked.await else {
+            return false;
+        };
+        let gaps = core.locals.gaps();
+        if subscription.since == Some(gaps) {
+            return false;
+        }
+        let channel = self.ask.name.lock_channel();
+        // Before the next await: whoever gives up from here on leaves it to be taken back.
+        listening.note_listening();
+        core.locals.listen(&channel, &listening.hint);
+        let command = push_command(core.channels().subscribe(), &channel);
+        *subscription = Subscription {
+            channel: Some(channel),
+            since: None,
+        };
+        let route = self.ask.name.key();
+        let transport = &core.scripts.transport;
+        let subscribed = transport.send(Lane::Push, route, &command, reply).await;
+        match subscribed {
+            Ok(_) => {
+                subscription.since = Some(gaps);
+                true
+            }
+            Err(_) => {
+                listening.listen_after(core.clock.now().after(core.timing.poll_cap * POLLS));
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Ear<'_> {
+    fn drop(&mut self) {
+        let listening = &self.local.listening;
+        if listening.leave_as_ear() {
+            stop_listening(self.ask, self.local, listening, LINGER);
+        }
+    }
+}
