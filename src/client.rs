@@ -12,7 +12,7 @@ use crate::conn::{self, Lane, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
-use crate::options::check_lease;
+use crate::options::{Replication, check_lease};
 use crate::script::{self, Scripts};
 
 /// A new connection takes several round trips, more than one reply.
@@ -29,6 +29,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub struct Client {
     core: Arc<Core>,
     key_prefix: Arc<str>,
+    /// Of locks whose handle does not say otherwise.
+    replication: Option<Replication>,
 }
 
 impl Client {
@@ -57,6 +59,7 @@ impl Client {
             url: url.to_owned(),
             lease: DEFAULT_LEASE,
             key_prefix: String::new(),
+            replication: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -110,6 +113,7 @@ impl Client {
         Self {
             core: Core::new("test", Timing::of_lease(lease), scripts, Arc::default()),
             key_prefix: "".into(),
+            replication: None,
         }
     }
 
@@ -119,6 +123,10 @@ impl Client {
 
     pub(crate) fn key_prefix(&self) -> &str {
         &self.key_prefix
+    }
+
+    pub(crate) fn replication(&self) -> Option<Replication> {
+        self.replication
     }
 }
 
@@ -145,7 +153,7 @@ pub struct ClientStats {
     pub waiters: usize,
     /// Channels it listens to.
     pub subscriptions: usize,
-    /// Releases and cancellations handed to the background and not finished.
+    /// Releases, cancellations and waits for replicas, handed to the background and not finished.
     pub background: usize,
 }
 
@@ -155,6 +163,7 @@ pub struct ClientBuilder {
     url: String,
     lease: Duration,
     key_prefix: String,
+    replication: Option<Replication>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -184,6 +193,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Grants of all locks count only once `count` replicas have them, for which there is `within`,
+    /// at most a third of the lease. Default: replicas are not waited for. See
+    /// [`ReentrantLock::replicated`](crate::ReentrantLock::replicated).
+    pub fn replicated(mut self, count: u32, within: Duration) -> Self {
+        self.replication = Some(Replication { count, within });
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -193,6 +210,9 @@ impl ClientBuilder {
         #[cfg(feature = "tls")]
         let target = target.secured(self.tls.as_ref())?;
         check_lease(self.lease)?;
+        if let Some(replication) = self.replication {
+            replication.check(self.lease)?;
+        }
         let clock = Clock::System;
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
@@ -211,6 +231,7 @@ impl ClientBuilder {
         Ok(Client {
             core,
             key_prefix: self.key_prefix.into(),
+            replication: self.replication,
         })
     }
 }
@@ -220,6 +241,7 @@ impl fmt::Debug for ClientBuilder {
         f.debug_struct("ClientBuilder")
             .field("lease", &self.lease)
             .field("key_prefix", &self.key_prefix)
+            .field("replication", &self.replication)
             .finish_non_exhaustive()
     }
 }

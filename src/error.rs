@@ -55,6 +55,8 @@ pub(crate) enum Kind {
     Closed,
     /// Too few independent servers agreed.
     Quorum,
+    /// Too few replicas had the grant in time.
+    NotReplicated,
 }
 
 impl Error {
@@ -141,11 +143,20 @@ impl Error {
         self.0.kind == Kind::WrongType
     }
 
-    /// The server answered that it cannot do this now: out of memory, busy, loading, read-only.
-    /// Nothing was changed.
+    /// The server answered that it cannot do this now: out of memory, busy, loading, read-only, or
+    /// [without replicas](Self::is_not_replicated). Nothing was changed, or it was undone.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        self.0.kind == Kind::Refused
+        matches!(self.0.kind, Kind::Refused | Kind::NotReplicated)
+    }
+
+    /// The lock was free, but fewer replicas than were asked for confirmed in time that they have
+    /// the grant, so it was released again. See [`ReentrantLock::replicated`].
+    ///
+    /// [`ReentrantLock::replicated`]: crate::ReentrantLock::replicated
+    #[must_use]
+    pub fn is_not_replicated(&self) -> bool {
+        self.0.kind == Kind::NotReplicated
     }
 
     /// The client was shut down.

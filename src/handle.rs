@@ -36,7 +36,10 @@ impl Handle {
         Self {
             core: Arc::clone(client.core()),
             name: LockName::new(client.key_prefix(), name),
-            options: Options::new(),
+            options: Options {
+                replication: client.replication(),
+                ..Options::new()
+            },
             protocol,
             mode,
         }
@@ -64,6 +67,10 @@ impl Handle {
             .options
             .term(self.core.timing.lease)
             .map_err(|error| error.of_lock(name.as_str()))?;
+        if let Some(replication) = self.options.replication {
+            let checked = replication.check(term.lease());
+            checked.map_err(|error| error.of_lock(name.as_str()))?;
+        }
         Ok(Ask {
             core: Arc::clone(&self.core),
             protocol: self.protocol,
@@ -195,6 +202,43 @@ macro_rules! option_methods {
                 self.0.options.fenced = true;
                 self
             }
+
+            /// A grant counts only once `count` replicas of the server have it, and has
+            /// `within` (at most a third of the lease) for that: with `WAIT`, one round trip and
+            /// what the slowest of them takes. If there are not so many in time, the grant is
+            /// released again and the call fails with
+            /// [`is_not_replicated`]($crate::Error::is_not_replicated).
+            ///
+            /// **What it gives.** When one of those replicas takes over, it knows of the hold.
+            /// **What it does not give.** It makes the gap through which a fail-over loses a lock
+            /// narrower and never closes it: nothing makes one of *those* replicas take over, a
+            /// replica may lose its memory too, and fencing tokens remain what keeps data right.
+            /// Only the grant is waited for: no renewal, no release, and no further entry of an
+            /// owner that has the lock already. A replica that takes over may know of an earlier
+            /// end of the lease than its holder, until the next renewal.
+            ///
+            /// The wait comes on top of that of [`try_lock_for`](crate::ReentrantLock::try_lock_for),
+            /// and uses up a part of the lease. Grants of one client and server that come while
+            /// such a wait is under way are waited for together by the next one, so that it can
+            /// take up to twice as long. The client opens one more connection for it, on which
+            /// nothing else waits. The user needs the right to `WAIT`.
+            ///
+            /// ```no_run
+            /// # use std::time::Duration;
+            /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+            /// let lock = client.lock("report").replicated(1, Duration::from_millis(200));
+            /// match lock.lock().await {
+            ///     Ok(guard) => guard.release().await?,
+            ///     Err(error) if error.is_not_replicated() => println!("not safe now: {error}"),
+            ///     Err(error) => return Err(error),
+            /// }
+            /// # Ok(()) }
+            /// ```
+            pub fn replicated(mut self, count: u32, within: ::std::time::Duration) -> Self {
+                let replication = $crate::options::Replication { count, within };
+                self.0.options.replication = Some(replication);
+                self
+            }
         }
     };
 }
@@ -215,7 +259,8 @@ macro_rules! verb_methods {
             /// [`is_io`]($crate::Error::is_io) if the server does not answer for a third of the
             /// client's lease; [`is_invalid`]($crate::Error::is_invalid) for a name, option or key
             /// that cannot work; [`is_refused`]($crate::Error::is_refused) if the server cannot do
-            /// it now. That the lock is held is not an error.
+            /// it now, or has too few [replicas](Self::replicated). That the lock is held is not an
+            /// error.
             pub async fn lock(&self) -> $crate::Result<$guard> {
                 self.0.take("lock").await.map($guard)
             }

@@ -55,6 +55,7 @@ mod options;
 mod owner;
 mod redlock;
 mod reentrant;
+mod replicas;
 mod rwlock;
 mod script;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
 use crate::lost::{Lost, LostReason};
-use crate::options::Term;
+use crate::options::{Replication, Term};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
@@ -91,6 +91,7 @@ pub struct MultiLock {
     owner: Option<Owner>,
     term: Option<Term>,
     fenced: bool,
+    replication: Option<Replication>,
 }
 
 impl MultiLock {
@@ -129,6 +130,7 @@ impl MultiLock {
             owner: None,
             term: None,
             fenced: false,
+            replication: None,
         })
     }
 
@@ -155,6 +157,13 @@ impl MultiLock {
     /// Every new grant carries a fencing token for each member.
     pub fn fenced(mut self) -> Self {
         self.fenced = true;
+        self
+    }
+
+    /// The grant counts only once `count` replicas have it, for each member; as
+    /// [`ReentrantLock::replicated`]. Members that are taken with one script are waited for together.
+    pub fn replicated(mut self, count: u32, within: Duration) -> Self {
+        self.replication = Some(Replication { count, within });
         self
     }
 
@@ -221,6 +230,7 @@ impl MultiLock {
             }
             options.term = self.term.or(options.term);
             options.fenced |= self.fenced;
+            options.replication = self.replication.or(options.replication);
             member.ask(operation)
         };
         self.members.iter().map(ask).collect()

@@ -37,6 +37,43 @@ pub(crate) struct Options {
     /// The client's lease if nothing is said.
     pub(crate) term: Option<Term>,
     pub(crate) fenced: bool,
+    /// What replicas have to confirm before a grant counts.
+    pub(crate) replication: Option<Replication>,
+}
+
+/// How many replicas have to have a grant before it counts, and how long that may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replication {
+    pub(crate) count: u32,
+    pub(crate) within: Duration,
+}
+
+impl Replication {
+    /// What satisfies both.
+    pub(crate) fn both(self, other: Self) -> Self {
+        Self {
+            count: self.count.max(other.count),
+            within: self.within.max(other.within),
+        }
+    }
+
+    /// Whether it can work with such a lease, of which at least two thirds have to be left.
+    pub(crate) fn check(self, lease: Duration) -> Result<Self> {
+        let Self { count, within } = self;
+        let message = if count == 0 {
+            "every grant has 0 replicas: ask for at least 1, or not at all".to_owned()
+        } else if within.is_zero() {
+            "no replica confirms anything within no time: give it some milliseconds".to_owned()
+        } else if within > lease / 3 {
+            format!(
+                "a wait of {within:?} for replicas is too long for a lease of {lease:?}, which runs \
+                 meanwhile: give at most a third of it"
+            )
+        } else {
+            return Ok(self);
+        };
+        Err(Error::invalid("replicated", message))
+    }
 }
 
 impl Options {
@@ -45,6 +82,7 @@ impl Options {
             owner: None,
             term: None,
             fenced: false,
+            replication: None,
         }
     }
 
@@ -75,6 +113,19 @@ mod tests {
             assert!(check_lease(bad).unwrap_err().is_invalid(), "{bad:?}");
         }
         assert!(check_lease(LEASE_MIN).is_ok() && check_lease(LEASE_MAX).is_ok());
+    }
+
+    #[test]
+    fn a_wait_for_replicas_is_bounded_by_the_lease() {
+        let lease = Duration::from_secs(3);
+        let check = |count, millis| {
+            let within = Duration::from_millis(millis);
+            Replication { count, within }.check(lease)
+        };
+        for bad in [check(0, 100), check(1, 0), check(1, 1001)] {
+            assert!(bad.unwrap_err().is_invalid());
+        }
+        assert!(check(1, 1).is_ok() && check(9, 1000).is_ok());
     }
 
     #[test]

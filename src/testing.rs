@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
@@ -156,6 +156,28 @@ impl Transport for Scripted {
         .boxed()
     }
 
+    fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
+        // All are sent at once.
+        let sent = commands
+            .iter()
+            .map(|command| self.send(lane, route, command, limit));
+        let answers = join_all(sent.collect::<Vec<_>>());
+        async move {
+            let answers = answers.await.into_iter().map(|answer| match answer {
+                Err(Fault::Answered(error)) => Ok(refusal(&error)),
+                answer => answer,
+            });
+            answers.collect()
+        }
+        .boxed()
+    }
+
     fn past_is_settled(&self, _lane: Lane, _route: &str) -> bool {
         self.settled
     }
@@ -186,6 +208,16 @@ pub(crate) fn error(line: &str) -> redis::RedisError {
     let reply = format!("-{line}\r\n");
     let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
     value.extract_error().expect_err("an error")
+}
+
+/// An error as it comes in the place of a value.
+fn refusal(error: &redis::RedisError) -> Value {
+    let line = format!(
+        "-{} {}\r\n",
+        error.code().unwrap_or("ERR"),
+        error.detail().unwrap_or_default()
+    );
+    redis::parse_redis_value(line.as_bytes()).expect("a reply")
 }
 
 /// The replies of the scripts.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::confirm::Confirmed;
 use super::undo::Abandoned;
 use super::{Ask, Party};
 use crate::clock::Tick;
@@ -22,7 +23,7 @@ use crate::script::{Call, Failure, Patience, catalog};
 
 /// A would-be holder: one holder id for each lock, for all attempts of one wait.
 pub(super) struct Candidate<'a> {
-    party: Party<'a>,
+    pub(super) party: Party<'a>,
     /// Of each lock, the number in the holder id and the id itself.
     holders: Vec<(u64, Arc<str>)>,
     /// When it began to wait.
@@ -132,17 +133,40 @@ impl<'a> Candidate<'a> {
                     });
                 }
             };
+            match self.confirmed(answer.sent).await {
+                Confirmed::Yes => {}
+                Confirmed::Ended => {
+                    // Whatever is left of it is undone.
+                    self.start_over();
+                    self.party.left(self.waits).await;
+                    let remaining = Some(Duration::ZERO);
+                    return Ok(Outcome::Refused { at, remaining });
+                }
+                Confirmed::No(error) => {
+                    self.give_back(lane, patience).await;
+                    return Err(error);
+                }
+                // Undone when this is dropped: the server may be silent for long.
+                Confirmed::Unknown(error) => return Err(error),
+            }
             if core.is_closed() {
                 // Nothing is renewed any more.
-                if scripts.run(lane, &self.release(), patience).await.is_ok() {
-                    self.unanswered = None;
-                }
+                self.give_back(lane, patience).await;
                 let operation = self.party.asks[0].operation;
                 return Err(self.of_locks(Error::closed(operation)));
             }
             self.unanswered = None;
             self.queued_at = None;
             return Ok(Outcome::Granted(self.granted(answer.sent, &tokens)));
+        }
+    }
+
+    /// Releases a grant that is not handed out, and waits for the server to do so.
+    async fn give_back(&mut self, lane: Lane, patience: Patience) {
+        let scripts = &self.party.core().scripts;
+        if scripts.run(lane, &self.release(), patience).await.is_ok() {
+            self.unanswered = None;
+            self.queued_at = None;
         }
     }
 
@@ -218,7 +242,7 @@ impl<'a> Candidate<'a> {
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
 
-    fn members(&self) -> impl Iterator<Item = (&'a Ask, &Arc<str>)> {
+    pub(super) fn members(&self) -> impl Iterator<Item = (&'a Ask, &Arc<str>)> {
         let holders = self.holders.iter().map(|(_, holder)| holder);
         self.party.asks.iter().zip(holders)
     }
@@ -248,7 +272,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    fn of_locks(&self, error: Error) -> Error {
+    pub(super) fn of_locks(&self, error: Error) -> Error {
         let names: Vec<_> = self
             .party
             .asks

@@ -9,6 +9,7 @@
 //! subscription behind.
 
 mod attempt;
+mod confirm;
 mod ear;
 mod listen;
 mod plan;
@@ -284,6 +285,8 @@ impl<'a> Party<'a> {
             if lane == Lane::Push && waiter.may_listen(deadline) {
                 match waiter.attempt_listening(candidate, at, deadline).await {
                     Ok(answer) => outcome = Some(answer),
+                    // It was granted, and would be no other on the other lane.
+                    Err(error) if error.is_not_replicated() => return Err(error),
                     // Listening is a help, not a need: goes on without. If it is the lock that is
                     // the matter, the other lane says the same.
                     Err(_) => {

@@ -29,6 +29,12 @@ pub(crate) enum Vote {
 pub(crate) async fn vote(ask: Ask, limit: Duration) -> Result<Option<Vote>> {
     ensure_open(&ask)?;
     let clock = ask.core.clock;
+    // What its replicas may take comes on top.
+    let limit = limit
+        + ask
+            .options
+            .replication
+            .map_or(Duration::ZERO, |wanted| wanted.within);
     let end = clock.now().after(limit);
     // A server that is slower than the limit is not dead: its connection stays.
     let patience = Patience::once(ask.core.timing.reply);

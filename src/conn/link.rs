@@ -83,6 +83,15 @@ impl Live {
             .await?;
         Ok(replies.into_iter().last().unwrap_or(Value::Nil))
     }
+
+    async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
+        let mut pipe = redis::pipe();
+        for command in commands {
+            pipe.add_command(command.clone());
+        }
+        let mut connection = self.connection.clone();
+        connection.send_packed_commands(&pipe, 0, pipe.len()).await
+    }
 }
 
 impl Link {
@@ -141,14 +150,8 @@ impl Link {
                     self.replace(&live);
                     return Err(Fault::Unknown("the answer to another command".to_owned()));
                 }
-                let answer = value.extract_error();
-                if let Err(error) = &answer
-                    && matches!(code(error), Some("READONLY" | "MASTERDOWN"))
-                {
-                    // It was demoted; the address may lead to another server by now.
-                    self.replace(&live);
-                }
-                answer.map_err(Fault::Answered)
+                self.judge(&live, &value);
+                value.extract_error().map_err(Fault::Answered)
             }
             Some(Err(error)) => {
                 self.replace(&live);
@@ -160,6 +163,38 @@ impl Link {
                 if live.heard.load(Ordering::Relaxed) < sent.nanos() {
                     self.replace(&live);
                 }
+                Err(Fault::Unknown(format!("no reply within {limit:?}")))
+            }
+        }
+    }
+
+    /// Sends these right behind each other over one connection; an error that one of them was
+    /// answered is the value in its place. Not for a connection that listens.
+    pub(crate) async fn send_together(
+        &self,
+        commands: &[Cmd],
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let live = match self.live() {
+            Some(live) => live,
+            None => self.dialled().await?,
+        };
+        match self.clock.within(limit, live.ask_all(commands)).await {
+            Some(Ok(values)) => {
+                live.heard
+                    .store(self.clock.now().nanos(), Ordering::Relaxed);
+                for value in &values {
+                    self.judge(&live, value);
+                }
+                Ok(values)
+            }
+            Some(Err(error)) => {
+                self.replace(&live);
+                Err(Fault::Unknown(error.to_string()))
+            }
+            None => {
+                // What comes behind would be held up.
+                self.replace(&live);
                 Err(Fault::Unknown(format!("no reply within {limit:?}")))
             }
         }
@@ -267,6 +302,19 @@ impl Link {
         let mut live = self.live.lock();
         live.take_if(|live| live.hearing.is_out_of_step());
         live.clone()
+    }
+
+    /// Stops using a connection whose server says that it is none to write to: it was demoted; the
+    /// address may lead to another server by now.
+    fn judge(&self, live: &Arc<Live>, answer: &Value) {
+        if let Value::ServerError(no) = answer
+            && matches!(
+                code(&RedisError::from(no.clone())),
+                Some("READONLY" | "MASTERDOWN")
+            )
+        {
+            self.replace(live);
+        }
     }
 
     /// Stops using a connection; the next command makes another.

@@ -40,6 +40,8 @@ pub(crate) enum Lane {
     Renewal,
     /// Subscriptions, and the attempts that must be seen to happen after them.
     Push,
+    /// Waits for replicas, for which the server holds up everything behind them.
+    Confirm,
 }
 
 /// Why a command was not answered with a value.
@@ -71,6 +73,18 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         command: &'a Cmd,
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<Value, Fault>>;
+
+    /// Sends these commands right behind each other over one connection, and waits at most `limit`
+    /// for all replies, after at most as long for a connection. An error that a command was answered
+    /// is the value in its place. All go to the server of `route`; where they are redirected, it is
+    /// followed if their keys have the slot of `route`.
+    fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
 
     /// Whether everything sent on a lane, to the server of `route` and before its present
     /// connection, is known to be executed or dead, so that nothing from then can still arrive late.

@@ -1,4 +1,4 @@
-//! One server: three links, and one more where channels are sharded.
+//! One server: three links, and two more for what not every client does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct SingleServer {
     command: Link,
     renewal: Link,
     push: Link,
+    /// Opened when replicas are waited for.
+    confirm: Link,
     /// What has to be seen to happen after a subscription, where nothing but subscriptions may be
     /// sent on the link for pushes; see [`Hearing`](super::hearing::Hearing).
     behind_push: Link,
@@ -43,6 +45,7 @@ impl SingleServer {
             address,
             command: link("command", info.clone(), None),
             renewal: link("renewal", info.clone(), None),
+            confirm: link("confirm", info.clone(), None),
             behind_push: link("behind-push", info, None),
             push: link("push", push_info, Some(Arc::clone(&setup.listener))),
         }
@@ -60,6 +63,7 @@ impl SingleServer {
             Lane::Command => &self.command,
             Lane::Renewal => &self.renewal,
             Lane::Push => &self.push,
+            Lane::Confirm => &self.confirm,
         }
     }
 
@@ -67,8 +71,9 @@ impl SingleServer {
         &self.behind_push
     }
 
-    fn links(&self) -> [&Link; 4] {
-        [&self.command, &self.renewal, &self.push, &self.behind_push]
+    fn links(&self) -> [&Link; 5] {
+        let [command, renewal, push] = [&self.command, &self.renewal, &self.push];
+        [command, renewal, push, &self.confirm, &self.behind_push]
     }
 
     /// Closes its connections once what is under way on them has ended; they are made anew if it is
@@ -104,6 +109,16 @@ impl Transport for SingleServer {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>> {
         self.link(lane).send(command, limit).boxed()
+    }
+
+    fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        _route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
+        self.link(lane).send_together(commands, limit).boxed()
     }
 
     fn past_is_settled(&self, lane: Lane, _route: &str) -> bool {

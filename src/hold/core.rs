@@ -9,6 +9,7 @@ use crate::clock::{Clock, Tick};
 use crate::conn::Channels;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
+use crate::replicas::Replicas;
 use crate::script::{Patience, Scripts};
 use crate::watchdog::Watchdog;
 
@@ -18,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) timing: Timing,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
     id: Box<str>,
     next_holder: AtomicU64,
@@ -71,6 +73,7 @@ impl Core {
                 Arc::clone(&locals.moved),
                 timing.reply,
             ),
+            replicas: Arc::new(Replicas::new(Arc::clone(&scripts), timing.reply)),
             scripts,
             locals,
             id: id.into(),

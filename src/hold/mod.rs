@@ -117,6 +117,11 @@ trait Group: Debug + Send + Sync {
     fn member_lost(self: Arc<Self>, reason: LostReason);
 }
 
+/// Until when a lease is certain that was asked for at `sent`.
+pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
+    sent.after(lease - margin(lease))
+}
+
 impl Hold {
     /// A hold that was just granted, with one share. Starts its renewals.
     pub(crate) fn granted(
@@ -141,9 +146,9 @@ impl Hold {
                 counts: Counts::one(granted.mode),
                 forgotten: Counts::NONE,
                 confirmed: Some(Counts::one(granted.mode)),
-                deadline: granted.sent.after(lease - margin(lease)),
-                // Its reply took no longer than is waited for one.
-                server_deadline: granted.sent.after(core.timing.reply).after(lease),
+                deadline: local_deadline(granted.sent, lease),
+                // What was asked of it so far was executed by now.
+                server_deadline: core.clock.now().after(lease),
                 lease,
                 renewed: granted.term.is_renewed(),
                 token: granted.token,
@@ -329,7 +334,7 @@ impl Hold {
         if state.phase != Phase::Held || now >= state.deadline {
             return false;
         }
-        state.deadline = state.deadline.max(sent.after(lease - margin(lease)));
+        state.deadline = state.deadline.max(local_deadline(sent, lease));
         true
     }
 }

@@ -229,6 +229,7 @@ impl RedlockLock {
                 owner: Some(voter.clone()),
                 term: Some(term),
                 fenced: options.fenced,
+                replication: options.replication.or(handle.options.replication),
             };
             handle.ask(operation)
         });

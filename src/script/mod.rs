@@ -141,7 +141,7 @@ pub(crate) struct Answer {
 }
 
 /// Why a call ended without a reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// Some attempt may have been executed, or may still be.
     pub(crate) unknown: bool,
@@ -150,7 +150,7 @@ pub(crate) struct Failure {
     missing: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Cause {
     Answered(RedisError),
     Silent(String),
@@ -242,14 +242,53 @@ impl Scripts {
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             if self.clock.now().after(rest) >= patience.until {
-                return Err(Failure {
-                    unknown,
-                    cause,
-                    missing: None,
-                });
+                return Err(Failure::new(unknown, cause));
             }
             tokio::time::sleep(rest).await;
         }
+    }
+
+    /// Runs scripts and behind them a command, over one connection and with nothing in between. One
+    /// attempt; each answer in its place. All go to the server of `route`.
+    pub(crate) async fn run_before(
+        &self,
+        lane: Lane,
+        route: &str,
+        calls: &[Call],
+        last: &Cmd,
+        reply: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let scripts = calls.iter().map(|call| call.by_sha.clone());
+        let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+        let mut answers = self.together(lane, route, &commands, reply).await?;
+        let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
+        if answers.iter().any(is_unknown) {
+            // All once more: the command has to come behind all of them.
+            let scripts = calls.iter().map(Call::by_text);
+            let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+            answers = self.together(lane, route, &commands, reply).await?;
+        }
+        Ok(answers)
+    }
+
+    async fn together(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: &[Cmd],
+        reply: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let sent = self.transport.send_together(lane, route, commands, reply);
+        let answers = sent.await.map_err(|fault| match fault {
+            Fault::Answered(error) => Failure::from(error),
+            Fault::Declined(error) => Failure::new(false, Cause::Answered(error)),
+            Fault::Unsent(why) => Failure::new(false, Cause::Silent(why)),
+            Fault::Unknown(why) => Failure::silent(why),
+        })?;
+        if answers.len() != commands.len() {
+            return Err(Failure::silent("a reply is missing"));
+        }
+        Ok(answers.into_iter().map(Value::extract_error).collect())
     }
 
     async fn once(&self, lane: Lane, call: &Call, reply: Duration) -> Result<Value, Fault> {
@@ -287,13 +326,30 @@ pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        Self::new(!executed_nothing(&error), Cause::Answered(error))
+    }
+}
+
 impl Failure {
-    fn answered(call: &Call, error: RedisError, unknown: bool) -> Self {
+    fn new(unknown: bool, cause: Cause) -> Self {
         Self {
             unknown,
-            missing: missing::right(call, &error),
-            cause: Cause::Answered(error),
+            cause,
+            missing: None,
         }
+    }
+
+    fn answered(call: &Call, error: RedisError, unknown: bool) -> Self {
+        Self {
+            missing: missing::right(call, &error),
+            ..Self::new(unknown, Cause::Answered(error))
+        }
+    }
+
+    pub(crate) fn silent(why: impl Into<String>) -> Self {
+        Self::new(true, Cause::Silent(why.into()))
     }
 
     /// Whether the server itself said no, and would say it again.

@@ -242,7 +242,7 @@ impl Inner {
                     self.map.write().learn(slot, &node);
                     self.wanted.give();
                 }
-                Some(Redirect::Ask { to }) => {
+                Some(Redirect::Ask { to, .. }) => {
                     node = self.node(&to);
                     behind = Some(&*ASKING);
                 }
@@ -260,13 +260,79 @@ impl Inner {
                 }
             }
         }
-        // Each of them said that it did not execute it.
-        Err(Fault::Unsent(format!(
-            "redirected from node to node, last to {}; the cluster has not settled who serves slot \
-             {slot}",
-            node.address
-        )))
+        Err(unsettled(slot, &node))
     }
+
+    /// As [`Transport::send_together`].
+    async fn send_together(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: &[Cmd],
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let clock = self.nodes.setup().clock;
+        let end = clock.now().after(limit);
+        let slot = slot_of(route.as_bytes());
+        let mut node = self.owner(route)?;
+        let mut is_asking = false;
+        for _ in 0..=REDIRECTIONS_MAX {
+            let left = clock.now().until(end);
+            if left.is_zero() {
+                break;
+            }
+            let link = self.link(&node, lane, false);
+            let answers = match is_asking {
+                false => link.send_together(commands, left).await,
+                true => {
+                    let asked: Vec<Cmd> = commands
+                        .iter()
+                        .flat_map(|command| [ASKING.clone(), command.clone()])
+                        .collect();
+                    let answers = link.send_together(&asked, left).await;
+                    answers.map(|answers| answers.into_iter().skip(1).step_by(2).collect())
+                }
+            };
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(fault) => {
+                    self.wanted.give();
+                    return Err(fault);
+                }
+            };
+            match redirect_in(&answers, &node.address) {
+                None => return Ok(answers),
+                Some(Redirect::Moved { slot: of, to }) => {
+                    let to = self.node(&to);
+                    self.map.write().learn(of, &to);
+                    self.wanted.give();
+                    if of != slot {
+                        return Ok(answers);
+                    }
+                    (node, is_asking) = (to, false);
+                }
+                Some(Redirect::Ask { slot: of, .. }) if of != slot => return Ok(answers),
+                Some(Redirect::Ask { to, .. }) => (node, is_asking) = (self.node(&to), true),
+            }
+        }
+        Err(unsettled(slot, &node))
+    }
+}
+
+/// Each of the nodes said that it did not execute it.
+fn unsettled(slot: u16, last: &Node) -> Fault {
+    Fault::Unsent(format!(
+        "redirected from node to node, last to {}; the cluster has not settled who serves slot {slot}",
+        last.address
+    ))
+}
+
+/// What a node answered instead of executing it.
+fn redirect_in(answers: &[Value], asked: &Address) -> Option<Redirect> {
+    answers.iter().find_map(|answer| match answer {
+        Value::ServerError(no) => Redirect::of(&no.clone().into(), asked),
+        _ => None,
+    })
 }
 
 /// The same, and which node it is about.
@@ -297,6 +363,18 @@ impl Transport for Cluster {
             true => self.inner.send_to_any(lane, command, limit).boxed(),
             false => self.inner.send(lane, route, command, limit).boxed(),
         }
+    }
+
+    fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
+        self.inner
+            .send_together(lane, route, commands, limit)
+            .boxed()
     }
 
     fn past_is_settled(&self, lane: Lane, route: &str) -> bool {

@@ -9,7 +9,7 @@ pub(super) enum Redirect {
     /// This node serves the slot from now on.
     Moved { slot: u16, to: Address },
     /// The slot is on its way: this once, the other node is to be asked.
-    Ask { to: Address },
+    Ask { slot: u16, to: Address },
 }
 
 impl Redirect {
@@ -34,7 +34,7 @@ impl Redirect {
         };
         Some(match is_moved {
             true => Self::Moved { slot, to },
-            false => Self::Ask { to },
+            false => Self::Ask { slot, to },
         })
     }
 }
@@ -65,6 +65,7 @@ mod tests {
             (
                 "ASK 3999 127.0.0.1:6381",
                 Some(Redirect::Ask {
+                    slot: 3999,
                     to: at("127.0.0.1", 6381),
                 }),
             ),

@@ -75,6 +75,10 @@ impl FollowedPrimary {
     }
 }
 
+fn exchanged() -> Fault {
+    Fault::Unknown("another server became the primary meanwhile".to_owned())
+}
+
 impl Transport for FollowedPrimary {
     fn send<'a>(
         &'a self,
@@ -87,10 +91,7 @@ impl Transport for FollowedPrimary {
             let (primary, mark) = self.present.primary()?;
             let answer = tokio::select! {
                 biased;
-                () = self.present.exchanged.past(mark) => {
-                    let why = "another server became the primary meanwhile";
-                    return Err(Fault::Unknown(why.to_owned()));
-                }
+                () = self.present.exchanged.past(mark) => return Err(exchanged()),
                 answer = primary.link(lane).send(command, limit) => answer,
             };
             if let Err(fault) = &answer
@@ -99,6 +100,30 @@ impl Transport for FollowedPrimary {
                 self.present.doubted.give();
             }
             answer
+        }
+        .boxed()
+    }
+
+    fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        _route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
+        async move {
+            let (primary, mark) = self.present.primary()?;
+            let answers = tokio::select! {
+                biased;
+                () = self.present.exchanged.past(mark) => return Err(exchanged()),
+                answers = primary.link(lane).send_together(commands, limit) => answers,
+            };
+            if let Err(fault) = &answers
+                && puts_in_doubt(fault)
+            {
+                self.present.doubted.give();
+            }
+            answers
         }
         .boxed()
     }

@@ -1,0 +1,86 @@
+//! A grant that counts only once replicas have it.
+//!
+//! It is confirmed before there is a hold of it in this client, so nobody enters it meanwhile, and
+//! whoever drops the attempt in the middle leaves it to be undone like any other.
+
+use super::attempt::Candidate;
+use crate::clock::Tick;
+use crate::error::{Error, Kind};
+use crate::hold::local_deadline;
+use crate::options::Replication;
+use crate::replicas::{Confirmation, Verdict};
+
+/// What becomes of a grant.
+pub(super) enum Confirmed {
+    Yes,
+    /// Its lease is over, or the server does not have it any more.
+    Ended,
+    /// It is not to be handed out.
+    No(Error),
+    /// It is not to be handed out, and the server may be silent.
+    Unknown(Error),
+}
+
+impl Candidate<'_> {
+    /// Waits for the replicas that were asked for to have the grant, if any were. `sent` is when it was
+    /// asked for: the lease runs from there.
+    pub(super) async fn confirmed(&self, sent: Tick) -> Confirmed {
+        let wanted = self
+            .members()
+            .filter_map(|(ask, _)| ask.options.replication)
+            .reduce(Replication::both);
+        let Some(replication) = wanted else {
+            return Confirmed::Yes;
+        };
+        let core = self.party.core();
+        let operation = self.party.asks[0].operation;
+        let ends = self
+            .members()
+            .map(|(ask, _)| local_deadline(sent, ask.term.lease()));
+        let end = ends.min().unwrap_or(Tick::ZERO);
+        let holds = self.members().map(|(ask, holder)| Confirmation {
+            script: ask.protocol.renewal(),
+            key: ask.name.key().clone(),
+            holder: holder.clone(),
+            until: sent.after(ask.term.lease()),
+        });
+        let closing = core.closing.mark();
+        if core.is_closed() {
+            // Which is seen next.
+            return Confirmed::Yes;
+        }
+        let confirming = core
+            .replicas
+            .confirm(&core.watchdog, holds.collect(), replication);
+        let verdict = tokio::select! {
+            biased;
+            verdict = confirming => verdict,
+            () = core.closing.past(closing) => return Confirmed::Yes,
+            () = core.clock.sleep_until(end) => return Confirmed::Ended,
+        };
+        let no = |kind, message| Confirmed::No(self.of_locks(Error::new(kind, operation, message)));
+        match verdict {
+            Ok(Verdict::Confirmed) if core.clock.now() < end => Confirmed::Yes,
+            Ok(Verdict::Confirmed | Verdict::Gone) => Confirmed::Ended,
+            Ok(Verdict::TooFew(replicas)) => {
+                let Replication { count, within } = replication;
+                let message = format!(
+                    "{replicas} of {count} replicas confirmed within {within:?}; the lock was \
+                     released; check the replicas and their links, ask for fewer, or allow more time"
+                );
+                no(Kind::NotReplicated, message)
+            }
+            Ok(Verdict::Denied(error)) => {
+                let message = format!(
+                    "the server says {error}; to wait for replicas the user needs the right +wait; \
+                     the lock was released"
+                );
+                match no(Kind::Denied, message) {
+                    Confirmed::No(denied) => Confirmed::No(denied.caused_by(error)),
+                    other => other,
+                }
+            }
+            Err(failure) => Confirmed::Unknown(self.of_locks(failure.into_error(operation))),
+        }
+    }
+}
