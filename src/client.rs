@@ -40,6 +40,11 @@ impl Client {
     /// `unix:///path/to/socket[?db=0&user=..&pass=..]`. In user and password, characters that mean
     /// something in a URL (`@ : / ? # %`) are written percent-encoded, such as `%40` for `@`.
     ///
+    /// A cluster is `redis+cluster://[user:password@]host[:port],host[:port]`, with one or more of its
+    /// nodes; the others are found through these. A lock is kept by the primary of its name's slot. A
+    /// client follows slots that move and replicas that take over. As replication is asynchronous, a
+    /// takeover may lose a hold; its guard is told as soon as the client hears of the new primary.
+    ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
     /// [`is_io`](Error::is_io) if the server cannot be reached within a second.

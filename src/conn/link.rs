@@ -81,7 +81,13 @@ impl Live {
         let replies = connection
             .send_packed_commands(&pipe, 0, pipe.len())
             .await?;
-        Ok(replies.into_iter().last().unwrap_or(Value::Nil))
+        let mut replies = replies.into_iter();
+        let before = replies.next();
+        match (before, replies.next()) {
+            // What follows from that says less.
+            (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => Ok(no),
+            (_, answer) => Ok(answer.unwrap_or(Value::Nil)),
+        }
     }
 
     async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {

@@ -6,12 +6,21 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockset_testkit::{Cluster, FailOver, Server, eventually};
-use redis::{AsyncCommands as _, ErrorKind, RedisResult, ServerErrorKind, cmd};
+use redis::{
+    AsyncCommands as _, AsyncConnectionConfig, ErrorKind, RedisResult, ServerErrorKind, cmd,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
 /// Set for the process that plays the owner in `the_cluster_dies_with_its_owner`.
 const OWNER: &str = "LOCKSET_TESTKIT_CLUSTER_OWNER";
+
+/// A busy machine is no reason to give up.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(SOON))
+        .set_response_timeout(Some(SOON))
+}
 
 async fn set(server: &Server, key: &str, value: &str) -> RedisResult<()> {
     server.admin().await.set(key, value).await
@@ -214,7 +223,12 @@ async fn proxies_stand_between_clients_and_nodes_only() {
     proxy.refuse(true);
     proxy.cut();
     let client = redis::Client::open(proxy.url()).unwrap();
-    assert!(client.get_multiplexed_async_connection().await.is_err());
+    assert!(
+        client
+            .get_multiplexed_async_connection_with_config(&patient())
+            .await
+            .is_err()
+    );
     set(owner, "a", "1").await.unwrap();
     let replica = cluster.replica_of("a").await;
     eventually(SOON, "the replica has the key", async || {
@@ -225,7 +239,10 @@ async fn proxies_stand_between_clients_and_nodes_only() {
     assert_eq!(cluster.primary_of("a").await.addr(), owner.addr());
 
     proxy.pass();
-    let mut client = client.get_multiplexed_async_connection().await.unwrap();
+    let mut client = client
+        .get_multiplexed_async_connection_with_config(&patient())
+        .await
+        .unwrap();
     let value: String = client.get("a").await.unwrap();
     assert_eq!(value, "1");
 }
@@ -243,7 +260,10 @@ async fn a_password_goes_for_all_nodes() {
     cluster.migrate(slot, to).await;
     assert_eq!(get(to, "a").await.unwrap().as_deref(), Some("1"));
     let stranger = redis::Client::open(from.url()).unwrap();
-    let refused = match stranger.get_multiplexed_async_connection().await {
+    let refused = match stranger
+        .get_multiplexed_async_connection_with_config(&patient())
+        .await
+    {
         Ok(mut stranger) => cmd("GET").arg("a").query_async(&mut stranger).await,
         Err(error) => Err(error),
     };

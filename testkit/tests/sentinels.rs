@@ -3,12 +3,21 @@
 use std::time::Duration;
 
 use lockset_testkit::{Sentinels, Server, eventually};
-use redis::{AsyncCommands as _, ErrorKind, RedisResult, ServerErrorKind, cmd};
+use redis::{
+    AsyncCommands as _, AsyncConnectionConfig, ErrorKind, RedisResult, ServerErrorKind, cmd,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
 /// How a replica refuses a write.
 const READ_ONLY: ErrorKind = ErrorKind::Server(ServerErrorKind::ReadOnly);
+
+/// A busy machine is no reason to give up.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(SOON))
+        .set_response_timeout(Some(SOON))
+}
 
 async fn set(server: &Server, key: &str) -> RedisResult<()> {
     server.admin().await.set(key, 1).await
@@ -130,7 +139,10 @@ async fn passwords_of_both_kinds() {
         .await;
     for server in [&sentinels.servers()[0], &sentinels.sentinels()[0]] {
         let stranger = redis::Client::open(server.url()).unwrap();
-        let refused: RedisResult<()> = match stranger.get_multiplexed_async_connection().await {
+        let refused: RedisResult<()> = match stranger
+            .get_multiplexed_async_connection_with_config(&patient())
+            .await
+        {
             Ok(mut stranger) => cmd("INFO").query_async(&mut stranger).await,
             Err(error) => Err(error),
         };

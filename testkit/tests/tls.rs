@@ -1,8 +1,22 @@
 //! TLS of the kit: servers speak it with their clients and with each other, where the binary can.
 
+use std::time::Duration;
+
 use lockset_testkit::{Certificates, Cluster, Sentinels, Server};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands as _, Client, ClientTlsConfig, RedisResult, TlsCertificates};
+use redis::{
+    AsyncCommands as _, AsyncConnectionConfig, Client, ClientTlsConfig, RedisResult,
+    TlsCertificates,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A busy machine is no reason to give up.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(SOON))
+        .set_response_timeout(Some(SOON))
+}
 
 /// Whether the server can speak TLS; says so if not. With `LOCKSET_TLS` it must.
 fn possible() -> bool {
@@ -33,7 +47,9 @@ async fn connect(
         root_cert: Some(certificates.ca_pem().into()),
     };
     let client = Client::build_with_tls(url, tls)?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&patient())
+        .await?;
     // In TLS 1.3 a client learns only now that it was refused.
     let () = connection.ping().await?;
     Ok(connection)

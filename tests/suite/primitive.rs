@@ -159,6 +159,7 @@ macro_rules! guard {
 
 const FAIR_RIGHTS: &[&str] = &["fair locks, also"];
 const RW_RIGHTS: &[&str] = &["read-write locks, also"];
+const QUORUM_RIGHTS: &[&str] = &["a `Redlock`, also"];
 
 primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, &[], |client, name| {
     client.lock(name)
@@ -173,7 +174,7 @@ primitive!(WriteSide, WriteGuard, WriteSide, shared: false, RW_RIGHTS, |client, 
     client.rw_lock(name).write_side()
 });
 // A quorum of one: what needs several servers has tests of its own.
-primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, "+info", |client, name| {
+primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, QUORUM_RIGHTS, |client, name| {
     let redlock = Redlock::builder([client.clone()]).persistent_nodes();
     redlock.build().expect("a single server").lock(name)
 });

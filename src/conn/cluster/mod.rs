@@ -222,7 +222,8 @@ impl Inner {
         for _ in 0..=REDIRECTIONS_MAX {
             let left = clock.now().until(end);
             if left.is_zero() {
-                break;
+                let message = format!("no time was left to follow a redirection within {limit:?}");
+                return Err(of_node(Fault::Unsent(message), &node.address));
             }
             let link = self.link(&node, lane, subscribes);
             let fault = match link.send_behind(behind.take(), command, left).await {

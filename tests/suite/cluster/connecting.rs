@@ -3,8 +3,8 @@
 use lockset::Client;
 use lockset_testkit::{Cluster, Server, eventually, within};
 
-use super::{client, connections, name_at, nothing_left};
-use crate::support::{LEASE, SOON, idle};
+use super::{LEASE, client, connections, name_at, nothing_left};
+use crate::support::{SOON, idle};
 
 #[tokio::test]
 async fn each_lock_is_kept_where_its_slot_is_served() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use lockset::LostReason;
 use lockset_testkit::{Cluster, FailOver, Server, eventually, within};
 
-use super::{A_WHILE, client, connections, listened_to_at, nothing_left, renewed};
-use crate::support::{LEASE, SOON, idle, waiting};
+use super::{A_WHILE, LEASE, client, connections, listened_to_at, nothing_left, renewed};
+use crate::support::{SOON, idle, waiting};
 
 /// Long enough to ride out an election: half of it passes before a renewal that is due may be late.
 const RIDES_IT_OUT: Duration = Duration::from_secs(12);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockset::Owner;
 use lockset_testkit::{Cluster, eventually, within};
 
-use super::{A_WHILE, client, name_at, nothing_left, renewed};
-use crate::support::{LEASE, SOON, hold_counts, idle, waiting};
+use super::{A_WHILE, LEASE, client, name_at, nothing_left, renewed};
+use crate::support::{SOON, hold_counts, idle, waiting};
 
 async fn behind_proxies() -> Cluster {
     let patience = Duration::from_secs(60);

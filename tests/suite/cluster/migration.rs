@@ -6,9 +6,10 @@ use lockset::MultiLock;
 use lockset_testkit::{eventually, within};
 
 use super::{
-    A_WHILE, another, client, listened_to_at, name_at, nothing_left, primaries_alone, renewed,
+    A_WHILE, LEASE, another, client, listened_to_at, name_at, nothing_left, primaries_alone,
+    renewed,
 };
-use crate::support::{LEASE, SOON, idle, waiting};
+use crate::support::{SOON, idle, waiting};
 
 /// Less than a waiter takes that asks by its timer: 1 s for a lease of 6 s or more.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
@@ -91,7 +92,7 @@ async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
     cluster.begin_migration(slot, to).await;
     cluster.move_key(names[1], to).await;
     // No lease lasts this long by itself.
-    let lost = tokio::time::timeout(LEASE * 3, guard.lost_member()).await;
+    let lost = tokio::time::timeout(LEASE * 2, guard.lost_member()).await;
     assert!(lost.is_err(), "lost: {lost:?}");
     cluster.move_keys(slot, to).await;
     cluster.end_migration(slot, to).await;

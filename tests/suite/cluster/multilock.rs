@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockset::{Client, Member, MultiLock};
 use lockset_testkit::{Cluster, Server, within};
 
-use super::{client, name_at, nothing_left, primaries_alone};
-use crate::support::{LEASE, SOON, idle, waiting};
+use super::{LEASE, client, name_at, nothing_left, primaries_alone};
+use crate::support::{SOON, idle, waiting};
 
 async fn scripts_run(node: &Server) -> u64 {
     let stats = node.commandstats().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockset::LostReason;
 use lockset_testkit::{Cluster, eventually, within};
 
-use super::{A_WHILE, client, name_at, nothing_left, primaries_alone, renewed};
-use crate::support::{LEASE, SOON, idle};
+use super::{A_WHILE, LEASE, client, name_at, nothing_left, primaries_alone, renewed};
+use crate::support::{SOON, idle};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_node_keeps_up_nobody_else() {
