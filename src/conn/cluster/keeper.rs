@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Inner;
+use super::route::Router;
 use super::slots::{SlotMap, slot_of};
 use super::survey::survey;
 use super::view::View;
@@ -28,30 +28,30 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped. `last` is the view in use, and was asked for after `mark`.
-pub(super) async fn keep(inner: Arc<Inner>, mut last: View, mut mark: Mark) {
-    let clock = inner.nodes.setup().clock;
+pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
+    let clock = router.nodes.setup().clock;
     let mut pause = PAUSE_FIRST;
     let mut looked = Tick::ZERO;
     loop {
-        inner.wanted.past(mark).await;
+        router.wanted.past(mark).await;
         if looked.until(clock.now()) > PAUSE_MAX * 2 {
             pause = PAUSE_FIRST;
         }
         // What is found out during the look may not be in it.
-        mark = inner.wanted.mark();
-        let view = survey(&inner.nodes, &candidates(&inner, &last), last.epoch).await;
+        mark = router.wanted.mark();
+        let view = survey(&router.nodes, &candidates(&router, &last), last.epoch).await;
         looked = clock.now();
         pause = match view {
-            Ok(view) if view != last => {
-                inner.adopt(&view);
+            Ok((_, view)) if view != last => {
+                router.adopt(&view);
                 last = view;
                 PAUSE_FIRST
             }
             answer => {
                 match answer {
                     // What redirections told meanwhile may be newer or older than this.
-                    Ok(view) => inner.adopt(&view),
-                    Err(_) => inner.wanted.give(),
+                    Ok((_, view)) => router.adopt(&view),
+                    Err(_) => router.wanted.give(),
                 }
                 PAUSE_MAX.min(pause * 2)
             }
@@ -63,15 +63,15 @@ pub(super) async fn keep(inner: Arc<Inner>, mut last: View, mut mark: Mark) {
 
 /// Whom to ask: those that serve by what redirections told, and so know more; those that serve; those
 /// that may come to serve; those that were named by the user.
-fn candidates(inner: &Inner, last: &View) -> Vec<Address> {
-    let serving = inner.map.read().nodes().into_iter();
+fn candidates(router: &Router, last: &View) -> Vec<Address> {
+    let serving = router.map.read().nodes().into_iter();
     let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
     let mut replicas = last.replicas.clone();
     fastrand::shuffle(&mut serving);
     fastrand::shuffle(&mut replicas);
     serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
     let mut candidates: Vec<Address> = Vec::new();
-    let seeds = inner.seeds.iter().cloned();
+    let seeds = router.seeds.iter().cloned();
     for address in serving.into_iter().chain(replicas).chain(seeds) {
         if !candidates.contains(&address) {
             candidates.push(address);
@@ -80,7 +80,7 @@ fn candidates(inner: &Inner, last: &View) -> Vec<Address> {
     candidates
 }
 
-impl Inner {
+impl Router {
     /// Uses this map from now on, and tells whom it concerns.
     pub(super) fn adopt(&self, view: &View) {
         let ranges = view.ranges.iter();

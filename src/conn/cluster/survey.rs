@@ -30,18 +30,18 @@ const STAGGER: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_millis(30);
 
 /// Asks these nodes, first ones first, until one has a map of a working cluster that has seen `epoch`.
-/// If none has, the best there is.
+/// If none has, the best there is. With who said it.
 pub(super) async fn survey(
     nodes: &Nodes,
     addresses: &[Address],
     epoch: u64,
-) -> Result<View, Vec<(Address, Fault)>> {
+) -> Result<(Address, View), Vec<(Address, Fault)>> {
     let clock = nodes.setup().clock;
     let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
     let mut rounds = addresses.chunks(ASKED_AT_ONCE);
     let first = rounds.next().unwrap_or_default().iter();
     let mut asked: FuturesUnordered<_> = first.map(|address| look(nodes, address)).collect();
-    let mut best: Option<View> = None;
+    let mut best: Option<(Address, View)> = None;
     let mut faults = Vec::new();
     let mut is_good = false;
     loop {
@@ -51,10 +51,11 @@ pub(super) async fn survey(
             false => clock.within(wait, asked.next()).await.flatten(),
         };
         match answer {
-            Some((_, Ok(view))) => {
+            Some((address, Ok(view))) => {
                 is_good |= view.is_ok && view.epoch >= epoch;
-                if best.as_ref().is_none_or(|best| best.rank() < view.rank()) {
-                    best = Some(view);
+                let so_far = best.as_ref().map(|(_, best)| best.rank());
+                if so_far < Some(view.rank()) {
+                    best = Some((address.clone(), view));
                 }
             }
             Some((address, Err(fault))) => faults.push((address.clone(), fault)),
@@ -85,19 +86,17 @@ async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<V
     (address, view)
 }
 
-/// Redisson's rule: sharded where the first node that says anything knows of sharded channels.
-pub(super) async fn channels(nodes: &Nodes, addresses: &[Address]) -> Channels {
+/// Redisson's rule: sharded where a node that is asked at first knows of sharded channels.
+pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
     let mut ask = redis::cmd("PUBSUB");
     ask.arg("SHARDNUMSUB");
-    for address in addresses.iter().take(ASKED_MAX) {
-        let link = visit(nodes, address);
-        match link.send(&ask, nodes.setup().dial_limit).await {
-            Ok(_) => return Channels::Sharded,
-            Err(Fault::Answered(_)) => return Channels::Plain,
-            Err(_) => {}
-        }
+    let link = visit(nodes, address);
+    match link.send(&ask, nodes.setup().dial_limit).await {
+        Ok(_) => Ok(Channels::Sharded),
+        Err(Fault::Answered(_)) => Ok(Channels::Plain),
+        // Not known; and the wrong ones would reach nobody.
+        Err(fault) => Err(fault),
     }
-    Channels::Plain
 }
 
 /// A connection for one visit.

@@ -3,7 +3,7 @@
 use lockset::Client;
 use lockset_testkit::{Cluster, Server, eventually, within};
 
-use super::{LEASE, client, connections, name_at, nothing_left};
+use super::{LEASE, client, client_id, connections, name_at, nothing_left};
 use crate::support::{SOON, idle};
 
 #[tokio::test]
@@ -14,17 +14,15 @@ async fn each_lock_is_kept_where_its_slot_is_served() {
         let name = name_at(cluster, node).await;
         let guard = client.lock(&name).lock().await.unwrap();
         assert!(node.keys().await.contains(&name));
-        let named = connections(node).await;
-        for lane in ["command", "renewal"] {
-            let lane = format!("lockset-{lane}-");
-            eventually(SOON, "the connections are named", async || {
-                let named = connections(node).await;
-                named.iter().any(|name| name.starts_with(&lane))
-            })
-            .await;
-        }
-        let map = named.iter().any(|name| name.contains("-map-"));
-        assert!(!map, "the connection for the map is not kept: {named:?}");
+        let id = client_id(node, &name).await;
+        let own = ["command", "renewal"].map(|lane| format!("lockset-{lane}-{id}"));
+        eventually(SOON, "two connections, and none for the map", async || {
+            let mut named = connections(node).await;
+            named.retain(|name| name.ends_with(&id));
+            named.sort();
+            named == own
+        })
+        .await;
         guard.release().await.unwrap();
         nothing_left(cluster, &name).await;
     }

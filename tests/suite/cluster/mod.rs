@@ -84,6 +84,15 @@ async fn connections(node: &Server) -> Vec<String> {
     names.filter(|name| name.starts_with("lockset-")).collect()
 }
 
+/// The id of the client that holds a lock, by the holder's.
+async fn client_id(node: &Server, name: &str) -> String {
+    let mut hkeys = redis::cmd("HKEYS");
+    let holders = hkeys.arg(name).query_async(&mut node.admin().await).await;
+    let holders: Vec<String> = holders.unwrap();
+    let id = holders.iter().find_map(|holder| holder.split_once(':'));
+    id.expect("a holder").0.to_owned()
+}
+
 /// Waits until the cluster has no key of these locks but fencing counters, and no subscription.
 async fn nothing_left(cluster: &Cluster, name: &str) {
     eventually(SOON, "no key and no subscription is left", async || {
