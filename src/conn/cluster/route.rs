@@ -18,6 +18,7 @@
 //! Two commands that are both alive and both redirected may change places: a release and the attempt
 //! behind it. The attempt is refused then, and waits like any other.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -39,7 +40,6 @@ const REDIRECTIONS_MAX: usize = 5;
 
 static ASKING: LazyLock<Cmd> = LazyLock::new(|| redis::cmd("ASKING"));
 
-#[derive(Debug)]
 pub(super) struct Router {
     pub(super) nodes: Nodes,
     /// As the user named them.
@@ -52,6 +52,17 @@ pub(super) struct Router {
     /// Given when the map may be old.
     pub(super) wanted: Hint,
     gate: Gate,
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not all nodes with all that is sent to each of them at first.
+        f.debug_struct("Router")
+            .field("seeds", &self.address)
+            .field("channels", &self.channels)
+            .field("served", &self.served)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One node and where it is.
