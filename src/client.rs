@@ -45,9 +45,14 @@ impl Client {
     /// client follows slots that move and replicas that take over. As replication is asynchronous, a
     /// takeover may lose a hold; its guard is told as soon as the client hears of the new primary.
     ///
+    /// `redis+sentinel://[user:password@]host[:port],host[:port]/primary-name[/db]`, with
+    /// `?sentinel_user=..&sentinel_password=..` if the sentinels want them, is a primary that is
+    /// followed through failovers. One sentinel that answers is enough; the others are learnt from it.
+    ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
-    /// [`is_io`](Error::is_io) if the server cannot be reached within a second.
+    /// [`is_io`](Error::is_io) if the server cannot be reached within a second, or if sentinels name no
+    /// primary that answers within three.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {

@@ -14,6 +14,7 @@ const NOT_NOW: &[&str] = &[
     "CLUSTERDOWN",
     "MASTERDOWN",
     "READONLY",
+    "NOREPLICAS",
     "UNBLOCKED",
 ];
 
@@ -27,7 +28,6 @@ const REFUSED: &[&str] = &[
     "OOM",
     "WRONGTYPE",
     "MISCONF",
-    "NOREPLICAS",
     "CROSSSLOT",
     "MOVED",
     "ASK",
@@ -83,10 +83,15 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Refused,
             "the server is full: raise maxmemory or free some; held locks still renew and release",
         ),
-        Some("MISCONF" | "NOREPLICAS") => (Kind::Refused, "the server refuses all writes now"),
+        Some("MISCONF") => (Kind::Refused, "the server refuses all writes now"),
+        Some("NOREPLICAS") => (
+            Kind::Refused,
+            "the server has fewer replicas than min-replicas-to-write: it refuses all writes now",
+        ),
         Some("READONLY" | "MASTERDOWN") => (
             Kind::Refused,
-            "this server is a replica: connect to the primary",
+            "this server is a replica, or was made one: connect to the primary; redis+sentinel:// \
+             follows it through failovers",
         ),
         Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
             (Kind::Refused, "try again when the server has recovered")
@@ -186,6 +191,12 @@ mod tests {
             ),
             (
                 "READONLY You can't write against a read only replica.",
+                Kind::Refused,
+                true,
+                true,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
                 Kind::Refused,
                 true,
                 true,
