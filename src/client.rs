@@ -36,9 +36,17 @@ pub struct Client {
 impl Client {
     /// Connects with the default settings.
     ///
-    /// `url` is `redis://[user:password@]host[:port][/db]`, or
-    /// `unix:///path/to/socket[?db=0&user=..&pass=..]`. In user and password, characters that mean
-    /// something in a URL (`@ : / ? # %`) are written percent-encoded, such as `%40` for `@`.
+    /// | `url` | connects to |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | one server |
+    /// | `unix:///path/to/socket[?db=0&user=..&pass=..]` | one server on this machine |
+    /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a cluster, of which these are some nodes |
+    /// | `redis+sentinel://[user:password@]host[:port],host[:port]/name[/db]` | the primary that these sentinels watch under this name |
+    ///
+    /// With `rediss` in place of `redis` over TLS, which needs the feature `tls`. Sentinels with a
+    /// password of their own are given it by `?sentinel_password=..`, and `&sentinel_user=..` if there
+    /// is one. In users, passwords and names, characters that mean something in a URL
+    /// (`@ : , / ? # & + %`) are written percent-encoded, such as `%40` for `@`.
     ///
     /// A cluster is `redis+cluster://[user:password@]host[:port],host[:port]`, with one or more of its
     /// nodes; the others are found through these. A lock is kept by the primary of its name's slot. A

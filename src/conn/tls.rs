@@ -11,7 +11,7 @@ use redis::{ConnectionAddr, RedisError};
 #[cfg(feature = "tls")]
 pub use self::settings::Tls;
 #[cfg(feature = "tls")]
-pub(super) use self::settings::choose_cryptography;
+pub(super) use self::settings::{choose_cryptography, with_certificates};
 
 /// What to do about a connection that could not be made because of TLS; `None` if that was not it.
 #[cfg(not(feature = "tls"))]
@@ -25,7 +25,8 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
 
     Some(match reason(error)? {
-        Error::InvalidCertificate(Bad::UnknownIssuer) => {
+        // A bad signature: of an authority of the same name.
+        Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
             "the server's certificate is of no authority that is trusted here: give the authority's \
              certificate with Tls::root_certificates_pem, or check that this is your server"
         }
@@ -49,6 +50,7 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
             | Alert::CertificateExpired
             | Alert::CertificateUnknown
             | Alert::UnknownCA
+            | Alert::DecryptError
             | Alert::AccessDenied,
         ) => {
             "the server refuses this client: give a certificate that it trusts with \

@@ -24,4 +24,6 @@ mod redlock;
 mod rights;
 mod rwlock;
 mod sentinel;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 
 /// Certificates for connections over TLS (`rediss://` and its like). Needs the feature `tls`.
 ///
-/// Without it a client trusts the authorities that the system trusts, and shows no certificate of
-/// its own. The server's certificate and its name are always checked.
+/// Without it a client trusts the authorities that the system trusted when the client was built (those
+/// of Mozilla's list, if the system names none), and shows no certificate of its own. The server's certificate and its name are always checked.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,17 +59,13 @@ impl Tls {
         self
     }
 
-    /// The connection with these certificates.
-    pub(crate) fn applied_to(&self, info: ConnectionInfo) -> Result<ConnectionInfo> {
+    /// As redis takes them, once they are known to be of use.
+    pub(in crate::conn) fn certificates(&self) -> Result<TlsCertificates> {
         self.check()?;
-        let certificates = TlsCertificates {
+        Ok(TlsCertificates {
             client_tls: self.client.clone(),
-            root_cert: self.roots.clone(),
-        };
-        // Its own words are not repeated: they may be those of a parser that read a key.
-        redis::Client::build_with_tls(info, certificates)
-            .map(|client| client.get_connection_info().clone())
-            .map_err(|_| unusable("the certificates cannot be used"))
+            root_cert: self.roots.clone().or_else(system_roots),
+        })
     }
 
     /// Here rather than at the first connection.
@@ -102,6 +98,30 @@ const CLIENT_CERTIFICATE_UNREADABLE: &str =
 const CLIENT_KEY_UNREADABLE: &str = "the client key is no unencrypted private key in PEM; it starts with -----BEGIN PRIVATE KEY-----";
 const CLIENT_KEY_OF_ANOTHER: &str =
     "the client key cannot be used with the client certificate: give the key it was made with";
+
+/// The connection with these certificates.
+pub(in crate::conn) fn with_certificates(
+    info: ConnectionInfo,
+    certificates: &TlsCertificates,
+) -> Result<ConnectionInfo> {
+    // Its own words are not repeated: they may be those of a parser that read a key.
+    redis::Client::build_with_tls(info, certificates.clone())
+        .map(|client| client.get_connection_info().clone())
+        .map_err(|_| unusable("the certificates cannot be used"))
+}
+
+/// The authorities that the system trusts, but for those that cannot be read or understood; `None`
+/// if there are none: redis knows those of Mozilla's list.
+fn system_roots() -> Option<Vec<u8>> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let usable = found
+        .into_iter()
+        .filter(|root| RootCertStore::empty().add(root.clone()).is_ok());
+    let usable: Vec<_> = usable
+        .map(|root| pem::Pem::new("CERTIFICATE", root.to_vec()))
+        .collect();
+    (!usable.is_empty()).then(|| pem::encode_many(&usable).into_bytes())
+}
 
 fn unusable(why: &str) -> Error {
     Error::invalid("connect", format!("TLS: {why}"))

@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion}
 use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
 use super::nodes::Address;
 #[cfg(feature = "tls")]
-use super::tls::{Tls, choose_cryptography};
+use super::tls::{Tls, choose_cryptography, with_certificates};
 use crate::error::{Error, Result};
 
 const SERVER_PORT: u16 = 6379;
@@ -41,18 +41,25 @@ pub(crate) enum Target {
 
 #[cfg(feature = "tls")]
 impl Target {
-    /// With certificates of one's own, if there are any.
+    /// With whom to trust and how to be known, if it is over TLS.
     pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<Self> {
-        choose_cryptography();
-        let Some(tls) = tls else { return Ok(self) };
-        let secured = |info: ConnectionInfo| match info.addr() {
-            ConnectionAddr::TcpTls { .. } => tls.applied_to(info),
-            _ => Err(Error::invalid(
-                "connect",
-                "certificates are given, but the URL is one without TLS: use rediss, or leave them \
-                 out",
-            )),
+        let model = match &self {
+            Self::Single(info) => info,
+            Self::Cluster { model, .. } | Self::Sentinel { model, .. } => model,
         };
+        if !matches!(model.addr(), ConnectionAddr::TcpTls { .. }) {
+            return match tls {
+                None => Ok(self),
+                Some(_) => Err(Error::invalid(
+                    "connect",
+                    "certificates are given, but the URL is one without TLS: use rediss, or leave \
+                     them out",
+                )),
+            };
+        }
+        choose_cryptography();
+        let certificates = tls.unwrap_or(&Tls::new()).certificates()?;
+        let secured = |info| with_certificates(info, &certificates);
         Ok(match self {
             Self::Single(info) => Self::Single(secured(info)?),
             Self::Cluster { seeds, model } => Self::Cluster {

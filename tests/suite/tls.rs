@@ -1,0 +1,273 @@
+//! Connections over TLS: they work like any other, and one that cannot be trusted says why.
+
+use std::time::Duration;
+
+use lockset::{Client, Error, Member, MultiLock, Result, Tls};
+use lockset_testkit::{Certificates, Cluster, Sentinels, Server, eventually, within};
+
+use crate::support::{LEASE, SOON};
+
+/// Whether the server binary speaks TLS. Where that is demanded, it is an error if it does not.
+fn tls_is_built_in() -> bool {
+    let is_built_in = Server::supports_tls();
+    let is_demanded = std::env::var("LOCKSET_TLS").is_ok_and(|value| value == "1");
+    assert!(
+        is_built_in || !is_demanded,
+        "LOCKSET_TLS=1: this server does not speak TLS"
+    );
+    if !is_built_in {
+        eprintln!("SKIPPED: this server does not speak TLS");
+    }
+    is_built_in
+}
+
+fn trusting(certificates: &Certificates) -> Tls {
+    Tls::new().root_certificates_pem(certificates.ca_pem())
+}
+
+fn known(certificates: &Certificates) -> Tls {
+    let (certificate, key) = (
+        certificates.client_cert_pem(),
+        certificates.client_key_pem(),
+    );
+    trusting(certificates).client_certificate_pem(certificate, key)
+}
+
+async fn connect(url: &str, tls: Tls) -> Result<Client> {
+    let builder = Client::builder(url).tls(tls).lease(LEASE);
+    within(SOON, builder.build()).await
+}
+
+/// Every kind of lock is taken, kept, waited for and released.
+async fn works(ours: &Client, theirs: &Client) {
+    let members = |client: &Client| {
+        MultiLock::new([
+            Member::from(client.lock("a")),
+            Member::from(client.fair_lock("b")),
+            Member::from(client.rw_lock("c").read_side()),
+            Member::from(client.rw_lock("d").write_side()),
+        ])
+    };
+    let guard = members(ours).unwrap().lock().await.unwrap();
+    let waiting = members(theirs).unwrap();
+    assert!(waiting.try_lock().await.unwrap().is_none());
+    let waiter = tokio::spawn(async move { waiting.lock().await });
+    eventually(SOON, "it waits", async || theirs.stats().waiters > 0).await;
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    guard.release().await.unwrap();
+    let next = within(SOON, waiter).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_work_over_tls() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let server = Server::builder().tls().start();
+    let client = async || {
+        connect(&server.tls_url(), trusting(server.tls()))
+            .await
+            .unwrap()
+    };
+    works(&client().await, &client().await).await;
+
+    // By name too, and for both at once who speak TLS and who do not.
+    let by_name = format!("rediss://localhost:{}", server.tls_addr().port());
+    let by_name = connect(&by_name, trusting(server.tls())).await.unwrap();
+    let plain = Client::connect(&server.url()).await.unwrap();
+    works(&by_name, &plain).await;
+}
+
+/// Each connection that replaces another is made with the same certificates.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_replaced_over_tls() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let builder = Server::builder().tls().demand_client_certificates();
+    let server = builder.start();
+    let ours = connect(&server.tls_url(), known(server.tls()))
+        .await
+        .unwrap();
+    let theirs = connect(&server.tls_url(), known(server.tls()))
+        .await
+        .unwrap();
+    let guard = ours
+        .lock("x")
+        .lease(Duration::from_secs(60))
+        .lock()
+        .await
+        .unwrap();
+    let waiter = tokio::spawn({
+        let lock = theirs.lock("x");
+        async move { lock.lock().await }
+    });
+    eventually(SOON, "it waits", async || theirs.stats().waiters == 1).await;
+    let mut admin = server.admin().await;
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg(&["KILL", "SKIPME", "yes"]);
+    let killed: u64 = kill.query_async(&mut admin).await.unwrap();
+    assert!(killed >= 4, "{killed}");
+    guard.reenter().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    within(SOON, waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+/// Says that it is TLS, what to look at, and that trying again is pointless.
+fn refused(client: Result<Client>, what: &str) -> Error {
+    let error = client
+        .err()
+        .unwrap_or_else(|| panic!("not refused: {what}"));
+    let told = error.to_string();
+    assert!(told.contains("TLS") && told.contains(what), "{told}");
+    assert!(error.is_invalid() && !error.is_io(), "{told}");
+    error
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_trusted_is_refused() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let also_here = ["--bind", "127.0.0.1", "127.0.0.3"];
+    let server = Server::builder().tls().args(also_here).start();
+    let url = server.tls_url();
+    refused(
+        connect(&url, trusting(&Certificates::new())).await,
+        "root_certificates_pem",
+    );
+    // The system knows nothing of it either.
+    refused(Client::connect(&url).await, "root_certificates_pem");
+    let elsewhere = url.replace("127.0.0.1", "127.0.0.3");
+    refused(
+        connect(&elsewhere, trusting(server.tls())).await,
+        "another host",
+    );
+
+    let server = Server::builder().tls_with(Certificates::expired()).start();
+    refused(
+        connect(&server.tls_url(), trusting(server.tls())).await,
+        "expired",
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_asks_who_is_there_is_told() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let builder = Server::builder().tls().demand_client_certificates();
+    let server = builder.start();
+    let url = server.tls_url();
+    let client = connect(&url, known(server.tls())).await.unwrap();
+    client
+        .lock("x")
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+
+    refused(
+        connect(&url, trusting(server.tls())).await,
+        "client_certificate_pem",
+    );
+    let stranger = Certificates::new();
+    let (certificate, key) = (stranger.client_cert_pem(), stranger.client_key_pem());
+    let tls = trusting(server.tls()).client_certificate_pem(certificate, key);
+    refused(connect(&url, tls).await, "client_certificate_pem");
+}
+
+/// What is wrong with a certificate or a key is said before anything is sent, and never shown.
+#[tokio::test]
+async fn a_key_is_checked_and_never_shown() {
+    let (ours, theirs) = (Certificates::new(), Certificates::new());
+    let key = theirs.client_key_pem();
+    let secret = key.lines().nth(1).expect("a key in PEM");
+    let tls = trusting(&ours).client_certificate_pem(ours.client_cert_pem(), key);
+    let shown = format!(
+        "{tls:?} {:?}",
+        Client::builder("rediss://h").tls(tls.clone())
+    );
+    assert!(!shown.contains(secret), "{shown}");
+    let error = refused(connect("rediss://127.0.0.1:1", tls).await, "client key");
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains(secret), "{shown}");
+    // A certificate that is no authority's, and a certificate in place of a key.
+    let tls = trusting(&ours).client_certificate_pem(ours.client_cert_pem(), ours.ca_pem());
+    refused(connect("rediss://127.0.0.1:1", tls).await, "client key");
+}
+
+#[tokio::test]
+async fn who_speaks_tls_to_one_who_does_not_is_told() {
+    let plain = Server::start();
+    let url = format!("rediss://{}", plain.addr());
+    let error = connect(&url, trusting(&Certificates::new())).await.err();
+    let told = error.expect("no TLS there").to_string();
+    assert!(told.contains("speak TLS"), "{told}");
+    if !tls_is_built_in() {
+        return;
+    }
+    let server = Server::builder().tls().start();
+    let url = format!("redis://{}", server.tls_addr());
+    let error = within(SOON, Client::connect(&url)).await.err();
+    let error = error.expect("TLS is spoken there");
+    assert!(
+        error.is_io() && error.to_string().contains("rediss"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_over_tls() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let cluster = Cluster::builder().tls().replicas(0).start().await;
+    let client = async || {
+        connect(&cluster.url(), known(cluster.node(0).tls()))
+            .await
+            .unwrap()
+    };
+    works(&client().await, &client().await).await;
+    let stranger = connect(&cluster.url(), trusting(&Certificates::new())).await;
+    let told = stranger.err().expect("not to be trusted").to_string();
+    assert!(told.contains("certificate"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_over_tls() {
+    if !tls_is_built_in() {
+        return;
+    }
+    let sentinels = Sentinels::builder().tls().start().await;
+    let client = async || {
+        connect(&sentinels.url(), known(sentinels.servers()[0].tls()))
+            .await
+            .unwrap()
+    };
+    let (ours, theirs) = (client().await, client().await);
+    works(&ours, &theirs).await;
+    let lock = ours.lock("x").lease(Duration::from_secs(60));
+    let guard = lock.lock().await.unwrap();
+    // So that the replicas have it.
+    let mut admin = sentinels.primary().await.admin().await;
+    let wait = redis::cmd("WAIT").arg(&["2", "5000"]).to_owned();
+    let replicas: u32 = wait.query_async(&mut admin).await.unwrap();
+    assert_eq!(replicas, 2);
+    sentinels.fail_over().await;
+    assert!(theirs.lock("x").try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    works(&ours, &theirs).await;
+    let stranger = connect(&sentinels.url(), trusting(&Certificates::new())).await;
+    let told = stranger.err().expect("not to be trusted").to_string();
+    assert!(told.contains("certificate"), "{told}");
+}
