@@ -23,8 +23,8 @@ use crate::reentrant::{self, PROTOCOL};
 /// The local queue is one of its own: the members are reentrant locks.
 const KIND: &str = "redlock";
 
-/// A server has a tenth of the lease to answer, within these bounds.
-const LIMIT_PART: u32 = 10;
+/// A server has a sixth of the lease to answer, within these bounds.
+const LIMIT_PART: u32 = 6;
 const LIMIT_MIN: Duration = Duration::from_millis(50);
 const LIMIT_MAX: Duration = Duration::from_millis(500);
 

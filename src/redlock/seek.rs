@@ -28,6 +28,9 @@ use crate::owner::Owner;
 /// The head does not look again sooner, if it is told nothing.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
+/// The longest wait for the servers of one round that is not one of many.
+const ONCE_MAX: Duration = Duration::from_secs(1);
+
 /// How long the waiters of one process stand back for others after their share of turns: longer than
 /// it takes those to hear of a release and to ask.
 const STAND_BACK: Duration = Duration::from_millis(5);
@@ -60,13 +63,7 @@ impl Seeker {
             return Ok(Some(seat));
         }
         let deadline = match wait {
-            Wait::Never => {
-                return match self.ballot.round(&mut Rests::default()).await {
-                    Ok(majority) => Ok(Some(self.seat(majority))),
-                    Err(tally) if tally.is_unable() => Err(self.error(&tally)),
-                    Err(_) => Ok(None),
-                };
-            }
+            Wait::Never => return self.once().await,
             Wait::Until(deadline) => deadline,
             Wait::Forever => Tick::NEVER,
         };
@@ -89,6 +86,18 @@ impl Seeker {
             biased;
             seat = self.head(deadline, &heard, &refused) => seat,
             () = listening.then(|()| std::future::pending()) => Ok(None),
+        }
+    }
+
+    /// One round. There is no other, so a slow server has more time than in one of many.
+    async fn once(&self) -> Result<Option<Seat>> {
+        let mut ballot = self.ballot.clone();
+        let enough = self.core.timing.give_up.min(ONCE_MAX);
+        ballot.limit = ballot.limit.max(enough);
+        match ballot.round(&mut Rests::default()).await {
+            Ok(majority) => Ok(Some(self.seat(majority))),
+            Err(tally) if tally.is_unable() => Err(self.error(&tally)),
+            Err(_) => Ok(None),
         }
     }
 

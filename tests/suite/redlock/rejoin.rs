@@ -84,7 +84,7 @@ async fn a_hold_survives_the_restart_of_every_server() {
     let guard = nodes.redlock.lock(&name).fenced().lock().await.unwrap();
     let token = guard.fencing_token().unwrap();
     nodes.all_joined().await;
-    let stranger = nodes.stranger(LEASE).await;
+    let stranger = nodes.stranger(LONG).await;
     for server in &nodes.servers {
         server.restart();
         let one = std::slice::from_ref(server);
