@@ -48,7 +48,8 @@ pub use lock::RedlockLock;
 ///   server that lost its data starts over from its clock, so tokens go on growing as long as no more
 ///   than a minority of servers both lose their data and have a clock that is behind.
 ///
-/// What it cannot do: a clock of a server that jumps ahead ends leases on that server early. As long as
+/// What it cannot do: a clock of a server that jumps ahead ends leases on that server early, and may
+/// make it look up for longer than it is. As long as
 /// less than half of the servers do such things at once, or lose data without being restarted
 /// (`FLUSHALL`), a majority still stands. Have the resource check the fencing token.
 ///

@@ -174,33 +174,37 @@ impl Quorum {
                     Phase::Lost(reason) => return Some(reason),
                 }
             };
-            let lost: Vec<_> = holds.iter().filter_map(|(_, hold)| hold.loss()).collect();
-            if holds.len() - lost.len() >= self.terms.need {
+            // Of those that are lost at once, any one; of one after the other, this is the last.
+            let mut reason = LostReason::Expired;
+            let mut live = Vec::with_capacity(holds.len());
+            for (place, hold) in holds {
+                match hold.loss() {
+                    Some(why) => reason = why,
+                    None => live.push((place, hold)),
+                }
+            }
+            if live.len() >= self.terms.need {
                 return None;
             }
-            // Of those that are lost at once, any one; of one after the other, this is the last.
-            let reason = lost.last().copied().unwrap_or(LostReason::Expired);
-            self.lose(reason, joins);
+            self.lose(reason, &live, joins);
         }
     }
 
-    /// Unless a server has joined since.
-    fn lose(&self, reason: LostReason, joins: u64) {
-        let places = {
+    /// Unless a server has joined since. Those that are `live` are given back; what other servers may
+    /// still have is left until the guard is gone, and with it the work under it.
+    fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
+        let given_back: Vec<_> = {
             let mut state = self.state.lock();
             if state.phase != Phase::Held || state.joins != joins {
                 return;
             }
             state.phase = Phase::Lost(reason);
-            state.places.iter_mut().map(std::mem::take).collect()
+            let live = live.iter();
+            live.map(|(place, hold)| state.empty(*place, hold))
+                .collect()
         };
-        self.end(places);
-    }
-
-    /// Gives the shares back, and then tells everybody that it is lost or over.
-    fn end(&self, shares: Vec<Vec<Share>>) {
         // First: who asks from here on asks behind that.
-        drop(shares);
+        drop(given_back);
         self.told();
     }
 
