@@ -21,6 +21,7 @@ mod limits;
 mod multilock;
 mod process;
 mod redlock;
+mod replicas;
 mod rights;
 mod rwlock;
 mod sentinel;

@@ -1,0 +1,178 @@
+//! Waits for replicas that are interrupted: nothing is left of what was not confirmed.
+
+use std::time::Duration;
+
+use lockset::{Client, ReentrantLock};
+use lockset_testkit::{ClientKind, Proxy, Server, eventually, unique_name, within};
+
+use super::{BRIEFLY, Group, WITHIN, ask, waits};
+use crate::support::{SOON, idle, nothing_left};
+
+/// Waits until somebody is held up for replicas.
+async fn blocked(server: &Server, count: u64) {
+    let is_blocked = async || {
+        let says = ask(server, &["INFO", "clients"]).await;
+        let line = format!("blocked_clients:{count}");
+        says.lines().any(|said| said == line)
+    };
+    eventually(SOON, "somebody waits for replicas", is_blocked).await;
+}
+
+#[tokio::test]
+async fn who_gives_up_in_the_middle_leaves_nothing() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    group.links[0].hold_replies();
+    let name = unique_name("lock");
+    let lock = client.lock(&name).replicated(1, WITHIN);
+    let call = tokio::spawn(async move { lock.lock().await });
+    blocked(&group.primary, 1).await;
+    call.abort();
+    nothing_left(&group.primary).await;
+    blocked(&group.primary, 1).await;
+    // The next one does not have to wait for the rest of that.
+    let next = client.lock(&name).try_lock().await.unwrap();
+    next.expect("it is free").release().await.unwrap();
+    group.links[0].pass();
+    idle(&client).await;
+}
+
+/// Dropped wherever it may be: at every moment from before it is sent to after it is confirmed.
+#[tokio::test]
+async fn a_call_dropped_at_any_moment_leaves_nothing() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    group.links[0].delay_replies(Duration::from_millis(3));
+    let name = unique_name("lock");
+    let mut granted = 0;
+    for step in 0..60 {
+        let lock = client.lock(&name).replicated(1, WITHIN);
+        let patience = Duration::from_micros(150 * step);
+        if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
+            granted += 1;
+            drop(guard.unwrap());
+        }
+    }
+    assert!((1..60).contains(&granted), "{granted} of 60");
+    nothing_left(&group.primary).await;
+    idle(&client).await;
+}
+
+/// The answer is lost on its way: nobody knows, so it is undone.
+#[tokio::test]
+async fn a_lost_answer_is_undone() {
+    let group = Group::of(1).await;
+    let proxy = Proxy::start(group.primary.addr()).await;
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
+    drop(lock.lock().await.unwrap());
+    proxy.swallow_reply_to(b"WAIT");
+    let error = within(SOON * 2, lock.lock()).await.unwrap_err();
+    assert!(error.is_io(), "{error}");
+    assert_eq!(proxy.fired(), 1);
+    nothing_left(&group.primary).await;
+    // And the next one is confirmed over a new connection.
+    lock.lock().await.unwrap().release().await.unwrap();
+    assert_eq!(waits(&group.primary).await, 3);
+    idle(&client).await;
+}
+
+/// A connection that was lost and made anew has written nothing. If it were asked how many replicas
+/// have what it wrote, all of them would.
+#[tokio::test]
+async fn a_new_connection_does_not_confirm_what_another_one_wrote() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
+    lock.lock().await.unwrap().release().await.unwrap();
+    let lock = lock.replicated(1, BRIEFLY);
+    group.links[0].hold_replies();
+    for _ in 0..10 {
+        let clients = group.primary.clients(ClientKind::All).await;
+        let confirming = clients
+            .iter()
+            .filter(|line| line.name.contains("-confirm-"));
+        let ids: Vec<_> = confirming.map(|line| line.id.to_string()).collect();
+        assert_eq!(ids.len(), 1, "{clients:?}");
+        for id in ids {
+            let mut admin = group.primary.admin().await;
+            let mut kill = redis::cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(id);
+            let _: u64 = kill.query_async(&mut admin).await.unwrap();
+        }
+        let error = lock.lock().await.unwrap_err();
+        assert!(error.is_not_replicated() || error.is_io(), "{error}");
+        let other = lock.lock().await.unwrap_err();
+        assert!(other.is_not_replicated(), "{other}");
+    }
+    nothing_left(&group.primary).await;
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_its_scripts_is_told_them() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
+    lock.lock().await.unwrap().release().await.unwrap();
+    ask(&group.primary, &["SCRIPT", "FLUSH"]).await;
+    lock.lock().await.unwrap().release().await.unwrap();
+    group.links[0].hold_replies();
+    ask(&group.primary, &["SCRIPT", "FLUSH"]).await;
+    let error = lock.replicated(1, BRIEFLY).lock().await.unwrap_err();
+    assert!(error.is_not_replicated(), "{error}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_wait_is_told_which_right_is_missing() {
+    let group = Group::of(1).await;
+    let rights = ["on", ">secret", "~*", "&*", "+@all", "-wait"];
+    let rights = [&["ACL", "SETUSER", "locker"], &rights[..]].concat();
+    ask(&group.primary, &rights).await;
+    let url = format!("redis://locker:secret@{}", group.primary.addr());
+    let client = Client::connect(&url).await.unwrap();
+    let lock = client.lock(unique_name("lock"));
+    let error = lock.clone().replicated(1, WITHIN).lock().await.unwrap_err();
+    assert!(error.is_denied() && error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("+wait"), "{error}");
+    assert!(
+        !format!("{error} {error:?}").contains("secret"),
+        "{error:?}"
+    );
+    nothing_left(&group.primary).await;
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
+/// The primary is made a replica while it is waited for: what it granted counts nowhere.
+#[tokio::test]
+async fn a_primary_that_is_demoted_meanwhile_confirms_nothing() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    group.links[0].hold_replies();
+    let name = unique_name("lock");
+    let lock: ReentrantLock = client.lock(&name).replicated(1, WITHIN);
+    let call = tokio::spawn(async move { lock.lock().await });
+    blocked(&group.primary, 1).await;
+    group.promote(0).await;
+    let port = group.replicas[0].port().to_string();
+    ask(&group.primary, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let error = within(SOON * 4, call).await.unwrap().unwrap_err();
+    assert!(error.is_refused() || error.is_io(), "{error}");
+    let now = Client::connect(&group.replicas[0].url()).await.unwrap();
+    assert!(now.lock(&name).try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_is_shut_down_meanwhile_leaves_nothing() {
+    let group = Group::of(1).await;
+    let client = group.client().await;
+    group.links[0].hold_replies();
+    let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
+    let call = tokio::spawn(async move { lock.lock().await });
+    blocked(&group.primary, 1).await;
+    let closing = tokio::spawn(client.shutdown());
+    let error = within(SOON, call).await.unwrap().unwrap_err();
+    assert!(error.is_closed(), "{error}");
+    nothing_left(&group.primary).await;
+    group.links[0].pass();
+    within(SOON, closing).await.unwrap().unwrap();
+}

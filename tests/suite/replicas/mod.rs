@@ -1,0 +1,91 @@
+//! Grants that count only once replicas have them: a real primary with real replicas, which fall
+//! behind, are cut off, and take over.
+
+mod faults;
+mod grants;
+mod together;
+
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Proxy, Server, eventually};
+
+use crate::support::SOON;
+
+/// Long enough for replicas that are well, on a machine with other things to do.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// For waits that are to be in vain.
+const BRIEFLY: Duration = Duration::from_millis(200);
+
+/// A primary and its replicas, each behind a link of its own that can be disturbed.
+struct Group {
+    primary: Server,
+    replicas: Vec<Server>,
+    links: Vec<Proxy>,
+}
+
+impl Group {
+    async fn of(replicas: usize) -> Self {
+        let instantly = ["--repl-diskless-sync-delay", "0"];
+        let primary = Server::builder().args(instantly).start();
+        let mut group = Self {
+            primary,
+            replicas: Vec::new(),
+            links: Vec::new(),
+        };
+        for _ in 0..replicas {
+            let link = Proxy::start(group.primary.addr()).await;
+            let port = link.addr().port().to_string();
+            let of = ["--replicaof", "127.0.0.1", &*port];
+            group.replicas.push(Server::builder().args(of).start());
+            group.links.push(link);
+        }
+        let online = async || {
+            let says = ask(&group.primary, &["INFO", "replication"]).await;
+            says.matches("state=online").count() == replicas
+        };
+        eventually(SOON * 4, "all replicas are online", online).await;
+        // One that is online is sent nothing until it has spoken, which may take it a second.
+        let mut wait = redis::pipe();
+        wait.cmd("SET").arg("heard").arg(1).ignore();
+        wait.cmd("DEL").arg("heard").ignore();
+        wait.cmd("WAIT").arg(replicas).arg(4_000);
+        let mut admin = group.primary.admin().await;
+        let (heard,): (usize,) = wait.query_async(&mut admin).await.unwrap();
+        assert_eq!(heard, replicas);
+        group.primary.reset_stats().await;
+        group
+    }
+
+    /// A client that neither renews nor polls within the time of a test.
+    async fn client(&self) -> Client {
+        Client::connect(&self.primary.url())
+            .await
+            .expect("a client")
+    }
+
+    /// Makes a replica a primary, as whoever manages a fail-over does.
+    async fn promote(&self, replica: usize) {
+        ask(&self.replicas[replica], &["REPLICAOF", "NO", "ONE"]).await;
+    }
+}
+
+async fn ask(server: &Server, command: &[&str]) -> String {
+    let mut admin = server.admin().await;
+    let answer = redis::cmd(command[0])
+        .arg(&command[1..])
+        .query_async(&mut admin)
+        .await;
+    answer.expect("an answer")
+}
+
+/// How often the primary was told to wait for replicas.
+async fn waits(server: &Server) -> u64 {
+    server
+        .commandstats()
+        .await
+        .get("wait")
+        .copied()
+        .unwrap_or(0)
+}
