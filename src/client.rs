@@ -51,7 +51,9 @@ impl Client {
     /// A cluster is `redis+cluster://[user:password@]host[:port],host[:port]`, with one or more of its
     /// nodes; the others are found through these. A lock is kept by the primary of its name's slot. A
     /// client follows slots that move and replicas that take over. As replication is asynchronous, a
-    /// takeover may lose a hold; its guard is told as soon as the client hears of the new primary.
+    /// takeover may lose a hold; its guard is told as soon as the client hears of the new primary. While
+    /// a slot is half moved, a reentrant lock goes on as ever; one that has several keys at the server
+    /// (any other kind, or a fenced one) is taken and released when all of them have arrived.
     ///
     /// `redis+sentinel://[user:password@]host[:port],host[:port]/primary-name[/db]`, with
     /// `?sentinel_user=..&sentinel_password=..` if the sentinels want them, is a primary that is

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::{FutureExt, StreamExt};
 use lockset_testkit::{Proxy, eventually, unique_name, within};
 
-use crate::java::{Java, Settings, skipped};
+use crate::java::{Java, Settings, Topology, skipped};
 use crate::kind::Kind;
 use crate::pair::{Pair, SHORT, SOON, ask};
 
@@ -125,7 +125,7 @@ async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
     let proxy = Proxy::start(pair.server.addr()).await;
     let settings = Settings {
         watchdog_timeout: SHORT * 2,
-        replicated: true,
+        topology: Topology::Replicated,
         ..Settings::of(&proxy.url())
     };
     let java = Java::connect(&settings).await;

@@ -152,6 +152,16 @@ impl Drop for Process {
     }
 }
 
+/// What a Redisson client takes its servers for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Topology {
+    Single,
+    /// Several, where it waits for replicas and asks again without an answer.
+    Replicated,
+    /// Of nodes that it is given with commas in between.
+    Cluster,
+}
+
 /// How a Redisson client is configured.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -159,8 +169,7 @@ pub(crate) struct Settings {
     pub(crate) watchdog_timeout: Duration,
     pub(crate) fair_wait_timeout: Duration,
     pub(crate) prefix: &'static str,
-    /// As for several servers, where it waits for replicas and asks again without an answer.
-    pub(crate) replicated: bool,
+    pub(crate) topology: Topology,
 }
 
 impl Settings {
@@ -171,7 +180,7 @@ impl Settings {
             watchdog_timeout: Duration::from_secs(30),
             fair_wait_timeout: Duration::from_secs(300),
             prefix: "-",
-            replicated: false,
+            topology: Topology::Single,
         }
     }
 }
@@ -205,10 +214,10 @@ impl Java {
             settings.watchdog_timeout.as_millis(),
             settings.fair_wait_timeout.as_millis(),
             settings.prefix,
-            if settings.replicated {
-                "replicated"
-            } else {
-                "single"
+            match settings.topology {
+                Topology::Single => "single",
+                Topology::Replicated => "replicated",
+                Topology::Cluster => "cluster",
             },
         );
         process.ask(&words).await.expect("Redisson connects");

@@ -1,4 +1,4 @@
-//! One lock, two languages: `lockset` beside the real Redisson, on one server.
+//! One lock, two languages: `lockset` beside the real Redisson, on one server or in one cluster.
 //!
 //! The Java side is under `java/`, built by `scripts/build-interop` and driven line by line. Where it
 //! has not been built these tests say so and pass, unless `LOCKSET_INTEROP=1` demands them, as
@@ -9,6 +9,7 @@ mod kind;
 mod pair;
 mod rust_process;
 
+mod cluster;
 mod counting;
 mod defects;
 mod exclusion;

@@ -40,6 +40,12 @@ final class Peer {
             server.setConnectionPoolSize(4).setConnectionMinimumIdleSize(1);
             server.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
             common(server);
+        } else if (words[8].equals("cluster")) {
+            var servers = config.useClusterServers().addNodeAddress(url.split(","));
+            servers.setReadMode(ReadMode.MASTER).setSubscriptionMode(SubscriptionMode.MASTER);
+            servers.setMasterConnectionPoolSize(4).setMasterConnectionMinimumIdleSize(1);
+            servers.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            common(servers);
         } else {
             // How it talks in every mode but the single one, in small.
             var servers = config.useMasterSlaveServers().setMasterAddress(url);
