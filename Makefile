@@ -3,10 +3,12 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo desk config order test test-valkey test-acl interop check bench
+.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench
 
 help:
-	@echo "make demo         100 participants, 90 seats: with and without the lock"
+	@echo "make demo         100 participants, 90 seats: with and without the lock;"
+	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
+	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
 	@echo "make config       many readers, one writer, no torn read: the read-write lock"
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
@@ -20,7 +22,7 @@ help:
 demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
 
-desk config order:
+desk config order failover:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
 
 # Most tests wait more than they work; those that work hard come alone.

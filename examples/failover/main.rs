@@ -32,14 +32,14 @@ async fn run(wanted: &[String]) -> Result<()> {
         "
 What a failover costs, with leases of {} s. The worst of {ROUNDS} rounds.
 
-{:<44}{:>14}{:>18}{:>12}{:>14}
+{:<44}{:>14}{:>18}{:>14}{:>18}
 ",
         LEASE.as_secs(),
         "",
         "no grant for",
         "grants forgotten",
         "told after",
-        "two at once for",
+        " two at once for",
     ));
     for scene in Scene::ALL {
         let name = scene.name();
@@ -52,7 +52,7 @@ What a failover costs, with leases of {} s. The worst of {ROUNDS} rounds.
         }
         let forgotten = format!("{} of {}", worst.forgotten, worst.granted);
         say(&format!(
-            "{name:<44}{:>14}{forgotten:>18}{:>12}{:>14}\n",
+            "{name:<44}{:>14}{forgotten:>18}{:>14}{:>18}\n",
             millis(worst.outage),
             or_never(&worst, millis(worst.told_after)),
             or_never(&worst, millis(worst.two_at_once)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockset::ClientBuilder;
 use lockset_testkit::{Cluster, FailOver, Sentinels, Server};
 
 use crate::support::Result;
@@ -11,6 +12,7 @@ use crate::watch::LEASE;
 pub(crate) enum Scene {
     ServerRestarts,
     SentinelFailsOver,
+    SentinelFailsOverReplicated,
     PrimaryKilled,
     PrimaryFrozen,
     ClusterFailsOver,
@@ -32,10 +34,14 @@ pub(crate) enum Stage {
 /// Longer than a sentinel waits before it takes a server to be down.
 const FROZEN_FOR: Duration = Duration::from_secs(4);
 
+/// A replica has a grant within this, or it does not count.
+const REPLICATED_WITHIN: Duration = Duration::from_millis(200);
+
 impl Scene {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::ServerRestarts,
         Self::SentinelFailsOver,
+        Self::SentinelFailsOverReplicated,
         Self::PrimaryKilled,
         Self::PrimaryFrozen,
         Self::ClusterFailsOver,
@@ -49,6 +55,7 @@ impl Scene {
         match self {
             Self::ServerRestarts => "server: killed, restarted empty",
             Self::SentinelFailsOver => "sentinel: SENTINEL FAILOVER",
+            Self::SentinelFailsOverReplicated => "sentinel: the same, each grant on a replica",
             Self::PrimaryKilled => "sentinel: primary killed",
             Self::PrimaryFrozen => "sentinel: primary frozen for 4 s",
             Self::ClusterFailsOver => "cluster: CLUSTER FAILOVER",
@@ -59,12 +66,22 @@ impl Scene {
         }
     }
 
+    /// How the clients are made.
+    pub(crate) fn settings(self, builder: ClientBuilder) -> ClientBuilder {
+        let builder = builder.lease(LEASE);
+        match self {
+            Self::SentinelFailsOverReplicated => builder.replicated(1, REPLICATED_WITHIN),
+            _ => builder,
+        }
+    }
+
     pub(crate) async fn stage(self) -> Result<Stage> {
         Ok(match self {
             Self::ServerRestarts => Stage::Server(Server::builder().try_start()?),
-            Self::SentinelFailsOver | Self::PrimaryKilled | Self::PrimaryFrozen => {
-                Stage::Sentinels(Sentinels::builder().try_start().await?)
-            }
+            Self::SentinelFailsOver
+            | Self::SentinelFailsOverReplicated
+            | Self::PrimaryKilled
+            | Self::PrimaryFrozen => Stage::Sentinels(Sentinels::builder().try_start().await?),
             Self::ClusterFailsOver | Self::ClusterTakesOver | Self::NodeKilled => {
                 Stage::Cluster(Cluster::builder().try_start().await?)
             }
@@ -82,7 +99,10 @@ impl Scene {
     pub(crate) async fn befall(self, stage: &Stage, lock: &str) {
         match (self, stage) {
             (Self::ServerRestarts, Stage::Server(server)) => server.restart(),
-            (Self::SentinelFailsOver, Stage::Sentinels(sentinels)) => {
+            (
+                Self::SentinelFailsOver | Self::SentinelFailsOverReplicated,
+                Stage::Sentinels(sentinels),
+            ) => {
                 sentinels.fail_over().await;
             }
             (Self::PrimaryFrozen, Stage::Sentinels(sentinels)) => {

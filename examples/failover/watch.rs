@@ -64,8 +64,8 @@ struct Held {
 pub(crate) async fn watch(scene: Scene) -> Result<Seen> {
     let stage = scene.stage().await?;
     let url = stage.url();
-    let holder = Locks::with_lease(&url, LEASE).await?;
-    let stranger = Arc::new(Locks::with_lease(&url, LEASE).await?);
+    let holder = Locks::with(&url, |builder| scene.settings(builder)).await?;
+    let stranger = Arc::new(Locks::with(&url, |builder| scene.settings(builder)).await?);
     // One tag: all of them are where the trouble is.
     let tag = format!("{{{}}}", unique_name("failover"));
     let held = Arc::new(Mutex::new(VecDeque::new()));

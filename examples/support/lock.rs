@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use lockset::{
-    Client, FencingToken, Lost, LostReason, Redlock, RedlockGuard, RedlockLock, ReentrantGuard,
-    ReentrantLock,
+    Client, ClientBuilder, FencingToken, Lost, LostReason, Redlock, RedlockGuard, RedlockLock,
+    ReentrantGuard, ReentrantLock,
 };
 
 use super::Result;
@@ -37,15 +37,19 @@ pub(crate) enum Guard {
 impl Locks {
     /// `urls` is one URL, or those of a quorum with a space between them.
     pub(crate) async fn connect(urls: &str) -> Result<Self> {
-        match urls.contains(' ') {
-            true => Self::with_lease(urls, QUORUM_LEASE).await,
-            false => Self::with_lease(urls, LEASE).await,
-        }
+        let lease = match urls.contains(' ') {
+            true => QUORUM_LEASE,
+            false => LEASE,
+        };
+        Self::with(urls, |builder| builder.lease(lease)).await
     }
 
-    pub(crate) async fn with_lease(urls: &str, lease: Duration) -> Result<Self> {
+    pub(crate) async fn with(
+        urls: &str,
+        settings: impl Fn(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Self> {
         let clients = urls.split(' ');
-        let clients = clients.map(|url| Client::builder(url).lease(lease).build());
+        let clients = clients.map(|url| settings(Client::builder(url)).build());
         let mut clients = try_join_all(clients).await?;
         Ok(match clients.len() {
             1 => Self::Server(clients.remove(0)),
