@@ -76,6 +76,37 @@ async fn a_lock_whose_slot_is_half_moved_is_held_and_taken() {
     idle(&theirs).await;
 }
 
+/// Those who write, or have a place in a queue, hold by one key at the server, and are renewed by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_of_other_kinds_outlast_a_slot_that_is_half_moved() {
+    let cluster = primaries_alone().await;
+    let client = client(&cluster, LEASE).await;
+    let [fair, written, stayed] = ["{kinds}fair", "{kinds}written", "{kinds}stayed"];
+    let first = client.fair_lock(fair).lock().await.unwrap();
+    let second = client.rw_lock(written).write().await.unwrap();
+    let third = client.rw_lock(stayed).write().await.unwrap();
+    let (slot, to) = (cluster.slot(fair).await, another(&cluster, fair).await);
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(fair, to).await;
+    cluster.move_key(written, to).await;
+    let lost = async {
+        tokio::select! {
+            reason = first.lost() => reason,
+            reason = second.lost() => reason,
+            reason = third.lost() => reason,
+        }
+    };
+    let lost = tokio::time::timeout(LEASE * 2, lost).await;
+    assert!(lost.is_err(), "lost: {lost:?}");
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    third.release().await.unwrap();
+    nothing_left(&cluster, "kinds").await;
+    idle(&client).await;
+}
+
 /// They are renewed by one script, as long as one node has them all.
 #[tokio::test(flavor = "multi_thread")]
 async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
