@@ -7,8 +7,14 @@ use lockset_testkit::within;
 use tokio::time::timeout;
 
 use crate::primitive::{Guard, Primitive};
-use crate::support::{LEASE, SOON};
+use crate::support::SOON;
 use crate::world::World;
+
+/// Many users work at once on a machine that may be busy: a reply is waited for a second.
+const CLIENT_LEASE: Duration = Duration::from_secs(6);
+
+/// Long enough for a machine that stalls, short enough for a test that waits for its end.
+const RENEWED_LEASE: Duration = Duration::from_secs(3);
 
 /// How the work of a user ended before it was done.
 #[derive(Debug)]
@@ -42,7 +48,7 @@ impl<'a, W: World> Desk<'a, W> {
 
     async fn client(&self) -> Result<Client> {
         let builder = Client::builder(&self.url).key_prefix(&self.prefix);
-        builder.lease(LEASE).build().await
+        builder.lease(CLIENT_LEASE).build().await
     }
 
     /// Waits for what happens in the background.
@@ -52,7 +58,7 @@ impl<'a, W: World> Desk<'a, W> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let ended = timeout(SOON, so).await;
+        let ended = timeout(SOON * 2, so).await;
         ended.map_err(|_| Trouble::Missed(what))
     }
 
@@ -68,7 +74,7 @@ impl<'a, W: World> Desk<'a, W> {
     /// What all kinds have in common.
     async fn of_all<P: Primitive>(&self, name: &str) -> Done {
         let (ours, theirs) = (self.client().await?, self.client().await?);
-        let lock = P::of(&ours, name);
+        let lock = P::of(&ours, name).lease(RENEWED_LEASE);
         let guard = lock.lock().await?;
         guard.reenter().await?.release().await?;
         let rival = P::rival(&theirs, name);
@@ -81,11 +87,11 @@ impl<'a, W: World> Desk<'a, W> {
             waiter.is_finished() || theirs.stats().waiters == 1
         })
         .await?;
-        if timeout(LEASE * 2, guard.lost()).await.is_ok() {
+        if timeout(RENEWED_LEASE * 5 / 4, guard.lost()).await.is_ok() {
             return Err(Trouble::Missed("it was not renewed"));
         }
         guard.release().await?;
-        let next = within(SOON, waiter).await.expect("no panic")?;
+        let next = within(SOON * 2, waiter).await.expect("no panic")?;
         assert!(P::rival(&ours, name).force_unlock().await?);
         next.forget();
         drop(lock.lock().await?);
@@ -147,7 +153,7 @@ impl<'a, W: World> Desk<'a, W> {
         .await?;
         assert_eq!(lock.waiters().await?.len(), 1);
         held.release().await?;
-        within(SOON, first)
+        within(SOON * 2, first)
             .await
             .expect("no panic")?
             .release()
@@ -178,8 +184,8 @@ impl<'a, W: World> Desk<'a, W> {
         let reading = writing.downgrade().await?;
         // The writer may have come before the reader, who then lets it go first.
         reading.release().await?;
-        within(SOON, reader).await.expect("no panic")?;
-        within(SOON, writer).await.expect("no panic")?;
+        within(SOON * 2, reader).await.expect("no panic")?;
+        within(SOON * 2, writer).await.expect("no panic")?;
         self.nothing_is_left().await
     }
 }
