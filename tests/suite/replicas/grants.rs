@@ -1,5 +1,7 @@
 //! What a confirmed grant is worth, and what becomes of one that is not confirmed.
 
+use std::time::Duration;
+
 use lockset::{Client, MultiLock, Owner};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
@@ -185,7 +187,7 @@ async fn what_cannot_work_is_said_before_anything_is_sent() {
     let server = Server::start();
     let builder = || Client::builder(&server.url()).lease(LEASE);
     let client = builder().build().await.unwrap();
-    for (count, within) in [(0, BRIEFLY), (1, BRIEFLY * 0), (1, LEASE / 2)] {
+    for (count, within) in [(0, BRIEFLY), (1, Duration::ZERO), (1, LEASE / 2)] {
         let error = builder().replicated(count, within).build().await;
         assert!(error.unwrap_err().is_invalid());
         let error = client.lock("x").replicated(count, within).lock().await;
