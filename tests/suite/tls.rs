@@ -246,7 +246,7 @@ async fn a_cluster_over_tls() {
     };
     works(&client().await, &client().await).await;
     let stranger = connect(&cluster.url(), trusting(&Certificates::new())).await;
-    let told = stranger.err().expect("not to be trusted").to_string();
+    let told = stranger.expect_err("not to be trusted").to_string();
     assert!(told.contains("certificate"), "{told}");
 }
 
@@ -275,6 +275,6 @@ async fn sentinels_over_tls() {
     guard.release().await.unwrap();
     works(&ours, &theirs).await;
     let stranger = connect(&sentinels.url(), trusting(&Certificates::new())).await;
-    let told = stranger.err().expect("not to be trusted").to_string();
+    let told = stranger.expect_err("not to be trusted").to_string();
     assert!(told.contains("certificate"), "{told}");
 }

@@ -195,7 +195,7 @@ async fn what_can_be_left_out_can_be_left_out() {
 fn the_page_agrees_with_itself_and_with_the_scripts() {
     let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
     let one = &locks | &rows(LEFT_OUT);
-    assert_eq!(commands("One server"), [one.clone()]);
+    assert_eq!(commands("One server"), std::slice::from_ref(&one));
     let cluster = &(&(&one - &row("waking those who wait")) | &row("a cluster, also"))
         | &row("the same in a cluster, instead");
     assert_eq!(commands("A cluster"), [cluster]);
