@@ -237,16 +237,17 @@ impl ClientBuilder {
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
+        let dial_limit = timing.reply.max(DIAL_LIMIT_MIN);
         let setup = Setup {
             clock,
-            dial_limit: timing.reply.max(DIAL_LIMIT_MIN),
+            dial_limit,
             client_id: id.as_str().into(),
             greeting: script::catalog::loading(),
             listener: Arc::clone(&locals) as _,
         };
         let transport = conn::connect(target, setup).await?;
         let scripts = Arc::new(Scripts { transport, clock });
-        can_run_scripts(&scripts, timing.reply).await?;
+        can_run_scripts(&scripts, dial_limit).await?;
         let core = Core::new(&id, timing, scripts, locals);
         Ok(Client {
             core,
@@ -267,9 +268,9 @@ impl fmt::Debug for ClientBuilder {
 }
 
 /// A server without scripting is told apart here, not at the first lock.
-async fn can_run_scripts(scripts: &Scripts, reply: Duration) -> Result<()> {
+async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);
-    let sent = scripts.transport.send(Lane::Command, "", &probe, reply);
+    let sent = scripts.transport.send(Lane::Command, "", &probe, limit);
     sent.await.map(drop).map_err(unusable)
 }

@@ -15,6 +15,7 @@ use crate::conn::Lane;
 use crate::counts::Counts;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
+use crate::hint::Mark;
 use crate::hold::protocol::{Bid, Claim, Queue};
 use crate::hold::{Granted, Hold, Share};
 use crate::owner::Owner;
@@ -92,6 +93,7 @@ impl<'a> Candidate<'a> {
         loop {
             // Of the call, which may be sent again later as it is.
             let asked = core.clock.now();
+            let moved = core.locals.moved.mark();
             let call = self.acquire(at, asked);
             self.unanswered = Some(lane);
             let answer = match scripts.run(lane, &call, patience).await {
@@ -157,7 +159,7 @@ impl<'a> Candidate<'a> {
             }
             self.unanswered = None;
             self.queued_at = None;
-            return Ok(Outcome::Granted(self.granted(answer.sent, &tokens)));
+            return Ok(Outcome::Granted(self.granted(answer.sent, moved, &tokens)));
         }
     }
 
@@ -187,7 +189,7 @@ impl<'a> Candidate<'a> {
         takes_place.then_some(ask.core.timing.heartbeat)
     }
 
-    fn granted(&self, sent: Tick, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+    fn granted(&self, sent: Tick, moved: Mark, tokens: &[Option<FencingToken>]) -> Vec<Share> {
         let members = self.party.asks.iter().zip(self.party.locals);
         members
             .zip(self.holders.iter().zip(tokens))
@@ -197,6 +199,7 @@ impl<'a> Candidate<'a> {
                     number: *number,
                     holder: Arc::clone(holder),
                     sent,
+                    moved,
                     term: ask.term,
                     mode: ask.mode,
                     token: *token,

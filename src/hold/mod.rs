@@ -29,7 +29,7 @@ use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::hint::Hint;
+use crate::hint::{Hint, Mark};
 use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::Term;
@@ -100,6 +100,8 @@ pub(crate) struct Granted {
     pub(crate) holder: Arc<str>,
     /// When the request that was granted was sent.
     pub(crate) sent: Tick,
+    /// A mark of [`Locals::moved`](local::Locals::moved), taken before that.
+    pub(crate) moved: Mark,
     pub(crate) term: Term,
     pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
@@ -175,6 +177,13 @@ impl Hold {
         let first_look = hold.state.lock().next_look();
         let weak: Weak<Self> = Arc::downgrade(&hold);
         core.watchdog.enrol(hold.number, first_look, weak);
+        if core.locals.moved.mark() != granted.moved {
+            // The server that granted it may not be the one that answers now, and those that were
+            // looked at for that reason were looked at without this one.
+            let now = core.clock.now();
+            hold.doubt(now);
+            core.watchdog.shift(hold.number, now);
+        }
         if core.is_closed() {
             hold.close();
         }

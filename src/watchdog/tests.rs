@@ -207,3 +207,21 @@ async fn what_is_in_doubt_is_looked_at_at_once() {
     tokio::time::sleep(MS * 2000).await;
     assert_eq!(server.times(Lane::Renewal).len(), asked, "no doubt is left");
 }
+
+/// A grant whose answer comes after the move was made by the server before it.
+#[tokio::test(start_paused = true)]
+async fn a_grant_under_way_when_another_server_takes_over_is_in_doubt() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Value(each(0, 1)),
+        _ => Answer::Late(MS * 200, granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let (guard, ()) = tokio::join!(lock.lock(), async {
+        tokio::time::sleep(MS * 100).await;
+        client.core().locals.moved();
+    });
+    let guard = guard.unwrap();
+    let lost = tokio::time::timeout(MS * 100, guard.lost()).await;
+    assert_eq!(lost, Ok(crate::LostReason::Revoked));
+}
