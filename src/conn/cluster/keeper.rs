@@ -14,6 +14,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::route::Router;
 use super::slots::{SlotMap, slot_of};
 use super::survey::survey;
@@ -32,6 +34,9 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
     let clock = router.nodes.setup().clock;
     let mut pause = PAUSE_FIRST;
     let mut looked = Tick::ZERO;
+    // Ends with this.
+    let mut opening = JoinSet::new();
+    open(&router, &mut opening);
     loop {
         router.wanted.past(mark).await;
         if looked.until(clock.now()) > PAUSE_MAX * 2 {
@@ -44,6 +49,7 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
         pause = match view {
             Ok((_, view)) if view != last => {
                 router.adopt(&view);
+                open(&router, &mut opening);
                 last = view;
                 PAUSE_FIRST
             }
@@ -58,6 +64,18 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
         };
         // Not all clients at the same moment.
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+/// Has the connections made that will be needed at each node that serves, so that the first renewal of
+/// a short lease does not have to wait for one.
+fn open(router: &Router, opening: &mut JoinSet<()>) {
+    while opening.try_join_next().is_some() {}
+    for node in router.map.read().nodes() {
+        opening.spawn(async move {
+            // Who needs one that could not be made tries again.
+            let _ = node.server.open().await;
+        });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Finding the cluster, and errors that say what to do.
 
+use std::time::Duration;
+
 use lockset::Client;
 use lockset_testkit::{Cluster, Server, eventually, within};
 
@@ -9,20 +11,24 @@ use crate::support::{SOON, idle};
 #[tokio::test]
 async fn each_lock_is_kept_where_its_slot_is_served() {
     let cluster = Cluster::shared().await;
-    let client = client(cluster, LEASE).await;
+    // Renewals wait: what is connected is connected without need.
+    let client = client(cluster, Duration::from_secs(30)).await;
     for node in cluster.primaries().await {
         let name = name_at(cluster, node).await;
         let guard = client.lock(&name).lock().await.unwrap();
         assert!(node.keys().await.contains(&name));
         let id = client_id(node, &name).await;
         let own = ["command", "renewal"].map(|lane| format!("lockset-{lane}-{id}"));
-        eventually(SOON, "two connections, and none for the map", async || {
-            let mut named = connections(node).await;
-            named.retain(|name| name.ends_with(&id));
-            named.sort();
-            named == own
-        })
-        .await;
+        // Also at those that were not asked for anything yet.
+        for node in cluster.primaries().await {
+            eventually(SOON, "two connections, and none for the map", async || {
+                let mut named = connections(node).await;
+                named.retain(|name| name.ends_with(&id));
+                named.sort();
+                named == own
+            })
+            .await;
+        }
         guard.release().await.unwrap();
         nothing_left(cluster, &name).await;
     }
