@@ -1,5 +1,6 @@
 //! What all handles, guards and tasks of one client share.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,6 @@ use crate::replicas::Replicas;
 use crate::script::{Patience, Scripts};
 use crate::watchdog::Watchdog;
 
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
@@ -42,6 +42,15 @@ pub(crate) struct Timing {
     /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
     /// scripts take what lies further ahead for a clock that was set back.
     pub(crate) heartbeat: Duration,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All locks and scripts of a client would come with each guard that is shown.
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Timing {
