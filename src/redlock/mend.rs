@@ -22,14 +22,19 @@ pub(super) struct Mending(pub(super) Ballot);
 impl Mender for Mending {
     fn mend(&self, quorum: &Arc<Quorum>, place: usize) {
         let place = Place::of(self, quorum, place);
-        self.0.asks[place.at]
-            .core
-            .watchdog
-            .later(place.mend().boxed());
+        let first = place.pause();
+        place.mend_later(first);
     }
 }
 
 impl Mending {
+    /// Asks a server once more that did not grant a lock which was granted just now: it may not have
+    /// heard yet that the holder before has given it back.
+    pub(super) fn ask_again(&self, quorum: &Arc<Quorum>, server: usize) {
+        let first = self.0.limit.mul_f64(fastrand::f64());
+        Place::of(self, quorum, server).mend_later(first);
+    }
+
     /// Goes on with a vote that was not waited for.
     pub(super) fn follow(&self, quorum: &Arc<Quorum>, pending: Pending) {
         let server = pending.server;
@@ -46,7 +51,8 @@ impl Mending {
                 None => false,
             };
             if !has_joined {
-                place.mend().await;
+                let first = place.pause();
+                place.mend(first).await;
             }
         };
         self.0.asks[server].core.watchdog.later(work.boxed());
@@ -71,20 +77,29 @@ impl Place {
         }
     }
 
-    /// Asks about every third of a lease until it is granted or not wanted any more.
+    fn mend_later(self, first: Duration) {
+        let watchdog = &Arc::clone(&self.ballot.asks[self.at].core).watchdog;
+        watchdog.later(self.mend(first).boxed());
+    }
+
+    fn pause(&self) -> Duration {
+        let lease = self.ballot.asks[self.at].term.lease();
+        lease.mul_f64(0.36 + 0.2 * fastrand::f64())
+    }
+
+    /// Asks after `first`, and then about every third of a lease until it is granted or not wanted any more.
     ///
-    /// Not at once: a hold that was ended by force is to be told so by enough servers before it gets
+    /// Not at once, if it had a part in it: a hold that was ended by force is to be told so by enough servers before it gets
     /// the first of them back, and that takes up to a third of its lease.
-    async fn mend(self) {
+    async fn mend(self, first: Duration) {
         let ask = &self.ballot.asks[self.at];
         if !ask.term.is_renewed() {
             // It would outlast its lease.
             return;
         }
-        while self
-            .waits(ask.term.lease().mul_f64(0.36 + 0.2 * fastrand::f64()))
-            .await
-        {
+        let mut pause = first;
+        while self.waits(pause).await {
+            pause = self.pause();
             if let (_, Some(share)) = self.ballot.ask(self.at).await
                 && self.join(share).await
             {

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::hint::{Hint, Mark};
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
-use crate::hold::quorum::{Mender, Quorum, Seat, Terms};
+use crate::hold::quorum::{Quorum, Seat, Terms};
 use crate::owner::Owner;
 
 /// The head does not look again sooner, if it is told nothing.
@@ -185,7 +185,7 @@ impl Seeker {
             mending.follow(seat.quorum(), pending);
         }
         for server in (0..servers).filter(|server| missing[*server]) {
-            mending.mend(seat.quorum(), server);
+            mending.ask_again(seat.quorum(), server);
         }
         seat
     }

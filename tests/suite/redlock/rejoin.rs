@@ -1,4 +1,6 @@
 //! Servers that were restarted: they have no vote for a lease, and then they are won back.
+//!
+//! To restart a server blocks the thread of the test, which must not be the one that renews.
 
 use lockset::{LostReason, Redlock};
 use lockset_testkit::{eventually, unique_name, within};
@@ -6,7 +8,7 @@ use lockset_testkit::{eventually, unique_name, within};
 use super::{LONG, Nodes, held_on, held_on_exactly};
 use crate::support::{LEASE, SOON};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_server_has_no_vote_for_a_lease() {
     let nodes = Nodes::seasoned(3).await;
     let name = unique_name("redlock");
@@ -47,7 +49,7 @@ async fn a_restarted_server_has_no_vote_for_a_lease() {
     nodes.nothing_left().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_say_how_long_it_is_up_has_no_vote() {
     let nodes = Nodes::start(1).await;
     let mut admin = nodes.servers[0].admin().await;
@@ -77,7 +79,7 @@ async fn a_server_that_does_not_say_how_long_it_is_up_has_no_vote() {
     nodes.nothing_left().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hold_survives_the_restart_of_every_server() {
     let nodes = Nodes::seasoned(5).await;
     let name = unique_name("redlock");
@@ -101,7 +103,7 @@ async fn a_hold_survives_the_restart_of_every_server() {
     nodes.nothing_left().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_majority_that_forgets_ends_the_hold() {
     let nodes = Nodes::seasoned(5).await;
     let name = unique_name("redlock");
@@ -123,7 +125,7 @@ async fn a_majority_that_forgets_ends_the_hold() {
     nodes.nothing_left().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn servers_out_of_reach_end_the_hold_by_the_clock() {
     let nodes = Nodes::seasoned(3).await;
     let name = unique_name("redlock");
@@ -137,7 +139,7 @@ async fn servers_out_of_reach_end_the_hold_by_the_clock() {
     nodes.nothing_left().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fixed_lease_ends_and_is_not_prolonged() {
     let nodes = Nodes::start(3).await;
     let name = unique_name("redlock");
