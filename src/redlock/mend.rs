@@ -31,7 +31,7 @@ impl Mending {
     /// Asks a server once more that did not grant a lock which was granted just now: it may not have
     /// heard yet that the holder before has given it back.
     pub(super) fn ask_again(&self, quorum: &Arc<Quorum>, server: usize) {
-        let first = self.0.limit.mul_f64(fastrand::f64());
+        let first = self.0.limit.mul_f64(0.5 + 0.5 * fastrand::f64());
         Place::of(self, quorum, server).mend_later(first);
     }
 
