@@ -60,6 +60,8 @@ struct Live {
 struct Dialled {
     /// Those that may still have commands at the server; `None` for one that cannot be named.
     past: Vec<Option<Identity>>,
+    /// When the last attempt began, and why it came to nothing.
+    failed: Option<(Tick, Fault)>,
 }
 
 /// A connection as the server knows it.
@@ -252,10 +254,24 @@ impl Link {
     }
 
     async fn dial(&self) -> Result<Arc<Live>, Fault> {
+        let asked = self.clock.now();
         let mut dialled = self.dial.lock().await;
         if let Some(live) = self.live() {
             return Ok(live);
         }
+        if let Some((began, fault)) = &dialled.failed
+            && *began >= asked
+        {
+            // Tried in vain since: all who wait here would try again, one after the other.
+            return Err(fault.clone());
+        }
+        let began = self.clock.now();
+        let made = self.make(&mut dialled).await;
+        dialled.failed = made.as_ref().err().map(|fault| (began, fault.clone()));
+        made
+    }
+
+    async fn make(&self, dialled: &mut Dialled) -> Result<Arc<Live>, Fault> {
         self.ensure_in_use()?;
         let failed = |error: RedisError| match error.code() {
             Some(_) => Fault::Declined(error),
@@ -283,6 +299,11 @@ impl Link {
             *known = process.map(|process| process.after(known.as_ref()));
             is_another
         };
+        if is_another {
+            // It was restarted, and may have forgotten what is held. Told now: it is not seen again
+            // if this connection comes to nothing.
+            self.watcher.moved();
+        }
         self.settle(&mut connection, &mut dialled.past, identity.as_ref())
             .await
             .map_err(failed)?;
@@ -296,11 +317,6 @@ impl Link {
         // Under the lock: it may have been retired meanwhile.
         self.ensure_in_use()?;
         *slot = Some(Arc::clone(&live));
-        drop(slot);
-        if is_another {
-            // It was restarted, and may have forgotten what is held.
-            self.watcher.moved();
-        }
         Ok(live)
     }
 

@@ -45,7 +45,7 @@ pub(crate) enum Lane {
 }
 
 /// Why a command was not answered with a value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The server answered with an error.
     Answered(RedisError),

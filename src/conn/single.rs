@@ -95,9 +95,11 @@ impl SingleServer {
 
 /// How all connections over TCP are made.
 pub(super) fn tcp_settings() -> TcpSettings {
-    TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(socket2::TcpKeepalive::new().with_time(KEEPALIVE))
+    TcpSettings::default().set_nodelay(true).set_keepalive(
+        socket2::TcpKeepalive::new()
+            .with_time(KEEPALIVE)
+            .with_interval(KEEPALIVE),
+    )
 }
 
 impl Transport for SingleServer {

@@ -361,7 +361,10 @@ impl State {
 
     /// When the watchdog has to look at it: when a third of the lease has passed, or at its end.
     fn next_look(&self) -> Tick {
-        if self.renewed {
+        if let Some(since) = self.doubted {
+            // At once: an answer that is older than the doubt does not end it.
+            since
+        } else if self.renewed {
             self.deadline.before(self.lease * 2 / 3)
         } else {
             self.deadline

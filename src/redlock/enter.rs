@@ -7,12 +7,14 @@ use futures_util::future::{join_all, select_all};
 
 use super::ballot::Ballot;
 use super::votes::{Said, Tally};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::quorum::{Quorum, Seat};
 use crate::options::Term;
 
-/// Asks all servers of the quorum at once, and waits for a majority of all. `None`: it is lost or
+/// Asks all servers of the quorum at once, and waits for a majority of all, not much longer than until
+/// `deadline`. `None`: it is lost or
 /// over, and the caller is a newcomer.
 ///
 /// If this is dropped or fails, the counts that servers may have raised are put right in the
@@ -21,6 +23,7 @@ pub(super) async fn enter(
     ballot: &Ballot,
     quorum: &Arc<Quorum>,
     term: Option<Term>,
+    deadline: Option<Tick>,
 ) -> Result<Option<Seat>> {
     let ask = &ballot.asks[0];
     let clock = ballot.clock();
@@ -29,15 +32,15 @@ pub(super) async fn enter(
     let holds = quorum.holds();
     let entering = holds.iter().map(|(server, hold)| {
         async move {
-            let entering = hold.reenter(Mode::Exclusive, term, fenced, ask.operation, None);
-            // As long as one server would be given: a majority does not take longer.
+            let entering = hold.reenter(Mode::Exclusive, term, fenced, ask.operation, deadline);
             (*server, entering.await)
         }
         .boxed()
     });
     let mut pending: Vec<_> = entering.collect();
     let mut shares = Vec::new();
-    let end = clock.now().after(ask.core.timing.give_up);
+    // As long as one server would be given: a majority does not take longer.
+    let end = ask.core.patience(deadline).until;
     while shares.len() < ballot.need && shares.len() + pending.len() >= ballot.need {
         let answered = clock.within(clock.now().until(end), select_all(pending));
         let Some(((server, entered), _, rest)) = answered.await else {

@@ -100,7 +100,7 @@ impl RedlockGuard {
     /// [`is_quorum`](crate::Error::is_quorum) if no majority answers.
     pub async fn reenter(&self) -> Result<Self> {
         let quorum = self.seat.quorum();
-        match enter(&self.ballot, quorum, None).await? {
+        match enter(&self.ballot, quorum, None, None).await? {
             Some(seat) => Ok(Self {
                 seat,
                 ballot: self.ballot.clone(),

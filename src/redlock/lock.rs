@@ -13,7 +13,7 @@ use super::seek::Seeker;
 use super::votes::{Said, Tally};
 use crate::acquire::Wait;
 use crate::counts::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handle::{Handle, option_methods};
 use crate::hold::protocol::Protocol;
 use crate::options::Options;
@@ -189,7 +189,7 @@ impl RedlockLock {
         self.0.handles.len() / 2 + 1
     }
 
-    fn error(&self, operation: &'static str, tally: &Tally) -> Result<crate::error::Error> {
+    fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
         let name = self.0.handles[0].name()?.as_str();
         let addresses = self
             .0
@@ -236,7 +236,16 @@ impl RedlockLock {
         let lease = term.lease();
         let meeting = &handles[electorate.meeting];
         let core = Arc::clone(meeting.core());
-        let floor = electorate.longest_lease.map(|longest| longest.max(lease));
+        // Whoever asks after a restart goes by this, and knows nothing of the lease of this handle.
+        let floor = electorate.longest_lease;
+        if let Some(longest) = floor.filter(|longest| lease > *longest) {
+            let message = format!(
+                "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
+                 votes again; give RedlockBuilder::longest_lease the longest that anybody uses"
+            );
+            let name = handles[0].name()?;
+            return Err(Error::invalid(operation, message).of_lock(name.as_str()));
+        }
         Ok(Seeker {
             ballot: Ballot {
                 asks: asks.collect::<Result<_>>()?,

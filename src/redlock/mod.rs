@@ -45,8 +45,8 @@ pub use lock::RedlockLock;
 ///   the others hold.
 /// * **Fencing.** With [`fenced`](RedlockLock::fenced) tokens grow with every grant, whichever
 ///   majorities granted them: a token is made known to a majority before the guard is handed out. A
-///   server that lost its data starts over from its clock, so tokens go on growing as long as no more
-///   than a minority of servers both lose their data and have a clock that is behind.
+///   server that lost its data starts over from its clock, but votes only a lease later: tokens go on
+///   growing as long as the servers' clocks differ by less than the longest lease.
 ///
 /// What it cannot do: a clock of a server that jumps ahead ends leases on that server early, and may
 /// make it look up for longer than it is. As long as
@@ -123,8 +123,9 @@ pub struct RedlockBuilder {
 
 impl RedlockBuilder {
     /// The longest lease that anybody uses for locks on these servers: a server that was restarted has
-    /// no vote for so long. Default: the longest of the leases of the clients given here, and of the
-    /// lock that is asked for; say more if another process uses more.
+    /// no vote for so long, as it may have forgotten one that is still valid. Default: the longest of
+    /// the leases of the clients given here; say more if a handle or another process uses more. A handle
+    /// with a longer lease is refused; one in another process would let two in.
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = lease;
         self

@@ -59,7 +59,7 @@ impl Seeker {
     /// Takes the lock, or says that it did not become free in time.
     pub(super) async fn take(&self, wait: Wait) -> Result<Option<Seat>> {
         self.ensure_open()?;
-        if let Some(seat) = self.owned().await? {
+        if let Some(seat) = self.owned(wait.deadline()).await? {
             return Ok(Some(seat));
         }
         let deadline = match wait {
@@ -71,7 +71,7 @@ impl Seeker {
         let _turn = tokio::select! {
             biased;
             turn = self.local.turn(Mode::Exclusive) => turn,
-            seat = self.owner_gets_it() => return seat.map(Some),
+            seat = self.owner_gets_it(deadline) => return seat.map(Some),
             () = self.core.clock.sleep_until(deadline) => return Ok(None),
         };
         // Nobody listens for a lock that is free.
@@ -112,7 +112,7 @@ impl Seeker {
         loop {
             self.ensure_open()?;
             let marks = self.marks();
-            if let Some(seat) = self.owned().await? {
+            if let Some(seat) = self.owned(Some(deadline)).await? {
                 return Ok(Some(seat));
             }
             let began = clock.now();
@@ -191,23 +191,26 @@ impl Seeker {
     }
 
     /// One more guard for the owner who asks, if it has the lock.
-    async fn owned(&self) -> Result<Option<Seat>> {
+    async fn owned(&self, deadline: Option<Tick>) -> Result<Option<Seat>> {
         let Some(owner) = &self.owner else {
             return Ok(None);
         };
         match self.local.quorum_of(owner) {
-            Some(quorum) => enter(&self.ballot, &quorum, Some(self.ballot.asks[0].term)).await,
+            Some(quorum) => {
+                let term = self.ballot.asks[0].term;
+                enter(&self.ballot, &quorum, Some(term), deadline).await
+            }
             None => Ok(None),
         }
     }
 
     /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
     /// once, wherever it stands in the queue.
-    async fn owner_gets_it(&self) -> Result<Seat> {
+    async fn owner_gets_it(&self, deadline: Tick) -> Result<Seat> {
         loop {
             let marks = self.marks();
             self.ensure_open()?;
-            if let Some(seat) = self.owned().await? {
+            if let Some(seat) = self.owned(Some(deadline)).await? {
                 return Ok(seat);
             }
             tokio::select! {

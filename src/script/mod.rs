@@ -248,8 +248,8 @@ impl Scripts {
         }
     }
 
-    /// Runs scripts and behind them a command, over one connection and with nothing in between. One
-    /// attempt; each answer in its place. All go to the server of `route`.
+    /// Runs scripts and behind them a command, over one connection and with nothing in between; once
+    /// more if that connection was gone. Each answer in its place. All go to the server of `route`.
     pub(crate) async fn run_before(
         &self,
         lane: Lane,
@@ -260,7 +260,14 @@ impl Scripts {
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let scripts = calls.iter().map(|call| call.by_sha.clone());
         let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
-        let mut answers = self.together(lane, route, &commands, reply).await?;
+        let end = self.clock.now().after(reply);
+        let left = || self.clock.now().until(end);
+        let mut answers = match self.together(lane, route, &commands, reply).await {
+            Err(failure) if !failure.is_final_answer() && !left().is_zero() => {
+                self.together(lane, route, &commands, left()).await?
+            }
+            answers => answers?,
+        };
         let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
         if answers.iter().any(is_unknown) {
             // All once more: the command has to come behind all of them.
@@ -362,7 +369,12 @@ impl Failure {
     pub(crate) fn may_be_of_some(&self) -> bool {
         let tries_again =
             matches!(&self.cause, Cause::Answered(error) if code(error) == Some("TRYAGAIN"));
-        self.is_final_answer() || tries_again
+        let is_about_the_server = matches!(
+            &self.cause,
+            Cause::Answered(error)
+                if matches!(code(error), Some("NOAUTH" | "WRONGPASS" | "MISCONF" | "OOM"))
+        );
+        tries_again || (self.is_final_answer() && !is_about_the_server)
     }
 
     /// Which of many it speaks of, if it says so.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::route::Router;
 use super::slots::{SlotMap, slot_of};
-use super::survey::survey;
+use super::survey::{ASKED_MAX, survey};
 use super::view::View;
 use crate::clock::Tick;
 use crate::conn::Lane;
@@ -88,13 +88,18 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
     fastrand::shuffle(&mut serving);
     fastrand::shuffle(&mut replicas);
     serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
+    let mut seeds = router.seeds.clone();
+    fastrand::shuffle(&mut seeds);
+    // However many nodes there are: all of them may have got other addresses since the last look.
+    seeds.truncate(ASKED_MAX / 3);
     let mut candidates: Vec<Address> = Vec::new();
-    let seeds = router.seeds.iter().cloned();
-    for address in serving.into_iter().chain(replicas).chain(seeds) {
-        if !candidates.contains(&address) {
+    for address in serving.into_iter().chain(replicas) {
+        if !candidates.contains(&address) && !seeds.contains(&address) {
             candidates.push(address);
         }
     }
+    candidates.truncate(ASKED_MAX - seeds.len());
+    candidates.extend(seeds);
     candidates
 }
 

@@ -44,10 +44,6 @@ impl Cluster {
     ) -> Result<Self, Fault> {
         let nodes = Nodes::new(model, setup);
         let (answered, view) = survey::survey(&nodes, &seeds, 0).await.map_err(no_seed)?;
-        if view.ranges.is_empty() {
-            let message = "the cluster serves no slot yet: create it first";
-            return Err(Fault::Unsent(message.to_owned()));
-        }
         let channels = survey::channels(&nodes, &answered).await?;
         let router = Arc::new(Router::new(nodes, seeds, channels));
         let mark = router.wanted.mark();

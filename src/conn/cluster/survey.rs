@@ -13,6 +13,7 @@ use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::view::View;
+use crate::conn::answer::is_not_now;
 use crate::conn::link::Link;
 use crate::conn::nodes::{Address, Nodes};
 use crate::conn::{Channels, Fault, Setup};
@@ -21,7 +22,7 @@ use crate::conn::{Channels, Fault, Setup};
 const ASKED_AT_ONCE: usize = 3;
 
 /// And so many in all.
-const ASKED_MAX: usize = 15;
+pub(super) const ASKED_MAX: usize = 15;
 
 /// Without a good answer, some more are asked after this long.
 const STAGGER: Duration = Duration::from_millis(200);
@@ -80,8 +81,14 @@ async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<V
     info.arg("INFO");
     let (slots, info) = join(link.send(&slots, limit), link.send(&info, limit)).await;
     let view = slots.and_then(|slots| {
-        View::of(&slots, info.ok().as_ref(), address)
-            .ok_or_else(|| Fault::Unsent("it says nothing that is a map of slots".to_owned()))
+        let view = View::of(&slots, info.ok().as_ref(), address)
+            .ok_or("it says nothing that is a map of slots")
+            // One that was taken out of its cluster.
+            .and_then(|view| match view.ranges.is_empty() {
+                true => Err("it knows nobody who serves a slot: is the cluster created?"),
+                false => Ok(view),
+            });
+        view.map_err(|why| Fault::Unsent(why.to_owned()))
     });
     (address, view)
 }
@@ -93,7 +100,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     let link = visit(nodes, address);
     match link.send(&ask, nodes.setup().dial_limit).await {
         Ok(_) => Ok(Channels::Sharded),
-        Err(Fault::Answered(_)) => Ok(Channels::Plain),
+        Err(Fault::Answered(no)) if !is_not_now(&no) => Ok(Channels::Plain),
         // Not known; and the wrong ones would reach nobody.
         Err(fault) => Err(fault),
     }

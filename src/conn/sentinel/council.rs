@@ -49,6 +49,8 @@ struct Seat {
     address: Address,
     /// Named by the URL.
     is_given: bool,
+    /// Whether it ever answered.
+    has_answered: bool,
     line: Option<MultiplexedConnection>,
 }
 
@@ -112,7 +114,7 @@ impl Council {
     /// that are slow when most are of one mind.
     pub(super) async fn ask(&mut self, hurried: bool) -> Round {
         let began = self.clock.now();
-        let asked = self.seats.len();
+        let asked = self.seats.iter().filter(|seat| seat.counts()).count();
         let line = Line {
             model: &self.model,
             label: &self.label,
@@ -125,7 +127,10 @@ impl Council {
             .iter_mut()
             .map(|seat| async move {
                 let answer = match clock.within(limit, seat.ask(line)).await {
-                    Some(Ok(answer)) => answer,
+                    Some(Ok(answer)) => {
+                        seat.has_answered = true;
+                        answer
+                    }
                     failed => {
                         seat.line = None;
                         match failed {
@@ -209,8 +214,15 @@ impl Seat {
         Self {
             address,
             is_given,
+            has_answered: false,
             line: None,
         }
+    }
+
+    /// Whether it is one of those of which most have to agree. The others may name a sentinel by an
+    /// address at which it cannot be reached from here.
+    fn counts(&self) -> bool {
+        self.is_given || self.has_answered
     }
 
     async fn ask(&mut self, line: Line<'_>) -> Result<Answer, RedisError> {

@@ -209,9 +209,13 @@ impl Follower {
 async fn role(server: &SingleServer, limit: Duration) -> Result<Role, Fault> {
     let ask = redis::cmd("ROLE");
     match server.link(Lane::Command).send(&ask, limit).await {
-        Ok(value) => match redis::from_redis_value(value) {
-            Ok(redis::Role::Primary { .. }) => Ok(Role::Primary),
-            _ => Ok(Role::Replica),
+        Ok(value) => match redis::from_redis_value::<Vec<redis::Value>>(value) {
+            // What follows lists others.
+            Ok(said) if said.first() == Some(&redis::Value::BulkString(b"master".to_vec())) => {
+                Ok(Role::Primary)
+            }
+            Ok(_) => Ok(Role::Replica),
+            Err(error) => Err(Fault::Unknown(error.to_string())),
         },
         Err(Fault::Answered(no)) if code(&no) == Some("NOPERM") || is_unknown_command(&no) => {
             Ok(Role::Primary)

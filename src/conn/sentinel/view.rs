@@ -109,8 +109,11 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
     let votes = |view: &View| views.iter().filter(|other| **other == view).count();
     let newest = views.iter().filter(|view| view.epoch == newest);
     let best = newest.max_by_key(|view| {
-        let is_new = last.is_none_or(|last| last.primary != view.primary);
-        (votes(view), is_new)
+        // One that is no newer never takes the place of the one there is: two that were set up anew
+        // and disagree would take turns.
+        let is_better =
+            last.is_none_or(|last| (last.primary != view.primary) == (view.epoch > last.epoch));
+        (votes(view), is_better)
     });
     best.map(|view| View::clone(view))
 }
@@ -174,6 +177,17 @@ mod tests {
         for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
             let last = view(1, 4);
             assert_eq!(believe(&views, 3, Some(&last)), Some(other.clone()));
+        }
+    }
+
+    /// Two that were set up anew and disagree do not take turns.
+    #[test]
+    fn an_equally_new_view_does_not_displace_the_last_one() {
+        let (one, other) = (view(1, 0), view(2, 0));
+        for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
+            for last in [&one, &other] {
+                assert_eq!(believe(&views, 3, Some(last)).as_ref(), Some(last));
+            }
         }
     }
 

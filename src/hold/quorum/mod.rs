@@ -237,6 +237,8 @@ impl Quorum {
             return;
         }
         drop(dropped);
+        // Its deadline may have been one of those that count.
+        self.changed.give();
         if self.lacks(place) {
             self.terms.mender.mend(self, place);
         }
@@ -313,7 +315,11 @@ impl Quorum {
             let mut holds = state.holds();
             holds.retain(|(place, _)| !places.contains(place));
             let enough = state.holds().len() - holds.len() >= self.terms.need;
-            if !enough || state.token.is_some_and(|known| known != token) {
+            if state.token.is_some() {
+                // Somebody else was faster; one hold has one token.
+                return true;
+            }
+            if !enough {
                 return false;
             }
             state.token = Some(token);

@@ -73,7 +73,7 @@ impl Seat {
             }
             tokio::select! {
                 () = quorum.changed.past(mark) => {}
-                // Renewals and those who join only move it further away.
+                // A change of it is told.
                 () = quorum.terms.clock.sleep_until(quorum.deadline()) => {}
             }
         }

@@ -1,10 +1,12 @@
 //! Who has a vote, and what a majority is worth.
 
+use std::time::Duration;
+
 use lockset::{Client, LostReason, Owner, Redlock};
 use lockset_testkit::{eventually, unique_name, within};
 
-use super::{LONG, Nodes, client, held_on_exactly};
-use crate::support::SOON;
+use super::{LONG, Nodes, client, clients, held_on_exactly, servers};
+use crate::support::{LEASE, SOON};
 
 #[tokio::test]
 async fn one_at_a_time_and_everywhere() {
@@ -121,6 +123,30 @@ async fn servers_that_cannot_be_independent_are_refused() {
         error.is_invalid() && error.lock_name() == Some("a"),
         "{error}"
     );
+}
+
+/// A server that was restarted votes again after the longest lease that is known of.
+#[tokio::test]
+async fn a_lease_that_outlasts_the_rest_of_a_restarted_server_is_refused() {
+    let servers = servers(1);
+    let clients = clients(&servers, LEASE).await;
+    let redlock = Redlock::new(clients.clone()).unwrap();
+    let longer = LEASE + Duration::from_millis(1);
+    for lock in [
+        redlock.lock("x").lease(longer),
+        redlock.lock("x").fixed_lease(longer),
+    ] {
+        let error = lock.try_lock().await.unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+        assert_eq!(error.lock_name(), Some("x"));
+        assert!(error.to_string().contains("longest_lease"), "{error}");
+    }
+    let told = Redlock::builder(clients).longest_lease(longer);
+    let lock = told.build().unwrap().lock("x").lease(longer);
+    eventually(SOON, "the server has a vote", async || {
+        lock.try_lock().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
 }
 
 #[tokio::test]
