@@ -55,7 +55,7 @@ impl Scene {
         match self {
             Self::ServerRestarts => "server: killed, restarted empty",
             Self::SentinelFailsOver => "sentinel: SENTINEL FAILOVER",
-            Self::SentinelFailsOverReplicated => "sentinel: the same, each grant on a replica",
+            Self::SentinelFailsOverReplicated => "sentinel: the same, grants on 1 replica of 2",
             Self::PrimaryKilled => "sentinel: primary killed",
             Self::PrimaryFrozen => "sentinel: primary frozen for 4 s",
             Self::ClusterFailsOver => "cluster: CLUSTER FAILOVER",
