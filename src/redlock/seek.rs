@@ -1,8 +1,8 @@
 //! The wait for a majority: a round, a pause, again.
 //!
 //! Tasks of one process queue for a lock in one of its clients, so that they do not vote against each
-//! other. Nothing is held during a pause, which ends early when a server tells of a release. That the lock is held is never an error; that too few
-//! servers have a vote is one, if it lasts.
+//! other. Nothing is held during a pause, which ends early when a server tells of a release. That the
+//! lock is held is never an error; that too few servers have a vote is one, if it lasts.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,8 +25,12 @@ async fn one_at_a_time_and_everywhere() {
     );
     assert!(ours.try_lock().await.unwrap().is_none(), "another call");
     assert!(theirs.is_locked().await.unwrap());
+    let holder = theirs.holder().await.unwrap().expect("it is held");
+    assert_eq!(holder.hold_count, 1);
+    assert!(holder.remaining <= LONG && holder.remaining > LONG / 2);
     guard.release().await.unwrap();
     assert!(!theirs.is_locked().await.unwrap());
+    assert_eq!(theirs.holder().await.unwrap(), None);
     let guard = theirs.try_lock().await.unwrap().expect("it is free");
     assert!(ours.try_lock().await.unwrap().is_none(), "the other way");
     drop(guard);
