@@ -31,8 +31,9 @@ impl Mending {
     /// Asks a server once more that did not grant a lock which was granted just now: it may not have
     /// heard yet that the holder before has given it back.
     pub(super) fn ask_again(&self, quorum: &Arc<Quorum>, server: usize) {
-        let first = self.0.limit.mul_f64(0.5 + 0.5 * fastrand::f64());
-        Place::of(self, quorum, server).mend_later(first);
+        let place = Place::of(self, quorum, server);
+        let first = place.soon();
+        place.mend_later(first);
     }
 
     /// Goes on with a vote that was not waited for.
@@ -51,7 +52,8 @@ impl Mending {
                 None => false,
             };
             if !has_joined {
-                let first = place.pause();
+                // As if it had been waited for: it has had no part in this hold.
+                let first = place.soon();
                 place.mend(first).await;
             }
         };
@@ -82,15 +84,22 @@ impl Place {
         watchdog.later(self.mend(first).boxed());
     }
 
+    /// For a server that has had no part yet.
+    fn soon(&self) -> Duration {
+        self.ballot.limit.mul_f64(0.5 + 0.5 * fastrand::f64())
+    }
+
+    /// For one that has had a part and lost it.
     fn pause(&self) -> Duration {
         let lease = self.ballot.asks[self.at].term.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
-    /// Asks after `first`, and then about every third of a lease until it is granted or not wanted any more.
+    /// Asks after `first`, then less and less often up to about every third of a lease, until it is
+    /// granted or not wanted any more.
     ///
-    /// Not at once, if it had a part in it: a hold that was ended by force is to be told so by enough servers before it gets
-    /// the first of them back, and that takes up to a third of its lease.
+    /// Not at once, if it had a part in it: a hold that was ended by force is to be told so by enough
+    /// servers before it gets the first of them back, and that takes up to a third of its lease.
     async fn mend(self, first: Duration) {
         let ask = &self.ballot.asks[self.at];
         if !ask.term.is_renewed() {
@@ -99,7 +108,7 @@ impl Place {
         }
         let mut pause = first;
         while self.waits(pause).await {
-            pause = self.pause();
+            pause = self.pause().min(pause * 2);
             if let (_, Some(share)) = self.ballot.ask(self.at).await
                 && self.join(share).await
             {
