@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockset::{Client, LostReason};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
@@ -291,4 +292,36 @@ for_every_primitive! {"multi_thread":
     a_busy_server_is_waited_for
     a_replica_is_refused_and_left
     a_timed_re_entry_does_not_wait_for_ever
+}
+
+/// Who waits for a connection takes what became of it, and does not try again after the others.
+#[tokio::test]
+async fn a_server_that_turns_connections_away_is_not_stormed() {
+    const CALLS: usize = 100;
+    let server = Server::start();
+    let ours = patient_client(&server.url()).await;
+    let mut admin = server.admin().await;
+    config(&server, "requirepass", "changed").await;
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("normal");
+    let killed: usize = kill.query_async(&mut admin).await.unwrap();
+    assert!(killed >= 2, "{killed}");
+    let mut stats = redis::cmd("INFO");
+    stats.arg("stats");
+    let mut received = async || {
+        let stats: String = stats.query_async(&mut admin).await.unwrap();
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.expect("a counter").trim().parse::<usize>().unwrap()
+    };
+    let before = received().await;
+    let lock = ours.lock("x");
+    let calls = (0..CALLS).map(|_| lock.is_locked());
+    for answer in within(SOON, join_all(calls)).await {
+        // The first finds out that its connection is gone.
+        assert!(answer.is_err_and(|error| error.is_denied() || error.is_io()));
+    }
+    let made = received().await - before;
+    assert!((1..CALLS / 10).contains(&made), "{made} connections");
 }
