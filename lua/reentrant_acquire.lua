@@ -5,8 +5,8 @@
   ARGV[1]  holder
   ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
-  ARGV[4]  fenced      1: a token with the grant
-  Reply    nil held now | text held now, with this token
+  ARGV[4]  tokens      how many fencing tokens come with the grant
+  Reply    nil held now | text held now, with this token and those that follow
            remaining_ms (-1: without end) held elsewhere | -3 no such hold
 ]]
 -- What `refusal` and `grant` say, written out: each function a script defines costs it time, and this
@@ -21,7 +21,7 @@ elseif redis.call('HEXISTS', lock, holder) == 0 then
   return remaining
 end
 local token
-if ARGV[4] == '1' then
+if ARGV[4] ~= '0' then
   -- Everything that can be refused is read before the first write.
   token = next_token(KEYS[2])
   if type(token) ~= 'string' then return token end
@@ -39,5 +39,5 @@ else
   redis.call('PEXPIRE', lock, math.max(remaining, tonumber(ARGV[3])))
   redis.call('HSET', lock, holder, hold_count)
 end
-if token then redis.call('SET', KEYS[2], token) end
+if token then redis.call('SET', KEYS[2], string.format('%.0f', token + ARGV[4] - 1)) end
 return token

@@ -6,10 +6,10 @@
   ARGV[1]  holder
   ARGV[2]  hold_count  the number of write holds to reach
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
-  ARGV[4]  fenced      1: a token with the grant
+  ARGV[4]  tokens      how many fencing tokens come with the grant
   ARGV[5]  is_new      1 a new holder | 0 one that writes already
   ARGV[6]  heartbeat   ms for which new readers let it go first; 0 does not wait
-  Reply    nil held now | text held now, with this token
+  Reply    nil held now | text held now, with this token and those that follow
            remaining_ms (-1: without end) held elsewhere, or readers first | -3 no such hold
 ]]
 local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
@@ -19,12 +19,12 @@ if why then
   return why
 end
 local token
-if ARGV[4] == '1' then
+if ARGV[4] ~= '0' then
   token = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
 if waits then rw_wait_over(waiting, holder) end
-if token then redis.call('SET', KEYS[3], token) end
+if token then redis.call('SET', KEYS[3], string.format('%.0f', token + ARGV[4] - 1)) end
 return token

@@ -116,14 +116,14 @@ impl Protocol for FairProtocol {
         let [queue, timeouts, alive] = queue_keys(name);
         let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
         let token = name.token_key();
-        if bid.fenced {
+        if bid.tokens > 0 {
             keys.push(&token);
         }
         Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
             .arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
-            .arg(u8::from(bid.fenced))
+            .arg(bid.tokens)
             .arg(bid.heartbeat.map_or(0, millis))
             .arg(name.lock_channel())
             .arg(bid.publish)

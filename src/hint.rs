@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     given: AtomicU64,
+    /// How many of them came from the server.
+    told: AtomicU64,
     waiting: Notify,
 }
 
@@ -26,6 +28,24 @@ impl Hint {
     pub(crate) fn give(&self) {
         self.given.fetch_add(1, Ordering::Release);
         self.waiting.notify_waiters();
+    }
+
+    /// Gives a hint that came as a message.
+    pub(crate) fn tell(&self) {
+        self.told.fetch_add(1, Ordering::Release);
+        self.give();
+    }
+
+    /// Resolves once that many messages have come. Cancel safe.
+    pub(crate) async fn told(&self, messages: u64) {
+        let end = self.told.load(Ordering::Acquire) + messages;
+        loop {
+            let mark = self.mark();
+            if self.told.load(Ordering::Acquire) >= end {
+                return;
+            }
+            self.past(mark).await;
+        }
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.

@@ -103,14 +103,14 @@ impl Protocol for ReentrantProtocol {
     fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
         let key = claim.name.key();
         let script = &catalog::REENTRANT_ACQUIRE;
-        let call = match bid.fenced {
-            false => Call::new(script, key, &[key]),
-            true => Call::new(script, key, &[key, &claim.name.token_key()]),
+        let call = match bid.tokens {
+            0 => Call::new(script, key, &[key]),
+            _ => Call::new(script, key, &[key, &claim.name.token_key()]),
         };
         call.arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
-            .arg(u8::from(bid.fenced))
+            .arg(bid.tokens)
     }
 
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {

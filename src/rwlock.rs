@@ -289,7 +289,7 @@ impl Protocol for RwProtocol {
         let waiting = name.rw_waiting_key();
         let token = name.token_key();
         let mut keys = vec![&**name.key(), &waiting];
-        if bid.fenced {
+        if bid.tokens > 0 {
             keys.push(&token);
         }
         let script = match bid.mode {
@@ -300,7 +300,7 @@ impl Protocol for RwProtocol {
             .arg(claim.holder)
             .arg(claim.counts.of(bid.mode))
             .arg(millis(bid.lease))
-            .arg(u8::from(bid.fenced))
+            .arg(bid.tokens)
             .arg(u8::from(bid.is_new))
             .arg(bid.heartbeat.map_or(0, millis));
         match bid.mode {

@@ -12,10 +12,11 @@ use super::undo::Abandoned;
 use super::{Ask, Party};
 use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::counts::Counts;
+use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::hint::Mark;
+use crate::hold::local::PASSES_MAX;
 use crate::hold::protocol::{Bid, Claim, Queue};
 use crate::hold::{Granted, Hold, Share};
 use crate::owner::Owner;
@@ -94,7 +95,8 @@ impl<'a> Candidate<'a> {
             // Of the call, which may be sent again later as it is.
             let asked = core.clock.now();
             let moved = core.locals.moved.mark();
-            let call = self.acquire(at, asked);
+            let spare = self.spare_tokens();
+            let call = self.acquire(at, asked, spare);
             self.unanswered = Some(lane);
             let answer = match scripts.run(lane, &call, patience).await {
                 Ok(answer) => answer,
@@ -159,7 +161,8 @@ impl<'a> Candidate<'a> {
             }
             self.unanswered = None;
             self.queued_at = None;
-            return Ok(Outcome::Granted(self.granted(answer.sent, moved, &tokens)));
+            let shares = self.granted(answer.sent, moved, &tokens, spare);
+            return Ok(Outcome::Granted(shares));
         }
     }
 
@@ -189,7 +192,14 @@ impl<'a> Candidate<'a> {
         takes_place.then_some(ask.core.timing.heartbeat)
     }
 
-    fn granted(&self, sent: Tick, moved: Mark, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+    /// `spare` tokens follow each of these.
+    fn granted(
+        &self,
+        sent: Tick,
+        moved: Mark,
+        tokens: &[Option<FencingToken>],
+        spare: u32,
+    ) -> Vec<Share> {
         let members = self.party.asks.iter().zip(self.party.locals);
         members
             .zip(self.holders.iter().zip(tokens))
@@ -203,18 +213,35 @@ impl<'a> Candidate<'a> {
                     term: ask.term,
                     mode: ask.mode,
                     token: *token,
+                    spare_tokens: token.map_or(0..0, |token| {
+                        let next = token.get() + 1;
+                        next..next + u64::from(spare)
+                    }),
+                    replication: ask.options.replication,
                 };
                 Hold::granted(&ask.core, local, ask.protocol, &ask.name, granted)
             })
             .collect()
     }
 
-    fn acquire(&self, at: usize, now: Tick) -> Call {
+    /// How many tokens to ask for beside its own: for those it may pass the lock on to.
+    fn spare_tokens(&self) -> u32 {
+        let ([ask], [local]) = (self.party.asks, self.party.locals) else {
+            return 0;
+        };
+        let may_pass = ask.options.fenced
+            && ask.mode == Mode::Exclusive
+            && ask.protocol.queue() == Queue::Local
+            && local.line.has_more();
+        if may_pass { PASSES_MAX } else { 0 }
+    }
+
+    fn acquire(&self, at: usize, now: Tick, spare: u32) -> Call {
         let bid = |member: usize, ask: &Ask| Bid {
             publish: ask.core.channels().publish(),
             mode: ask.mode,
             lease: ask.term.lease(),
-            fenced: ask.options.fenced,
+            tokens: u32::from(ask.options.fenced) * (1 + spare),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
             waited: self.since.until(now),

@@ -17,6 +17,7 @@ use crate::conn::Lane;
 use crate::error::Result;
 use crate::hint::{Hint, Mark};
 use crate::hold::core::Core;
+use crate::hold::line::Place;
 use crate::hold::listening::{Listening, Subscription};
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::Queue;
@@ -80,11 +81,18 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Resolves when it is told to look again, or at a time.
-    pub(super) async fn wait(&self, marks: Marks, at: Tick) -> Woken {
+    /// Resolves when it is told to look again, or given the lock in its place, or at a time.
+    pub(super) async fn wait(&self, marks: Marks, place: Option<&Place<'_>>, at: Tick) -> Woken {
+        let given = async {
+            match place {
+                Some(place) => place.given().await,
+                None => std::future::pending().await,
+            }
+        };
         let has_owner = self.ask.options.owner.is_some();
         tokio::select! {
             biased;
+            () = given => Woken::Given,
             () = self.listening().hint.past(marks.told) => Woken::Hint,
             () = self.local.entered.past(marks.entered), if has_owner => Woken::Entry,
             () = self.ask.core.closing.past(marks.closing) => Woken::Entry,

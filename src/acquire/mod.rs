@@ -1,7 +1,8 @@
 //! The wait engine: attempt, plan, wait for a hint or a timer, again.
 //!
 //! Of all tasks of a client that want one lock, only the head of the local queue talks to the
-//! server, unless the lock queues at the server itself. Several locks are sought like one: whoever
+//! server, unless the lock queues at the server itself; and it need not, if it is given the lock by
+//! another task of the client. Several locks are sought like one: whoever
 //! was refused one of them waits for that one, and then asks for all. Invariants: a hint only ever
 //! leads to another attempt; every wait has a timer; the server is asked again after a subscription
 //! is confirmed and after every gap; nobody waits for one lock while it holds, or is the head of the
@@ -26,6 +27,7 @@ use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hold::core::Core;
+use crate::hold::line::{Given, Place, Wish};
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::{Protocol, Queue};
 use crate::hold::{Hold, Share};
@@ -39,7 +41,8 @@ use plan::Next;
 pub(crate) use ear::listen;
 pub(crate) use vote::{Vote, vote};
 
-/// How long the waiters of one client stand back for other processes after their share of turns.
+/// How long the waiters of one client stand back at most after their share of turns, for another
+/// process to come.
 const STAND_BACK: Duration = Duration::from_millis(2);
 
 /// After a subscription could not be made, it is not tried again for this many polls.
@@ -209,43 +212,46 @@ impl<'a> Party<'a> {
     async fn queue(self, deadline: Option<Tick>) -> Result<Sought> {
         let clock = self.core().clock;
         // These go after the candidate: who asks next finds what it undoes.
-        let (mut turn, mut waiter);
+        let (mut place, mut waiter): (Option<Place<'_>>, _);
         let mut candidate = Candidate::waiting(self, deadline);
         let (mut at, mut lane) = (0, Lane::Command);
         let mut hints = 0;
         loop {
             let (ask, local) = (&self.asks[at], &self.locals[at]);
+            place = self.enter_line(at);
             waiter = Waiter::enter(ask, local);
-            turn = match ask.protocol.queue() {
-                Queue::Server => None,
-                Queue::Local => tokio::select! {
+            if let Some(place) = &place {
+                tokio::select! {
                     biased;
-                    turn = local.turn(ask.mode) => turn,
+                    () = place.turn() => {}
                     sought = self.owner_gets_it(at, deadline) => return sought,
                     () = clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
                         return Ok(Sought::NotInTime);
                     }
-                },
-            };
-            let place = (at, lane, &mut hints);
-            match self.head(&waiter, &mut candidate, place, deadline).await? {
+                }
+            }
+            let here = (at, place.as_ref(), &waiter);
+            match self
+                .head(here, &mut candidate, (lane, &mut hints), deadline)
+                .await?
+            {
                 Headed::Sought(sought) => return Ok(sought),
                 Headed::Behind(..) if deadline.is_some_and(|deadline| clock.now() >= deadline) => {
                     return Ok(Sought::NotInTime);
                 }
                 Headed::Behind(other, on) => (at, lane) = (other, on),
             }
-            // Never waits for one turn while it has another.
-            drop(turn.take());
+            // Never waits for one place while it has another.
+            drop(place.take());
         }
     }
 
     /// The wait of the head of the local queue, or of one in the queue at the server.
     async fn head(
         self,
-        waiter: &Waiter<'_>,
+        (at, place, waiter): (usize, Option<&Place<'_>>, &Waiter<'_>),
         candidate: &mut Candidate<'a>,
-        (at, mut lane, hints_in_a_row): (usize, Lane, &mut u32),
+        (mut lane, hints_in_a_row): (Lane, &mut u32),
         deadline: Option<Tick>,
     ) -> Result<Headed> {
         let (ask, local) = (&self.asks[at], &self.locals[at]);
@@ -255,6 +261,11 @@ impl<'a> Party<'a> {
         loop {
             ensure_open(ask)?;
             let marks = waiter.marks();
+            if let Some(given) = place.and_then(Place::take)
+                && let Some(share) = take_over(ask, given, deadline).await?
+            {
+                return Ok(Headed::Sought(Sought::Granted(vec![share])));
+            }
             if let Some(sought) = self.owned(at, deadline).await? {
                 return Ok(Headed::Sought(sought));
             }
@@ -270,16 +281,22 @@ impl<'a> Party<'a> {
                 match plan::next(now, deadline, end, core.timing.lease) {
                     Next::GiveUp => return Ok(Headed::Sought(Sought::NotInTime)),
                     Next::WaitUntil(time) => {
-                        waiter.wait(marks, time).await;
+                        waiter.wait(marks, place, time).await;
                     }
                 }
                 continue;
             }
             self.left(deadline).await;
             if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
-                self.pause(STAND_BACK, deadline).await;
+                self.stand_back(local, deadline).await;
             } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX {
                 self.pause(HINT_PAUSE, deadline).await;
+            }
+            if let Some(given) = place.and_then(Place::ask) {
+                if let Some(share) = take_over(ask, given, deadline).await? {
+                    return Ok(Headed::Sought(Sought::Granted(vec![share])));
+                }
+                continue;
             }
             let mut outcome = None;
             if lane == Lane::Push && waiter.may_listen(deadline) {
@@ -315,6 +332,9 @@ impl<'a> Party<'a> {
                 }
                 Outcome::Refused { remaining, .. } => remaining,
             };
+            if let Some(place) = place {
+                place.wait();
+            }
             local.end_passing();
             let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
             let Next::WaitUntil(time) = next else {
@@ -330,7 +350,8 @@ impl<'a> Party<'a> {
             }
             let mut marks = marks;
             lane = loop {
-                match waiter.wait(marks, time).await {
+                match waiter.wait(marks, place, time).await {
+                    Woken::Given => break Lane::Command,
                     Woken::Hint => {
                         *hints_in_a_row += 1;
                         // If it was a release of this client, then behind it.
@@ -352,6 +373,22 @@ impl<'a> Party<'a> {
                 }
             };
         }
+    }
+
+    /// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks
+    /// takes nothing over: it gets them together.
+    fn enter_line(self, at: usize) -> Option<Place<'a>> {
+        let ask = &self.asks[at];
+        if ask.protocol.queue() == Queue::Server {
+            return None;
+        }
+        let wish = (self.asks.len() == 1).then(|| Wish {
+            owner: ask.options.owner.clone(),
+            term: ask.term,
+            fenced: ask.options.fenced,
+            replication: ask.options.replication,
+        });
+        Some(self.locals[at].line.enter(ask.mode, wish))
     }
 
     /// Resolves once what this client has given up of these locks was sent; what it asks then is
@@ -419,6 +456,15 @@ impl<'a> Party<'a> {
         }
     }
 
+    /// Lets another process have the lock: until it has given it back, or has not come for it.
+    async fn stand_back(self, local: &LocalLock, deadline: Option<Tick>) {
+        tokio::select! {
+            // The message of our own release, and that of the other one.
+            () = local.hint().told(2) => {}
+            () = self.pause(STAND_BACK, deadline) => {}
+        }
+    }
+
     async fn pause(self, span: Duration, deadline: Option<Tick>) {
         let clock = self.core().clock;
         let end = clock.now().after(span);
@@ -428,6 +474,8 @@ impl<'a> Party<'a> {
 }
 
 enum Woken {
+    /// The lock, by another task of this client.
+    Given,
     /// It is worth asking the server.
     Hint,
     /// The owner may have got the lock, or the client is being closed.
@@ -440,6 +488,18 @@ enum Woken {
 fn hold_to_enter(ask: &Ask, local: &LocalLock) -> Option<Arc<Hold>> {
     let hold = local.hold_of(ask.options.owner.as_ref()?)?;
     (ask.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
+}
+
+/// What another task of this client has given, once the server agrees to all of it; `None` if it is
+/// lost by then.
+async fn take_over(ask: &Ask, given: Given, deadline: Option<Tick>) -> Result<Option<Share>> {
+    let Given { share, is_complete } = given;
+    ensure_open(ask)?;
+    let is_held = match is_complete {
+        true => !share.is_lost(),
+        false => share.adopt(ask.term, ask.operation, deadline).await?,
+    };
+    Ok(is_held.then_some(share))
 }
 
 async fn enter_again(ask: &Ask, hold: &Arc<Hold>, deadline: Option<Tick>) -> Result<Option<Share>> {

@@ -30,6 +30,7 @@ struct Members(Vec<Member>);
 struct Member {
     hold: Arc<Hold>,
     mode: Mode,
+    owner: Owner,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
 }
@@ -63,9 +64,10 @@ impl Members {
 impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
         let members = shares.into_iter().filter_map(Share::into_parts);
-        let members = members.map(|(hold, mode)| Member {
+        let members = members.map(|(hold, mode, owner)| Member {
             hold,
             mode,
+            owner,
             is_over: AtomicBool::new(false),
         });
         let members = Arc::new(Members(members.collect()));
@@ -96,7 +98,7 @@ impl Bundle {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        self.0.0[0].hold.owner()
+        &self.0.0[0].owner
     }
 
     pub(crate) fn hold_count(&self) -> u32 {

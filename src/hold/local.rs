@@ -1,35 +1,31 @@
 //! What this client knows of one lock: its own holds, its own waiters.
 //!
-//! Tasks of one client that want the same lock queue here, first come, first served; only the head
-//! of that queue talks to the server, or all those of its head that may hold it together. Nothing
-//! here is the truth about the lock: scripts decide.
+//! Tasks of one client that want the same lock stand in [`Line`], and take over from each other for
+//! a while. Nothing here is the truth about the lock: scripts decide.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Hold;
+use super::line::Line;
 use super::listening::Listening;
 use super::quorum::Quorum;
 use crate::clock::Tick;
 use crate::conn::Listener;
-use crate::counts::Mode;
 use crate::hint::Hint;
 use crate::owner::Owner;
 
 /// A lock goes from task to task of one client at most this often in a row while another process
 /// is known to wait for it.
-const PASSES_MAX: u32 = 16;
+pub(crate) const PASSES_MAX: u32 = 16;
 
 /// And at most for this long in a row.
 const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
-
-/// So many who may hold a lock together are at the head of a local queue together.
-const HEADS_MAX: u32 = 64;
 
 /// All locks this client has to do with just now, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -46,12 +42,11 @@ pub(crate) struct Locals {
 
 type LocalId = (&'static str, Arc<str>);
 
-#[derive(Debug)]
 pub(crate) struct LocalLock {
     id: LocalId,
     locals: Arc<Locals>,
-    /// The head of the local queue: all permits, or one for who may share it.
-    turns: Semaphore,
+    /// The tasks of this client that want it.
+    pub(crate) line: Line,
     /// For those who wait here: given when it is worth asking the server again.
     pub(crate) listening: Arc<Listening>,
     /// Given when a task of this client gets the lock: its owner can enter it now.
@@ -82,7 +77,7 @@ impl Locals {
         let local = Arc::new(LocalLock {
             id,
             locals: Arc::clone(self),
-            turns: Semaphore::new(HEADS_MAX as usize),
+            line: Line::default(),
             listening: Arc::default(),
             entered: Hint::default(),
             quorums: Mutex::default(),
@@ -126,7 +121,7 @@ impl Listener for Locals {
         if let Ok(channel) = std::str::from_utf8(channel)
             && let Some(hint) = self.channels.get(channel)
         {
-            hint.give();
+            hint.tell();
         }
     }
 
@@ -142,22 +137,21 @@ impl Listener for Locals {
     }
 }
 
-impl LocalLock {
-    /// The head of the local queue, once it is the caller's turn; until that is dropped.
-    pub(crate) async fn turn(&self, mode: Mode) -> Option<SemaphorePermit<'_>> {
-        let permits = match mode {
-            Mode::Exclusive => HEADS_MAX,
-            Mode::Shared => 1,
-        };
-        // It is never closed; a place in the queue is all that matters.
-        self.turns.acquire_many(permits).await.ok()
+impl fmt::Debug for LocalLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All who wait for it would come with each guard that is shown.
+        f.debug_struct("LocalLock")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
+}
 
+impl LocalLock {
     /// The live holds of `owner`; the one that keeps out everybody else first.
     pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
         let holds = self.live_holds().into_iter();
         holds
-            .filter(|hold| hold.owner() == owner)
+            .filter(|hold| hold.owner() == *owner)
             .max_by_key(|hold| hold.is_exclusive())
     }
 
@@ -222,6 +216,15 @@ impl LocalLock {
     pub(crate) fn note_heard(&self, told: u64) {
         let own = u64::from(self.listening.listens());
         self.state.lock().heard_elsewhere = told > own;
+    }
+
+    /// Whether it may pass once more to another task of this client without being free in between.
+    pub(super) fn may_hand_over(&self, now: Tick) -> bool {
+        let mut state = self.state.lock();
+        let since = *state.passing_since.get_or_insert(now);
+        let may = state.passes < PASSES_MAX && since.until(now) <= PASSES_TIME_MAX;
+        state.passes += u32::from(may);
+        may
     }
 
     /// Whether the next waiter of this client may ask at once. If not, another process is given

@@ -7,8 +7,10 @@
 
 pub(crate) mod bundle;
 pub(crate) mod core;
+pub(crate) mod line;
 pub(crate) mod listening;
 pub(crate) mod local;
+mod pass;
 pub(crate) mod protocol;
 pub(crate) mod quorum;
 mod reenter;
@@ -16,6 +18,7 @@ mod settle;
 mod share;
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,7 +35,7 @@ use crate::fencing::FencingToken;
 use crate::hint::{Hint, Mark};
 use crate::keys::LockName;
 use crate::lost::LostReason;
-use crate::options::Term;
+use crate::options::{Replication, Term};
 use crate::owner::Owner;
 use crate::script::{Call, catalog};
 use crate::watchdog::{Due, Item, Leased};
@@ -45,7 +48,8 @@ pub(crate) struct Hold {
     local: Arc<LocalLock>,
     protocol: &'static dyn Protocol,
     name: LockName,
-    owner: Owner,
+    /// What replicas have confirmed of it.
+    replication: Option<Replication>,
     /// When the request that was granted was sent.
     asked: Tick,
     /// The id of this hold at the watchdog, and its number in the holder id.
@@ -63,6 +67,8 @@ pub(crate) struct Hold {
 #[derive(Debug)]
 struct State {
     phase: Phase,
+    /// Whose it is now: it may pass from one task of this client to another.
+    owner: Owner,
     /// Guards alive.
     counts: Counts,
     /// Guards that were forgotten: their share is never given back.
@@ -76,6 +82,8 @@ struct State {
     lease: Duration,
     renewed: bool,
     token: Option<FencingToken>,
+    /// Later tokens that the server gives to nobody else.
+    spare_tokens: Range<u64>,
     /// Since when it is in doubt whether the server has it; a renewal sent later tells.
     doubted: Option<Tick>,
     /// A release is decided on and was not sent yet.
@@ -105,6 +113,9 @@ pub(crate) struct Granted {
     pub(crate) term: Term,
     pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
+    /// Later tokens that the server gives to nobody else.
+    pub(crate) spare_tokens: Range<u64>,
+    pub(crate) replication: Option<Replication>,
 }
 
 /// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
@@ -139,12 +150,13 @@ impl Hold {
             local: Arc::clone(local),
             protocol,
             name: name.clone(),
-            owner: granted.owner,
+            replication: granted.replication,
             asked: granted.sent,
             number: granted.number,
             holder: granted.holder,
             state: Mutex::new(State {
                 phase: Phase::Held,
+                owner: granted.owner,
                 counts: Counts::one(granted.mode),
                 forgotten: Counts::NONE,
                 confirmed: Some(Counts::one(granted.mode)),
@@ -154,6 +166,7 @@ impl Hold {
                 lease,
                 renewed: granted.term.is_renewed(),
                 token: granted.token,
+                spare_tokens: granted.spare_tokens,
                 doubted: None,
                 unsent: false,
             }),
@@ -161,6 +174,7 @@ impl Hold {
             changed: Hint::default(),
             groups: Mutex::default(),
         });
+        let owner = hold.owner();
         local.add(&hold);
         // Of two that exclude each other, the one who asked later was granted later. The answer that
         // says so may be the first to be looked at.
@@ -187,15 +201,15 @@ impl Hold {
         if core.is_closed() {
             hold.close();
         }
-        Share::of(hold, granted.mode)
+        Share::of(hold, granted.mode, owner)
     }
 
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
     }
 
-    pub(crate) fn owner(&self) -> &Owner {
-        &self.owner
+    pub(crate) fn owner(&self) -> Owner {
+        self.state.lock().owner.clone()
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -314,7 +328,9 @@ impl Hold {
         let patience = self.core.patience(None);
         let raised = self.core.scripts.run(Lane::Command, &call, patience).await;
         raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        self.state.lock().token = Some(token);
+        let mut state = self.state.lock();
+        state.token = Some(token);
+        state.spare_tokens = 0..0;
         Ok(())
     }
 

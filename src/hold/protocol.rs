@@ -83,8 +83,8 @@ pub(crate) struct Bid {
     /// The count that is raised.
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
-    /// Whether a fencing token is wanted.
-    pub(crate) fenced: bool,
+    /// How many fencing tokens are wanted: 0, 1, or more where they may pass from task to task.
+    pub(crate) tokens: u32,
     /// Whether it is a new hold, not a re-entry.
     pub(crate) is_new: bool,
     /// How long the place of a refused holder in a queue at the server is kept, if it does not ask
@@ -103,7 +103,7 @@ impl Part {
             .arg(kind)
             .arg(claim.holder)
             .arg(millis(bid.lease))
-            .arg(u8::from(bid.fenced))
+            .arg(bid.tokens)
             .arg(bid.heartbeat.map_or(0, millis))
             .arg(millis(bid.waited))
             .arg(channel)

@@ -1,4 +1,4 @@
-//! One more share of a hold.
+//! What changes about a hold that goes on: one more share, or another term.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
 use crate::options::Term;
-use crate::script::reply::Acquired;
+use crate::script::reply::{self, Acquired};
+use crate::script::{Call, millis};
 
 impl Hold {
     /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
@@ -50,7 +51,7 @@ impl Hold {
                 mode,
                 lease,
                 // A hold has one token for as long as it lasts.
-                fenced: fenced && state.token.is_none(),
+                tokens: u32::from(fenced && state.token.is_none()),
                 is_new: false,
                 heartbeat: None,
                 waited: Duration::ZERO,
@@ -82,7 +83,10 @@ impl Hold {
             state.counts = state.counts.raised(mode);
             // The script sets one count; a change of the other one may still be to be sent.
             state.confirmed = known.map(|known| known.with(mode, target.of(mode)));
-            state.token = state.token.or(token);
+            if token.is_some() {
+                state.token = token;
+                state.spare_tokens = 0..0;
+            }
             if let Some(Term::Renewed(lease)) = term {
                 state.lease = if state.renewed {
                     state.lease.max(lease)
@@ -94,10 +98,53 @@ impl Hold {
             if state.confirmed == Some(state.wanted()) {
                 repair.disarm();
             }
-            (Share::of(Arc::clone(self), mode), state.next_look())
+            let owner = state.owner.clone();
+            (Share::of(Arc::clone(self), mode, owner), state.next_look())
         };
         self.core.watchdog.shift(self.number, look);
         Ok(Some(share))
+    }
+
+    /// Gives this hold, which another task of this client has passed on, another term. False if it is
+    /// lost.
+    pub(super) async fn adopt(
+        &self,
+        term: Term,
+        operation: &'static str,
+        deadline: Option<Tick>,
+    ) -> Result<bool> {
+        let patience = self.core.patience(deadline);
+        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
+        if self.loss().is_some() {
+            return Ok(false);
+        }
+        let lease = term.lease();
+        self.state.lock().will_ask(patience.until, lease);
+        // Not an acquire: one that arrived late would take the lock anew.
+        let key = self.name.key();
+        let call = Call::new(self.protocol.renewal(), key, &[key])
+            .arg(&*self.holder)
+            .arg(millis(lease));
+        let answer = self
+            .core
+            .scripts
+            .run(Lane::Command, &call, patience)
+            .await
+            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        if reply::renewed(&answer.value, 1)? != [true] {
+            self.lose(LostReason::Revoked);
+        }
+        if !self.extend(answer.sent, lease) {
+            return Ok(false);
+        }
+        let look = {
+            let mut state = self.state.lock();
+            state.lease = lease;
+            state.renewed = term.is_renewed();
+            state.next_look()
+        };
+        self.core.watchdog.shift(self.number, look);
+        Ok(true)
     }
 
     /// Why an owner that only reads cannot write: it would wait for itself.

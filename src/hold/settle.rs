@@ -30,7 +30,7 @@ impl Hold {
             self.clean_up(reason);
             return Err(error);
         }
-        let share = Share::of(Arc::clone(&self), Mode::Shared);
+        let share = Share::of(Arc::clone(&self), Mode::Shared, self.owner());
         let holds = std::slice::from_ref(&self);
         settle_by(holds, Repair::armed(holds), OPERATION).await?;
         Ok(share)
@@ -198,12 +198,15 @@ pub(super) fn release_all_later(shares: Vec<(Arc<Hold>, Mode)>) {
 
 type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
-/// Ends shares, last one first: the holds that the server has to hear of, and the first that was lost
-/// before. Who waits for several waits for the first of them, and finds all of them ended.
+/// Ends shares, last one first, or passes them on: the holds that the server has to hear of, and the
+/// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
 fn leave_all(shares: Vec<(Arc<Hold>, Mode)>) -> (Vec<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut left = Vec::with_capacity(shares.len());
     for (hold, mode) in shares.into_iter().rev() {
+        if hold.pass_on(mode) {
+            continue;
+        }
         match hold.change(mode, None) {
             None => left.push(hold),
             Some(reason) => {

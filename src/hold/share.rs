@@ -13,6 +13,7 @@ use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::lost::{Lost, LostReason};
+use crate::options::Term;
 use crate::owner::Owner;
 
 /// One share of a hold.
@@ -21,20 +22,23 @@ pub(crate) struct Share {
     /// `None` once it was given back: then only `Drop` is left to run.
     hold: Option<Arc<Hold>>,
     mode: Mode,
+    owner: Owner,
 }
 
 impl Share {
     /// Takes over a share that the hold has counted already.
-    pub(super) fn of(hold: Arc<Hold>, mode: Mode) -> Self {
+    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner) -> Self {
         Self {
             hold: Some(hold),
             mode,
+            owner,
         }
     }
 
     /// Takes the share apart; whoever has the parts gives it back.
-    pub(super) fn into_parts(mut self) -> Option<(Arc<Hold>, Mode)> {
-        self.take().map(|hold| (hold, self.mode))
+    pub(super) fn into_parts(mut self) -> Option<(Arc<Hold>, Mode, Owner)> {
+        let hold = self.take()?;
+        Some((hold, self.mode, self.owner.clone()))
     }
 
     fn take(&mut self) -> Option<Arc<Hold>> {
@@ -95,7 +99,7 @@ impl Share {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        self.hold().owner()
+        &self.owner
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
@@ -120,6 +124,16 @@ impl Share {
 
     pub(crate) fn deadline(&self) -> Tick {
         self.hold().deadline()
+    }
+
+    /// As [`Hold::adopt`].
+    pub(crate) async fn adopt(
+        &self,
+        term: Term,
+        operation: &'static str,
+        deadline: Option<Tick>,
+    ) -> Result<bool> {
+        self.hold().adopt(term, operation, deadline).await
     }
 
     /// As [`Hold::raise_token`].

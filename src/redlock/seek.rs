@@ -67,13 +67,14 @@ impl Seeker {
             Wait::Until(deadline) => deadline,
             Wait::Forever => Tick::NEVER,
         };
+        let place = self.local.line.enter(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
-        let _turn = tokio::select! {
+        tokio::select! {
             biased;
-            turn = self.local.turn(Mode::Exclusive) => turn,
+            () = place.turn() => {}
             seat = self.owner_gets_it(deadline) => return seat.map(Some),
             () = self.core.clock.sleep_until(deadline) => return Ok(None),
-        };
+        }
         // Nobody listens for a lock that is free.
         let heard = Arc::<Hint>::default();
         let refused = Hint::default();

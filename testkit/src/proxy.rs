@@ -108,6 +108,14 @@ impl Proxy {
         self.rules.lock().set_replies(Flow::Drop);
     }
 
+    /// How many chunks of replies [`drop_replies`](Self::drop_replies) has discarded on their arrival.
+    /// What the server has executed may not have been answered yet: a test that goes on to
+    /// [`pass`](Self::pass) waits for the loss first.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.rules.lock().dropped
+    }
+
     /// Reads and discards all requests from now on, and those held. The closing of a connection still
     /// goes through. As with [`drop_replies`](Self::drop_replies), a loss is final for its connection.
     pub fn drop_requests(&self) {

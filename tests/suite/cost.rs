@@ -61,8 +61,11 @@ async fn contention_inside_a_client_costs_no_round_trip() {
     for task in tasks {
         task.await.unwrap();
     }
-    let expected = BTreeMap::from([("evalsha".to_owned(), 101)]);
-    assert_eq!(commands(&server).await, expected, "two for each, as alone");
+    // Each of them took two scripts when alone. In turn they pass it on in memory, but for a look at
+    // who else waits now and then.
+    let commands = commands(&server).await;
+    assert_eq!(commands.keys().collect::<Vec<_>>(), ["evalsha"]);
+    assert!(commands["evalsha"] < 50, "{commands:?}");
 }
 
 #[tokio::test]

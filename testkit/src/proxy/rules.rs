@@ -62,6 +62,7 @@ pub(super) struct Rules {
     pub(super) swallow_marker: Option<Vec<u8>>,
     pub(super) hold_marker: Option<Vec<u8>>,
     pub(super) fired: u64,
+    pub(super) dropped: u64,
     links: BTreeMap<u64, Link>,
     next_id: u64,
 }
@@ -172,6 +173,7 @@ impl Rules {
             return;
         }
         if link.replies.lossy || self.replies == Flow::Drop {
+            self.dropped += 1;
             link.replies.lossy = true;
             return;
         }

@@ -164,12 +164,17 @@ async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
             let names = names(4);
             let lock = mixed(&ours, &names, first);
             proxy.drop_replies();
+            let lost_before = proxy.dropped();
             let waiter = tokio::spawn(async move { lock.try_lock().await });
             eventually(SOON, "it was granted", async || {
                 held(&server, &names).await == names
             })
             .await;
             let kind = KINDS[(first + stolen) % KINDS.len()];
+            eventually(SOON, "its reply is lost", async || {
+                proxy.dropped() > lost_before
+            })
+            .await;
             command(&server, &["DEL", &names[stolen]]).await;
             let theirs = kind.keep_out(&theirs, &names[stolen]).await;
             proxy.pass();

@@ -1,0 +1,83 @@
+//! From one task of this client to the next: the same hold at the server, another owner here.
+//!
+//! Invariants: what passes is the only share of a hold that is certain, with most of its lease left
+//! and with nothing under way that is about its counts; it passes within the bounds that
+//! [`LocalLock`](super::local::LocalLock) sets for the sake of other processes. A lease is never
+//! shortened by it, and a token is never given twice.
+
+use std::sync::Arc;
+
+use super::line::{Given, Wish};
+use super::{Hold, Phase, Share, State};
+use crate::counts::{Counts, Mode};
+use crate::fencing::FencingToken;
+use crate::options::Term;
+use crate::owner::Owner;
+
+impl Hold {
+    /// Gives the share of the caller to the head of the local queue. If true, it is that one's.
+    pub(super) fn pass_on(self: &Arc<Self>, mode: Mode) -> bool {
+        // Lets the clock speak first.
+        if mode != Mode::Exclusive || self.loss().is_some() {
+            return false;
+        }
+        let Ok(_nothing_under_way) = self.operation.try_lock() else {
+            return false;
+        };
+        let passed = self.local.line.give(|wish| self.handed_to(wish));
+        if passed {
+            self.local.entered.give();
+        }
+        passed
+    }
+
+    fn handed_to(self: &Arc<Self>, wish: &Wish) -> Option<Given> {
+        let now = self.core.clock.now();
+        let mut state = self.state.lock();
+        if !state.is_one_whole_share() || !self.groups.lock().is_empty() {
+            return None;
+        }
+        let is_complete = state.renewed && wish.term == Term::Renewed(state.lease);
+        let left = now.until(state.deadline);
+        let fits = match is_complete {
+            true => left >= state.lease / 2,
+            // The server can agree to the other term in time, and need not shorten the lease.
+            false => {
+                left >= self.core.timing.reply
+                    && now.after(wish.term.lease()) >= state.server_deadline
+            }
+        };
+        let is_replicated = match wish.replication {
+            None => true,
+            wanted => is_complete && wanted == self.replication,
+        };
+        let has_token = !wish.fenced || !state.spare_tokens.is_empty();
+        if !fits || !is_replicated || !has_token || !self.local.may_hand_over(now) {
+            return None;
+        }
+        let owner = wish.owner.clone().unwrap_or_else(Owner::new);
+        state.owner = owner.clone();
+        state.token = match wish.fenced {
+            true => state.spare_tokens.next().map(FencingToken::new),
+            false => None,
+        };
+        drop(state);
+        Some(Given {
+            share: Share::of(Arc::clone(self), Mode::Exclusive, owner),
+            is_complete,
+        })
+    }
+}
+
+impl State {
+    /// Whether all there is of it is one exclusive share, and the server is known to have just that.
+    fn is_one_whole_share(&self) -> bool {
+        let one = Counts::one(Mode::Exclusive);
+        self.phase == Phase::Held
+            && self.counts == one
+            && self.forgotten.is_none()
+            && self.confirmed == Some(one)
+            && self.doubted.is_none()
+            && !self.unsent
+    }
+}
