@@ -1,5 +1,5 @@
-//! What it costs to keep ten thousand locks: renewals, seen by the server, by this process, and by
-//! another client of the same server.
+//! What it costs to keep ten thousand locks, and a hundred thousand: renewals, seen by the server, by
+//! this process, and by another client of the same server.
 //!
 //! Compared with Redisson's way: its batches of 100, one after the other, over a bare connection of
 //! the same library. lockset also lengthens no lease that is longer already, and knows the deadline
@@ -22,19 +22,24 @@ use support::place::cpu;
 use support::rounds::{report, rounds};
 use support::{Flavour, in_a_task, place, redisson};
 
-const NAME: &str = "watchdog/10000 holds";
 
 const ROUNDS: usize = 3;
-const HOLDS: usize = 10_000;
+
+/// So many holds, and their lease; a third of it passes before anything is renewed. The first is
+/// short, so that a round is.
+const SIZES: [(usize, Duration); 2] = [
+    (10_000, Duration::from_secs(3)),
+    (100_000, Duration::from_secs(30)),
+];
+
+/// The lease by which the share of a processor is told: the default.
+const USUAL_LEASE: Duration = Duration::from_secs(30);
 
 /// Redisson's default.
 const BATCH: usize = 100;
 
-/// Short, so that a round is; a third of it passes before anything is renewed.
-const LEASE: Duration = Duration::from_secs(3);
-
-/// Begins before the first renewal and ends before any hold has its second.
-const WINDOW: Duration = Duration::from_secs(1);
+/// A batch that takes the server longer than this holds up others.
+const BATCH_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// Holds are taken by this many tasks.
 const TAKERS: usize = 64;

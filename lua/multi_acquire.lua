@@ -1,32 +1,38 @@
 --[[
   multi_acquire: take several locks of any kind, all of them or none.
-  KEYS[i]  of each member: lock, token; of a fair one then queue, timeouts, alive; of a read or write
-           side then waiting; each as in the script of its kind
+  KEYS[i]  of each member: lock; unless it is plain, token; of a fair one then queue, timeouts, alive;
+           of a read or write side then waiting; each as in the script of its kind
   ARGV[1]  publish     PUBLISH or SPUBLISH
   ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
-  ARGV[i]  of each member: kind (reentrant | fair | read | write), holder, lease_ms, fenced,
-           heartbeat, waited_ms, channel; each as in the script of its kind
+  ARGV[i]  of each member: kind (plain | reentrant | fair | read | write), holder, lease_ms, and
+           unless it is plain fenced, heartbeat, waited_ms, channel; each as in the script of its kind;
+           a plain one is a reentrant one without a token
   Reply    {0, token | '', ...} all held now, with these tokens
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
 local publish, queued = ARGV[1], tonumber(ARGV[2])
-local members, key, arg = {}, 0, 2
-local function next_key()
-  key = key + 1
-  return KEYS[key]
-end
-local function next_arg()
-  arg = arg + 1
-  return ARGV[arg]
-end
-while arg < #ARGV do
-  local m = { kind = next_arg(), holder = next_arg(), lease = next_arg(), fenced = next_arg() == '1' }
-  m.heartbeat, m.waited, m.channel = tonumber(next_arg()), tonumber(next_arg()), next_arg()
-  m.lock, m.token = next_key(), next_key()
-  if m.kind == 'fair' then
-    m.queue, m.timeouts, m.alive = next_key(), next_key(), next_key()
-  elseif m.kind ~= 'reentrant' then
-    m.waiting = next_key()
+local members, key, arg = {}, 1, 3
+while ARGV[arg] do
+  local kind, holder, lease, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]
+  local m
+  -- All fields at once: one that comes later may make the table anew.
+  if kind == 'plain' then
+    m = { kind = kind, holder = holder, lease = lease, lock = lock, remaining = -2 }
+    arg, key = arg + 3, key + 1
+  else
+    m = {
+      kind = kind, holder = holder, lease = lease, lock = lock, remaining = -2,
+      fenced = ARGV[arg + 3] == '1', token = KEYS[key + 1], heartbeat = tonumber(ARGV[arg + 4]),
+      waited = tonumber(ARGV[arg + 5]), channel = ARGV[arg + 6],
+    }
+    arg, key = arg + 7, key + 2
+  end
+  if kind == 'fair' then
+    m.queue, m.timeouts, m.alive = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+    key = key + 3
+  elseif kind == 'read' or kind == 'write' then
+    m.waiting = KEYS[key]
+    key = key + 1
   end
   members[#members + 1] = m
 end
@@ -50,23 +56,18 @@ end
 local function leave(m)
   if m.kind == 'fair' then
     fair_leave(m.lock, m.queue, m.timeouts, m.alive, m.holder, m.channel, publish)
-  elseif m.kind ~= 'reentrant' then
+  elseif m.waiting then
     rw_leave(m.waiting, m.holder, m.channel, publish)
   end
 end
 
 local function enqueue(m)
-  if m.heartbeat == 0 or m.kind == 'reentrant' then return end
+  if not m.heartbeat or m.heartbeat == 0 then return end
   if m.kind == 'fair' then
     fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat, m.remaining)
-  else
+  elseif m.waiting then
     rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
   end
-end
-
-local function token(m)
-  if not m.fenced then return '' end
-  return next_token(m.token)
 end
 
 local function grant_to(m)
@@ -88,7 +89,9 @@ local function named(i, caught)
 end
 
 for i, m in ipairs(members) do
-  local looked, why = pcall(look, m)
+  local looked, why = true, nil
+  -- A plain one that is free is all there is to see.
+  if m.kind ~= 'plain' or redis.call('PTTL', m.lock) ~= -2 then looked, why = pcall(look, m) end
   if not looked then return named(i, why) end
   if why then
     -- Waiting in one queue while it is the first of another would keep others out for nothing.
@@ -104,9 +107,12 @@ end
 
 local reply = { 0 }
 for i, m in ipairs(members) do
-  local looked, fencing = pcall(token, m)
-  if not looked or type(fencing) ~= 'string' then return named(i, fencing) end
-  reply[i + 1] = fencing
+  reply[i + 1] = ''
+  if m.fenced then
+    local looked, token = pcall(next_token, m.token)
+    if not looked or type(token) ~= 'string' then return named(i, token) end
+    reply[i + 1] = token
+  end
 end
 -- Before the first grant: a user without the right to it gets none.
 for i, m in ipairs(members) do

@@ -3,20 +3,13 @@
   KEYS[i]  of each member: lock; of a fair one then queue, timeouts, alive; of one on a read-write
            lock then waiting
   ARGV[1]  publish  PUBLISH or SPUBLISH
-  ARGV[i]  of each member: kind (reentrant | fair | rw), holder, hold_count (of writes, if rw),
-           read_count, lease_ms, channel
+  ARGV[i]  of each member: kind (plain | reentrant | fair | rw), holder, and of a plain one channel, of
+           others hold_count (of writes, if rw), read_count, lease_ms, channel; a plain one is a
+           reentrant one that is given up
   Reply    {told | -1, ...}  for each member, as the release of its kind; -1 also for a key that
            holds something else
 ]]
-local publish, reply, failed, key, arg = ARGV[1], {}, nil, 0, 1
-local function next_key()
-  key = key + 1
-  return KEYS[key]
-end
-local function next_arg()
-  arg = arg + 1
-  return ARGV[arg]
-end
+local publish, reply, failed, key = ARGV[1], {}, nil, 1
 -- What is the matter with one keeps no other from being released. A key that holds something else
 -- is no hold of ours.
 local function settle(release, member, ...)
@@ -28,18 +21,36 @@ local function settle(release, member, ...)
   end
   reply[member] = told
 end
-while arg < #ARGV do
-  local kind, holder, hold_count, reads = next_arg(), next_arg(), next_arg(), next_arg()
-  local lease, channel, lock, member = next_arg(), next_arg(), next_key(), #reply + 1
-  if kind == 'fair' then
-    local queue, timeouts, alive = next_key(), next_key(), next_key()
-    settle(fair_lower, member,
-      lock, queue, timeouts, alive, holder, hold_count, lease, channel, publish)
-  elseif kind == 'rw' then
-    settle(rw_settle, member,
-      lock, next_key(), holder, tonumber(hold_count), tonumber(reads), lease, channel, publish)
+local arg, member = 2, 0
+while ARGV[arg] do
+  member = member + 1
+  local kind, holder, lock = ARGV[arg], ARGV[arg + 1], KEYS[key]
+  key = key + 1
+  if kind == 'plain' then
+    local channel = ARGV[arg + 2]
+    arg = arg + 3
+    -- What `lower` does, without the cost of a call that may fail.
+    local gone = redis.pcall('HDEL', lock, holder)
+    if gone == 1 then
+      reply[member] = tonumber(redis.pcall(publish, channel, '0')) or 0
+    else
+      settle(lower, member, lock, holder, '0', nil, channel, publish)
+    end
   else
-    settle(lower, member, lock, holder, hold_count, lease, channel, publish)
+    local hold_count, reads, lease = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
+    local channel = ARGV[arg + 5]
+    arg = arg + 6
+    if kind == 'fair' then
+      settle(fair_lower, member, lock, KEYS[key], KEYS[key + 1], KEYS[key + 2],
+        holder, hold_count, lease, channel, publish)
+      key = key + 3
+    elseif kind == 'rw' then
+      settle(rw_settle, member,
+        lock, KEYS[key], holder, tonumber(hold_count), tonumber(reads), lease, channel, publish)
+      key = key + 1
+    else
+      settle(lower, member, lock, holder, hold_count, lease, channel, publish)
+    end
   end
 end
 if failed then return redis.error_reply(failed) end

@@ -124,11 +124,18 @@ impl Protocol for ReentrantProtocol {
     }
 
     fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
-        Part::acquire("reentrant", claim, bid, &claim.name.lock_channel())
+        match bid.tokens {
+            0 => Part::plain(claim, millis(bid.lease)),
+            _ => Part::acquire("reentrant", claim, bid, &claim.name.lock_channel()),
+        }
     }
 
     fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
-        Part::release("reentrant", claim, lease, &claim.name.lock_channel())
+        let channel = claim.name.lock_channel();
+        match claim.counts.is_none() {
+            true => Part::plain(claim, channel),
+            false => Part::release("reentrant", claim, lease, &channel),
+        }
     }
 
     fn channel(&self, name: &LockName, _holder: &str) -> String {

@@ -130,16 +130,11 @@ impl Hold<'_> {
 
 /// Takes reentrant locks, all or none.
 pub(crate) fn multi_acquire(holds: &[Hold<'_>]) -> Cmd {
-    let tokens = holds.iter().map(|hold| hold.helper("redisson_lock_token"));
-    let tokens: Vec<String> = tokens.collect();
-    let keys = holds.iter().zip(&tokens);
-    let keys: Vec<&str> = keys.flat_map(|(hold, token)| [hold.key, token]).collect();
+    let keys: Vec<&str> = holds.iter().map(|hold| hold.key).collect();
     let mut call = script(catalog::MULTI_ACQUIRE.sha(), &keys);
     call.arg("PUBLISH").arg(0);
     for hold in holds {
-        call.arg("reentrant").arg(hold.holder).arg(lease());
-        // Not fenced, would not wait, has not waited.
-        call.arg(0).arg(0).arg(0).arg(channel(hold.key));
+        call.arg("plain").arg(hold.holder).arg(lease());
     }
     call
 }
@@ -149,8 +144,7 @@ pub(crate) fn multi_release(holds: &[Hold<'_>]) -> Cmd {
     let mut call = script(catalog::MULTI_RELEASE.sha(), &keys);
     call.arg("PUBLISH");
     for hold in holds {
-        call.arg("reentrant").arg(hold.holder).arg(0).arg(0);
-        call.arg(lease()).arg(channel(hold.key));
+        call.arg("plain").arg(hold.holder).arg(channel(hold.key));
     }
     call
 }

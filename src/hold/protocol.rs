@@ -95,6 +95,16 @@ pub(crate) struct Bid {
 }
 
 impl Part {
+    /// The little that is to be said of a lock of one holder that is taken without a token, or given
+    /// up.
+    pub(crate) fn plain(claim: &Claim<'_>, how: impl ToString) -> Self {
+        Self::default()
+            .key(&**claim.name.key())
+            .arg("plain")
+            .arg(claim.holder)
+            .arg(how)
+    }
+
     /// What the script that takes many locks reads of each.
     pub(crate) fn acquire(kind: &str, claim: &Claim<'_>, bid: &Bid, channel: &str) -> Self {
         Self::default()

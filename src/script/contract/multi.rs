@@ -22,7 +22,7 @@ const fn member(kind: &'static str, name: &'static str) -> Member {
     }
 }
 
-const PLAIN: Member = member("reentrant", "P");
+const PLAIN: Member = member("plain", "P");
 const FAIR: Member = member("fair", "F");
 const READ: Member = member("read", "R");
 const WRITE: Member = member("write", "W");
@@ -50,7 +50,7 @@ impl Member {
             ]
             .map(|what| self.helper(what))
             .to_vec(),
-            "reentrant" => vec![],
+            "plain" | "reentrant" => vec![],
             _ => vec![self.helper("lockset_rw_waiting")],
         }
     }
@@ -65,10 +65,19 @@ fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec
     let mut keys = Vec::new();
     let mut args = vec!["PUBLISH".to_owned(), queued.to_string()];
     for member in members {
-        keys.extend([member.name.to_owned(), member.token_key()]);
+        keys.push(member.name.to_owned());
+        let kind = match (member.kind, member.fenced) {
+            ("plain", true) => "reentrant",
+            (kind, _) => kind,
+        };
+        if kind == "plain" {
+            args.extend([member.kind, holder, "30000"].map(str::to_owned));
+            continue;
+        }
+        keys.push(member.token_key());
         keys.extend(member.side_keys());
         let fenced = if member.fenced { "1" } else { "0" };
-        args.extend([member.kind, holder, "30000", fenced, "3000", "0"].map(str::to_owned));
+        args.extend([kind, holder, "30000", fenced, "3000", "0"].map(str::to_owned));
         args.push(member.channel());
     }
     (keys, args)
@@ -81,7 +90,12 @@ fn release(members: &[Member], holder: &str, count: &str) -> (Vec<String>, Vec<S
     for member in members {
         keys.push(member.name.to_owned());
         keys.extend(member.side_keys());
+        if (member.kind, count) == ("plain", "0") {
+            args.extend([member.kind.to_owned(), holder.to_owned(), member.channel()]);
+            continue;
+        }
         let (kind, writes, reads) = match member.kind {
+            "plain" => ("reentrant", count, "0"),
             "read" => ("rw", "0", count),
             "write" => ("rw", count, "0"),
             kind => (kind, count, "0"),

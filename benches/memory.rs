@@ -1,0 +1,217 @@
+//! What a lock costs in memory: a handle, a hold, a waiter; here and at the server.
+//!
+//! Bytes that are allocated and not freed again, by a counting allocator here and by `used_memory`
+//! there, for many of a kind; and what is left after a million cycles, which has to be nothing.
+
+mod support;
+
+use std::alloc::System;
+use std::time::Duration;
+
+use lockset::{Client, ReentrantLock};
+use lockset_testkit::{Server, eventually};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::task::JoinHandle;
+
+use support::arguments::{Arguments, Effort};
+use support::floor::{Floor, Nagle};
+use support::{Flavour, lockset_client, place};
+
+#[global_allocator]
+static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const NAME: &str = "memory";
+
+/// So many of a kind that what all share does not count.
+const MANY: usize = 10_000;
+
+/// Cycles of which nothing may be left, by so many tasks.
+const CYCLES: usize = 1_000_000;
+const TASKS: usize = 64;
+
+/// What may be left of them, as tables of a fixed size may have grown.
+const LEFT_MAX: i64 = 64 * 1024;
+
+const A_WHILE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let arguments = Arguments::of_this_run();
+    if arguments.listed(&[NAME]) || !arguments.wants(NAME) {
+        return;
+    }
+    let server = place::server();
+    let (many, cycles) = match arguments.effort {
+        Effort::Test => (100, 1_000),
+        Effort::Quick => (MANY, CYCLES / 10),
+        Effort::Full => (MANY, CYCLES),
+    };
+    let runtime = Flavour::MultiThread.runtime();
+    let url = server.url();
+    runtime.block_on(async move {
+        let client = lockset_client(&url).await;
+        let mut server = AtServer {
+            floor: Floor::connect(&url, Nagle::Off).await,
+            _process: server,
+        };
+        println!("| {many} of each | bytes here | bytes at the server |");
+        println!("| --- | ---: | ---: |");
+        handles(&client, many).await;
+        holds(&client, &mut server, many).await;
+        waiters(&client, &mut server, many).await;
+        fair_waiters(&client, &mut server, many).await;
+        growth(&client, &mut server, cycles).await;
+    });
+}
+
+struct AtServer {
+    floor: Floor,
+    _process: Server,
+}
+
+impl AtServer {
+    async fn bytes(&mut self) -> i64 {
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        let text = match self.floor.ask(&info).await {
+            redis::Value::VerbatimString { text, .. } => text,
+            redis::Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
+            other => panic!("INFO says {other:?}"),
+        };
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|bytes| bytes.trim().parse().ok())
+            .expect("a number of bytes")
+    }
+}
+
+/// Bytes that this process has allocated and not freed.
+fn bytes_here() -> i64 {
+    let stats = ALLOCATED.stats();
+    stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
+}
+
+fn row(what: &str, here: i64, there: Option<i64>, many: usize) {
+    let each = |bytes: i64| bytes / many as i64;
+    let there = there.map_or("-".to_owned(), |there| each(there).to_string());
+    println!("| {what} | {} | {there} |", each(here));
+}
+
+async fn handles(client: &Client, many: usize) {
+    let mut handles: Vec<ReentrantLock> = Vec::with_capacity(many);
+    let before = bytes_here();
+    handles.extend((0..many).map(|number| client.lock(name("handle", number))));
+    row("a handle", bytes_here() - before, None, many);
+}
+
+async fn holds(client: &Client, server: &mut AtServer, many: usize) {
+    let mut guards = Vec::with_capacity(many);
+    let (before, before_there) = (bytes_here(), server.bytes().await);
+    for number in 0..many {
+        let lock = client.lock(name("hold", number));
+        guards.push(lock.lock().await.expect("the lock"));
+    }
+    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
+    row("a hold", here, Some(there), many);
+    for guard in guards {
+        guard.release().await.expect("a hold that was kept");
+    }
+    idle(client).await;
+}
+
+/// Tasks of one client that wait for one lock. Each is a task of the runtime, too.
+async fn waiters(client: &Client, server: &mut AtServer, many: usize) {
+    let lock = client.lock("memory:crowd");
+    let held = lock.lock().await.expect("the lock");
+    let (before, before_there) = (bytes_here(), server.bytes().await);
+    let tasks = crowd(many, || {
+        let lock = lock.clone();
+        async move { drop(lock.lock().await.expect("the lock")) }
+    });
+    waiting(client, many).await;
+    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
+    row("a waiter, its task included", here, Some(there), many);
+    held.release().await.expect("a hold that was kept");
+    end(tasks).await;
+    idle(client).await;
+}
+
+/// Tasks that wait for one fair lock: each has a place at the server, and a channel.
+async fn fair_waiters(client: &Client, server: &mut AtServer, many: usize) {
+    let many = many / 10;
+    let lock = client.fair_lock("memory:queue");
+    let held = lock.lock().await.expect("the lock");
+    let (before, before_there) = (bytes_here(), server.bytes().await);
+    let tasks = crowd(many, || {
+        let lock = lock.clone();
+        async move { drop(lock.lock().await.expect("the lock")) }
+    });
+    waiting(client, many).await;
+    eventually(A_WHILE, "all are in the queue and listen", async || {
+        client.stats().subscriptions == many
+            && lock.waiters().await.expect("the queue").len() == many
+    })
+    .await;
+    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
+    row("a fair waiter, likewise", here, Some(there), many);
+    held.release().await.expect("a hold that was kept");
+    end(tasks).await;
+    idle(client).await;
+}
+
+/// Takes and releases locks, half of the times one that all want, and says what is left of it.
+async fn growth(client: &Client, server: &mut AtServer, cycles: usize) {
+    // What is made once.
+    cycle(client, TASKS * 100).await;
+    let (before, before_there) = (bytes_here(), server.bytes().await);
+    cycle(client, cycles).await;
+    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
+    println!(
+        "left after {cycles} cycles of {TASKS} tasks: {here} bytes here, {there} at the server"
+    );
+    assert!(here < LEFT_MAX && there < LEFT_MAX, "it grows");
+}
+
+async fn cycle(client: &Client, cycles: usize) {
+    let mut number = 0;
+    let tasks = crowd(TASKS, || {
+        number += 1;
+        let locks = [client.lock("memory:hot"), client.lock(name("own", number))];
+        async move {
+            for turn in 0..cycles / TASKS {
+                let guard = locks[turn % 2].lock().await.expect("the lock");
+                guard.release().await.expect("a hold that was kept");
+            }
+        }
+    });
+    end(tasks).await;
+    idle(client).await;
+}
+
+fn crowd<F: Future<Output = ()> + Send + 'static>(
+    many: usize,
+    mut task: impl FnMut() -> F,
+) -> Vec<JoinHandle<()>> {
+    (0..many).map(|_| tokio::spawn(task())).collect()
+}
+
+async fn end(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        task.await.expect("no task panics");
+    }
+}
+
+async fn waiting(client: &Client, many: usize) {
+    eventually(A_WHILE, "all wait", async || client.stats().waiters == many).await;
+}
+
+async fn idle(client: &Client) {
+    eventually(A_WHILE, "nothing is in hand", async || {
+        client.stats() == lockset::ClientStats::default()
+    })
+    .await;
+}
+
+fn name(what: &str, number: usize) -> String {
+    format!("memory:{what}:{number:06}")
+}
