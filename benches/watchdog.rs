@@ -22,14 +22,11 @@ use support::place::cpu;
 use support::rounds::{report, rounds};
 use support::{Flavour, in_a_task, place, redisson};
 
-
-const ROUNDS: usize = 3;
-
-/// So many holds, and their lease; a third of it passes before anything is renewed. The first is
-/// short, so that a round is.
-const SIZES: [(usize, Duration); 2] = [
-    (10_000, Duration::from_secs(3)),
-    (100_000, Duration::from_secs(30)),
+/// So many holds, their lease, and the rounds. A third of a lease passes before anything is renewed;
+/// the first is short, so that a round is.
+const SIZES: [(usize, Duration, usize); 2] = [
+    (10_000, Duration::from_secs(3), 3),
+    (100_000, Duration::from_secs(30), 1),
 ];
 
 /// The lease by which the share of a processor is told: the default.
@@ -46,48 +43,103 @@ const TAKERS: usize = 64;
 
 fn main() {
     let arguments = Arguments::of_this_run();
-    if arguments.listed(&[NAME]) || !arguments.wants(NAME) {
+    let names = SIZES.map(|(holds, ..)| format!("watchdog/{holds} holds"));
+    if arguments.listed(&names.each_ref().map(String::as_str)) {
         return;
     }
     let server = Arc::new(place::server());
     let runtime = Flavour::MultiThread.runtime();
-    let holds = match arguments.effort {
-        Effort::Test => BATCH,
-        _ => HOLDS,
-    };
-    let results = rounds(&arguments, ROUNDS, NAME, |_| {
+    for (name, (holds, lease, rounds)) in names.iter().zip(SIZES) {
+        if arguments.wants(name) {
+            let load = match arguments.effort {
+                Effort::Test => Load::of(BATCH, Duration::from_secs(3), 1),
+                _ => Load::of(holds, lease, rounds),
+            };
+            compare(&arguments, name, &server, &runtime, load);
+        }
+    }
+}
+
+/// Holds that are renewed once while they are looked at.
+#[derive(Clone, Copy)]
+struct Load {
+    holds: usize,
+    lease: Duration,
+    /// Begins before the first renewal and ends before any hold has its second.
+    window: Duration,
+    rounds: usize,
+}
+
+impl Load {
+    fn of(holds: usize, lease: Duration, rounds: usize) -> Self {
+        Self {
+            holds,
+            lease,
+            window: lease / 3,
+            rounds,
+        }
+    }
+}
+
+fn compare(arguments: &Arguments, name: &str, server: &Arc<Server>, runtime: &Runtime, load: Load) {
+    let results = rounds(arguments, load.rounds, name, |_| {
         // Once for the costs, and once with somebody else at the server.
-        let of_lockset = [false, true].map(|beside| lockset(&runtime, &server, holds, beside));
-        let of_redisson = [false, true].map(|beside| redisson(&runtime, &server, holds, beside));
+        let of_lockset = [false, true].map(|beside| lockset(runtime, server, load, beside));
+        let of_redisson = [false, true].map(|beside| redisson(runtime, server, load, beside));
         (of_lockset, of_redisson)
     });
-    if cpu::of_server(&server).is_some() {
+    let of = |figure: &dyn Fn(&[Renewing; 2], &[Renewing; 2]) -> f64| -> Vec<f64> {
+        let figures = results.iter().map(|(ours, theirs)| figure(ours, theirs));
+        figures.collect()
+    };
+    if cpu::of_server(server).is_some() {
         for (what, cost) in [
             ("server CPU of a renewal, lockset/Redisson", 0),
             ("client CPU of a renewal, lockset/Redisson", 1),
         ] {
-            let ratios: Vec<f64> = results
-                .iter()
-                .map(|(ours, theirs)| ours[0].costs[cost] / theirs[0].costs[cost])
-                .collect();
-            report(&arguments, NAME, what, &ratios);
+            let ratios = of(&|ours, theirs| ours[0].costs[cost] / theirs[0].costs[cost]);
+            report(arguments, name, what, &ratios);
         }
+        // What this process does meanwhile beside renewing is in it.
+        let shares = of(&|ours, _| {
+            let each = Duration::from_nanos(ours[0].costs[1] as u64);
+            (each * load.holds as u32).as_secs_f64() / (USUAL_LEASE / 3).as_secs_f64()
+        });
+        let what = "client CPU/1 % of a processor, lease 30 s";
+        report(
+            arguments,
+            name,
+            what,
+            &shares.iter().map(|share| share * 100.0).collect::<Vec<_>>(),
+        );
     }
-    let batches: Vec<f64> = results
-        .iter()
-        .map(|(ours, theirs)| ours[0].batch / theirs[0].batch)
-        .collect();
+    let batches = of(&|ours, theirs| ours[0].batch / theirs[0].batch);
     report(
-        &arguments,
-        NAME,
+        arguments,
+        name,
         "holds in one command, lockset/Redisson",
         &batches,
     );
-    let ours: Vec<f64> = results.iter().map(|(ours, _)| ours[1].tail).collect();
-    let theirs: Vec<f64> = results.iter().map(|(_, theirs)| theirs[1].tail).collect();
-    for (who, tails) in [("lockset", ours), ("Redisson", theirs)] {
+    let longest = of(&|ours, _| ours[0].longest.as_secs_f64() / BATCH_TIME_MAX.as_secs_f64());
+    report(
+        arguments,
+        name,
+        "lockset: longest command/1 ms of the server",
+        &longest,
+    );
+    let least = of(&|ours, _| ours[0].least_left);
+    report(
+        arguments,
+        name,
+        "lockset: shortest lease left/lease",
+        &least,
+    );
+    for (who, tails) in [
+        ("lockset", of(&|ours, _| ours[1].tail)),
+        ("Redisson", of(&|_, theirs| theirs[1].tail)),
+    ] {
         let what = format!("{who}: PINGs beside it, p99/p50");
-        report(&arguments, NAME, &what, &tails);
+        report(arguments, name, &what, &tails);
     }
 }
 
@@ -98,22 +150,37 @@ struct Renewing {
     costs: [f64; 2],
     /// Holds in one command.
     batch: f64,
+    /// The command that kept the server longest.
+    longest: Duration,
+    /// What was left of the lease of the hold that was renewed last, as a part of it.
+    least_left: f64,
     /// What a hundredth of another client's `PING`s exceeded, as a multiple of their median; 0 if
     /// there was no other client.
     tail: f64,
 }
 
-fn lockset(runtime: &Runtime, server: &Arc<Server>, holds: usize, beside: bool) -> Renewing {
+fn lockset(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) -> Renewing {
     let server = Arc::clone(server);
     in_a_task(runtime, async move {
         empty(&server).await;
-        let client = Client::builder(&server.url()).lease(LEASE);
+        let client = Client::builder(&server.url()).lease(load.lease);
         let client = client.build().await.expect("a client");
         let started = Instant::now();
-        let guards = take(&client, holds).await;
-        let first_renewal = started + LEASE / 3;
-        sleep_until((first_renewal - LEASE / 20).into()).await;
-        let renewing = window(&server, holds, beside, sleep(WINDOW)).await;
+        let guards = take(&client, load.holds).await;
+        let first_renewal = started + load.lease / 3;
+        sleep_until((first_renewal - load.lease / 20).into()).await;
+        let end = Instant::now() + load.window;
+        let work = async {
+            match beside {
+                // What looking costs is in no cost that counts.
+                true => least_left(&guards, load.lease, end).await,
+                false => {
+                    sleep_until(end.into()).await;
+                    1.0
+                }
+            }
+        };
+        let renewing = window(&server, load.holds, beside, work).await;
         assert!(guards.iter().all(|guard| !guard.is_lost()), "all are kept");
         // Without this each guard would be released.
         client.shutdown().await.expect("an end");
@@ -142,7 +209,7 @@ async fn take(client: &Client, holds: usize) -> Vec<ReentrantGuard> {
     guards
 }
 
-fn redisson(runtime: &Runtime, server: &Arc<Server>, holds: usize, beside: bool) -> Renewing {
+fn redisson(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) -> Renewing {
     let server = Arc::clone(server);
     in_a_task(runtime, async move {
         empty(&server).await;
@@ -150,7 +217,7 @@ fn redisson(runtime: &Runtime, server: &Arc<Server>, holds: usize, beside: bool)
         let acquire = floor.load(redisson::ACQUIRE).await;
         let renew = floor.load(redisson::RENEW).await;
         let id = uuid::Uuid::new_v4();
-        let locks: Vec<(String, String)> = (0..holds)
+        let locks: Vec<(String, String)> = (0..load.holds)
             .map(|hold| (format!("watchdog:{hold}"), format!("{id}:{hold}")))
             .collect();
         for (key, holder) in &locks {
@@ -162,9 +229,10 @@ fn redisson(runtime: &Runtime, server: &Arc<Server>, holds: usize, beside: bool)
             }
         };
         let work = async {
-            tokio::join!(work, sleep(WINDOW));
+            tokio::join!(work, sleep(load.window));
+            1.0
         };
-        window(&server, holds, beside, work).await
+        window(&server, load.holds, beside, work).await
     })
 }
 
@@ -173,14 +241,16 @@ async fn window(
     server: &Arc<Server>,
     holds: usize,
     beside: bool,
-    work: impl Future<Output = ()>,
+    work: impl Future<Output = f64>,
 ) -> Renewing {
+    let mut admin = Floor::connect(&server.url(), Nagle::Off).await;
+    note_slow_commands(&mut admin).await;
     let stop = Arc::new(AtomicBool::new(false));
     let other = beside.then(|| tokio::spawn(pings(server.url(), Arc::clone(&stop))));
     server.reset_stats().await;
     let cpu = || [cpu::of_server(server), cpu::of_clients()].map(|cpu| cpu.unwrap_or(0));
     let before = cpu();
-    work.await;
+    let least_left = work.await;
     let after = cpu();
     stop.store(true, Ordering::Relaxed);
     let calls = server.commandstats().await;
@@ -193,8 +263,51 @@ async fn window(
     Renewing {
         costs: [0, 1].map(|who| (after[who] - before[who]) as f64 / holds as f64),
         batch: holds as f64 / calls["evalsha"] as f64,
+        longest: slowest_script(&mut admin).await,
+        least_left,
         tail,
     }
+}
+
+/// The least that was seen of any lease until `end`, as a part of it.
+async fn least_left(guards: &[ReentrantGuard], lease: Duration, end: Instant) -> f64 {
+    let mut least = lease;
+    while Instant::now() < end {
+        let left = guards.iter().map(ReentrantGuard::remaining).min();
+        least = least.min(left.unwrap_or_default());
+        sleep(lease / 100).await;
+    }
+    least.as_secs_f64() / lease.as_secs_f64()
+}
+
+/// Has the server note all commands that take it a tenth of what is too long.
+async fn note_slow_commands(admin: &mut Floor) {
+    let limit = (BATCH_TIME_MAX / 10).as_micros().to_string();
+    for words in [
+        &["CONFIG", "SET", "slowlog-log-slower-than", &limit][..],
+        &["CONFIG", "SET", "slowlog-max-len", "4096"],
+        &["SLOWLOG", "RESET"],
+    ] {
+        admin.ask(&command(words)).await;
+    }
+}
+
+/// The longest time of a script since then; zero if none was noted.
+async fn slowest_script(admin: &mut Floor) -> Duration {
+    let log = admin.ask(&command(&["SLOWLOG", "GET", "-1"])).await;
+    let entries: Vec<(u64, u64, u64, Vec<String>, String, String)> =
+        redis::from_redis_value(log).expect("entries of a slow log");
+    let scripts = entries.iter().filter(|entry| entry.3[0] == "EVALSHA");
+    let longest = scripts.map(|entry| entry.2).max();
+    Duration::from_micros(longest.unwrap_or(0))
+}
+
+fn command(words: &[&str]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(word);
+    }
+    command
 }
 
 /// Another client, which asks all the time: how much longer than usual its slow answers take.
@@ -213,7 +326,5 @@ async fn pings(url: String, stop: Arc<AtomicBool>) -> f64 {
 
 async fn empty(server: &Server) {
     let mut floor = Floor::connect(&server.url(), Nagle::Off).await;
-    let mut flush = redis::cmd("FLUSHALL");
-    flush.arg("SYNC");
-    floor.ask(&flush).await;
+    floor.ask(&command(&["FLUSHALL", "SYNC"])).await;
 }
