@@ -75,7 +75,7 @@ impl Load {
         Self {
             holds,
             lease,
-            window: lease / 3,
+            window: lease * 3 / 10,
             rounds,
         }
     }
@@ -168,7 +168,8 @@ fn lockset(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) ->
         let started = Instant::now();
         let guards = take(&client, load.holds).await;
         let first_renewal = started + load.lease / 3;
-        sleep_until((first_renewal - load.lease / 20).into()).await;
+        // It may come a little early, to go together with others.
+        sleep_until((first_renewal - load.lease / 10).into()).await;
         let end = Instant::now() + load.window;
         let work = async {
             match beside {

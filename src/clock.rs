@@ -40,6 +40,16 @@ impl Tick {
         )
     }
 
+    /// The last instant not after `self` of a grid that all share who round by about the same: by the
+    /// largest power of two of nanoseconds that is not above `grain`.
+    pub(crate) fn rounded_down(self, grain: Duration) -> Self {
+        let grain = u64::try_from(grain.as_nanos()).unwrap_or(u64::MAX);
+        match grain.checked_ilog2() {
+            Some(bits) => Self(self.0 >> bits << bits),
+            None => self,
+        }
+    }
+
     /// The time from `self` to `later`; zero if `later` is not later.
     pub(crate) fn until(self, later: Self) -> Duration {
         Duration::from_nanos(later.0.saturating_sub(self.0))
@@ -109,6 +119,15 @@ mod tests {
     fn ticks_saturate_instead_of_wrapping() {
         assert_eq!(Tick::ZERO.after(Duration::MAX), Tick::NEVER);
         assert_eq!(Tick::NEVER.until(Tick::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn instants_of_one_grain_are_rounded_to_one() {
+        let grain = Duration::from_nanos(1_500);
+        for (at, rounded) in [(0, 0), (1_023, 0), (1_024, 1_024), (2_047, 1_024)] {
+            assert_eq!(Tick(at).rounded_down(grain), Tick(rounded));
+        }
+        assert_eq!(Tick(7).rounded_down(Duration::ZERO), Tick(7));
     }
 
     #[test]

@@ -124,6 +124,9 @@ fn margin(lease: Duration) -> Duration {
     (lease / 100 + Duration::from_millis(2)).min(lease / 4)
 }
 
+/// Renewals come up to this part of a lease early, so as to be due together with others.
+const RENEWED_TOGETHER: u32 = 32;
+
 /// Holds that concern each other.
 trait Group: Debug + Send + Sync {
     /// One of them is lost. Called without any lock.
@@ -381,7 +384,10 @@ impl State {
             // At once: an answer that is older than the doubt does not end it.
             since
         } else if self.renewed {
-            self.deadline.before(self.lease * 2 / 3)
+            // Those that are due at about the same time go together, over one command.
+            self.deadline
+                .before(self.lease * 2 / 3)
+                .rounded_down(self.lease / RENEWED_TOGETHER)
         } else {
             self.deadline
         }
