@@ -58,5 +58,6 @@ check:
 	cargo clippy --package lockset -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
+# Without criterion's times: `cargo bench` has those too.
 bench:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo bench --package lockset
+	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_BENCH=ratios && cargo bench --package lockset

@@ -38,16 +38,9 @@ const POLL: Duration = Duration::from_millis(10);
 fn main() {
     let arguments = Arguments::of_this_run();
     let server = place::server();
-    let mut criterion = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2))
-        .configure_from_args();
-    for flavour in Flavour::ALL {
-        own_locks_times(&mut criterion, &server, flavour);
+    if !arguments.ratios_only {
+        times(&server);
     }
-    hot_lock_times(&mut criterion, &server);
-    criterion.final_summary();
     for flavour in Flavour::ALL {
         for tasks in [1, 8, TASKS, 512] {
             let name = format!("own locks/{tasks} tasks/{}", flavour.name());
@@ -62,6 +55,19 @@ fn main() {
             hot_lock_ratio(&arguments, &server, clients, &name);
         }
     }
+}
+
+fn times(server: &Server) {
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    for flavour in Flavour::ALL {
+        own_locks_times(&mut criterion, server, flavour);
+    }
+    hot_lock_times(&mut criterion, server);
+    criterion.final_summary();
 }
 
 /// One task's way to one lock.
@@ -213,6 +219,15 @@ struct Turn {
 impl Turn {
     fn holds_per_second(&self) -> f64 {
         self.shares.iter().sum::<u64>() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// What the client with the least got, of what would have been its part. The tasks of a client
+    /// stand together.
+    fn least_share(&self, clients: usize) -> f64 {
+        let of_clients = self.shares.chunks(self.shares.len() / clients);
+        let least = of_clients.map(|tasks| tasks.iter().sum::<u64>()).min();
+        let all: u64 = self.shares.iter().sum();
+        (least.unwrap_or(0) * clients as u64) as f64 / all as f64
     }
 
     fn longest_over_median_wait(&self) -> f64 {
@@ -401,6 +416,11 @@ fn hot_lock_ratio(arguments: &Arguments, server: &Server, clients: usize, name: 
             &format!("{who}: longest/median wait"),
             &waits,
         );
+        if clients > 1 {
+            let least = of(&|turns| turns[index].least_share(clients));
+            let what = format!("{who}: least share of a client/fair share");
+            report(arguments, name, &what, &least);
+        }
         let shares = of(&|turns| jain_index(&turns[index].shares));
         note(
             arguments,

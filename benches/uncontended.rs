@@ -32,15 +32,9 @@ const BLOCKS: usize = 16;
 fn main() {
     let arguments = Arguments::of_this_run();
     let server = place::server();
-    let mut criterion = Criterion::default()
-        .sample_size(30)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2))
-        .configure_from_args();
-    for flavour in Flavour::ALL {
-        cycle_times(&mut criterion, &server, flavour);
+    if !arguments.ratios_only {
+        times(&server);
     }
-    criterion.final_summary();
     for flavour in Flavour::ALL {
         let name = format!("{GROUP}/{}", flavour.name());
         if arguments.wants(&name) {
@@ -48,6 +42,18 @@ fn main() {
             round_trips(&arguments, &server, flavour, &name);
         }
     }
+}
+
+fn times(server: &Server) {
+    let mut criterion = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    for flavour in Flavour::ALL {
+        cycle_times(&mut criterion, server, flavour);
+    }
+    criterion.final_summary();
 }
 
 /// What is compared: whatever can take a free lock and give it back.

@@ -13,6 +13,8 @@ pub(crate) enum Effort {
 #[derive(Debug)]
 pub(crate) struct Arguments {
     pub(crate) effort: Effort,
+    /// `LOCKSET_BENCH=ratios`: without the times by criterion, which take most of the run.
+    pub(crate) ratios_only: bool,
     /// `--list`, `--profile-time` or a comparison of stored results: criterion is on its own.
     criterion_only: bool,
     /// A part of the name, where criterion takes a regular expression.
@@ -67,6 +69,7 @@ impl Arguments {
         let starts = |flag: &str| words.iter().any(|word| word.starts_with(flag));
         Self {
             effort,
+            ratios_only: std::env::var("LOCKSET_BENCH").is_ok_and(|what| what == "ratios"),
             criterion_only: has("--list")
                 || has("--ignored")
                 || starts("--profile-time")
