@@ -89,7 +89,9 @@ macro_rules! guard_methods {
             }
 
             /// Gives this hold back and waits until the server has done so: the exact way out. One
-            /// round trip.
+            /// round trip; or none, if the lock passes to a task of this client that waits for it. Then
+            /// it was held to the end as far as this client knows: that a third party took it away
+            /// since the last renewal is told to those who have it when the server is asked next.
             ///
             /// # Cancel safety
             /// If the future is dropped, the release goes on in the background.
