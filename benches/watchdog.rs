@@ -127,7 +127,7 @@ fn compare(arguments: &Arguments, name: &str, server: &Arc<Server>, runtime: &Ru
         "lockset: longest command/1 ms of the server",
         &longest,
     );
-    let least = of(&|ours, _| ours[0].least_left);
+    let least = of(&|ours, _| ours[1].least_left);
     report(
         arguments,
         name,
