@@ -157,7 +157,7 @@ async fn hands_over(
 }
 
 async fn waiters_of_a_client_are_served_in_order<P: Primitive, W: World>() {
-    let (_world, ours, _, name) = two_clients::<W>().await;
+    let (world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -169,6 +169,9 @@ async fn waiters_of_a_client_are_served_in_order<P: Primitive, W: World>() {
             guard.release().await.unwrap();
         }));
         waiting(&ours, number + 1).await;
+        if P::QUEUES_AT_SERVER {
+            world.queued(&name, number + 1).await;
+        }
     }
     guard.release().await.unwrap();
     for task in tasks {

@@ -19,6 +19,8 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
 
     /// Whether several owners hold it together.
     const IS_SHARED: bool = false;
+    /// Whether each waiter has a place in a queue at the server.
+    const QUEUES_AT_SERVER: bool = false;
 
     /// Where the documentation lists the rights for this kind beyond those for a reentrant lock.
     const RIGHTS: &[&str] = &[];
@@ -72,11 +74,12 @@ pub(crate) fn names_it<P: Primitive>(name: &str, said: Option<&str>) -> bool {
 }
 
 macro_rules! primitive {
-    ($lock:ident, $guard:ident, $rival:ident, shared: $shared:expr, $rights:expr, $of:expr) => {
+    ($lock:ident, $guard:ident, $rival:ident, shared: $shared:expr, at_server: $at_server:expr, $rights:expr, $of:expr) => {
         impl Primitive for $lock {
             type Guard = $guard;
             type Rival = $rival;
             const IS_SHARED: bool = $shared;
+            const QUEUES_AT_SERVER: bool = $at_server;
             const RIGHTS: &[&str] = $rights;
 
             fn of(client: &Client, name: &str) -> Self {
@@ -161,20 +164,20 @@ const FAIR_RIGHTS: &[&str] = &["fair locks, also"];
 const RW_RIGHTS: &[&str] = &["read-write locks, also"];
 const QUORUM_RIGHTS: &[&str] = &["a `Redlock`, also"];
 
-primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, &[], |client, name| {
+primitive!(ReentrantLock, ReentrantGuard, ReentrantLock, shared: false, at_server: false, &[], |client, name| {
     client.lock(name)
 });
-primitive!(FairLock, FairGuard, FairLock, shared: false, FAIR_RIGHTS, |client, name| {
+primitive!(FairLock, FairGuard, FairLock, shared: false, at_server: true, FAIR_RIGHTS, |client, name| {
     client.fair_lock(name)
 });
-primitive!(ReadSide, ReadGuard, WriteSide, shared: true, RW_RIGHTS, |client, name| {
+primitive!(ReadSide, ReadGuard, WriteSide, shared: true, at_server: false, RW_RIGHTS, |client, name| {
     client.rw_lock(name).read_side()
 });
-primitive!(WriteSide, WriteGuard, WriteSide, shared: false, RW_RIGHTS, |client, name| {
+primitive!(WriteSide, WriteGuard, WriteSide, shared: false, at_server: false, RW_RIGHTS, |client, name| {
     client.rw_lock(name).write_side()
 });
 // A quorum of one: what needs several servers has tests of its own.
-primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, QUORUM_RIGHTS, |client, name| {
+primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, at_server: false, QUORUM_RIGHTS, |client, name| {
     let redlock = Redlock::builder([client.clone()]).persistent_nodes();
     redlock.build().expect("a single server").lock(name)
 });

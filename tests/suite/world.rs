@@ -96,6 +96,18 @@ pub(crate) trait World: Sized + Send + Sync {
         eventually(SOON, "a waiter has subscribed", listened_to).await;
     }
 
+    /// Waits until so many have a place in the queue of a fair lock.
+    async fn queued(&self, name: &str, places: usize) {
+        let queue = format!("redisson_lock_queue:{{{name}}}");
+        eventually(SOON, "they have places", async || {
+            let mut admin = self.server_of(&queue).await.admin().await;
+            let mut llen = redis::cmd("LLEN");
+            let length: usize = llen.arg(&queue).query_async(&mut admin).await.unwrap();
+            length == places
+        })
+        .await;
+    }
+
     /// Waits until a lock has no key but its fencing counters, and no subscription.
     async fn nothing_left(&self, name: &str) {
         let nothing = async || {
