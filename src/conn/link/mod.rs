@@ -7,16 +7,18 @@
 //! repeatedly. `handshake` has the words of it.
 
 mod handshake;
+mod portions;
+mod socket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use self::handshake::Identity;
+use self::socket::Socket;
 use super::answer::code;
 use super::hearing::Hearing;
 use super::process::Process;
@@ -49,7 +51,7 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct Live {
-    connection: MultiplexedConnection,
+    socket: Socket,
     /// When the server was last heard on this connection.
     heard: AtomicU64,
     hearing: Arc<Hearing>,
@@ -66,13 +68,15 @@ struct Dialled {
 
 impl Live {
     async fn ask(&self, first: Option<&Cmd>, command: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.socket.connection.clone();
         let Some(first) = first else {
+            let _asked = self.socket.traffic.asked(1);
             return connection.send_packed_command(command).await;
         };
         let mut pipe = redis::pipe();
         pipe.add_command(first.clone());
         pipe.add_command(command.clone());
+        let _asked = self.socket.traffic.asked(pipe.len());
         let replies = connection
             .send_packed_commands(&pipe, 0, pipe.len())
             .await?;
@@ -90,7 +94,8 @@ impl Live {
         for command in commands {
             pipe.add_command(command.clone());
         }
-        let mut connection = self.connection.clone();
+        let _asked = self.socket.traffic.asked(pipe.len());
+        let mut connection = self.socket.connection.clone();
         connection.send_packed_commands(&pipe, 0, pipe.len()).await
     }
 }
@@ -276,12 +281,11 @@ impl Link {
             None => Fault::Unsent(format!("{error}{}", tls::hint(self.info.addr()))),
         };
         let hearing = Arc::new(Hearing::new(self.listener.clone()));
-        let client = redis::Client::open(self.info.clone()).map_err(failed)?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&self.config(&hearing))
+        let mut socket = Socket::connect(&self.info, self.config(&hearing))
             .await
             .map_err(failed)?;
-        let (identity, process) = self.introduce(&mut connection).await.map_err(failed)?;
+        let connection = &mut socket.connection;
+        let (identity, process) = self.introduce(connection).await.map_err(failed)?;
         let is_another = {
             // From here on, what is asked about answers of an earlier connection is answered for a
             // later process: that is the careful way round.
@@ -297,12 +301,12 @@ impl Link {
             // if this connection comes to nothing.
             self.watcher.moved();
         }
-        self.settle(&mut connection, &mut dialled.past, identity.as_ref())
+        self.settle(connection, &mut dialled.past, identity.as_ref())
             .await
             .map_err(failed)?;
         dialled.past.push(identity);
         let live = Arc::new(Live {
-            connection,
+            socket,
             heard: AtomicU64::new(Tick::ZERO.nanos()),
             hearing,
         });
