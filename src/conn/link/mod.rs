@@ -9,6 +9,8 @@
 mod handshake;
 mod portions;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -80,6 +80,10 @@ impl Traffic {
             commands,
         }
     }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Asked<'_> {
@@ -138,7 +142,7 @@ impl<S> Portions<S> {
     /// How much is read in the turn that begins.
     fn portion(&mut self) -> usize {
         let refused_at = self.refused_at.take();
-        let under_way = self.traffic.under_way.load(Ordering::Relaxed);
+        let under_way = self.traffic.under_way();
         if under_way < self.few || refused_at.is_some_and(|at| at.elapsed() > LATE) {
             return usize::MAX;
         }

@@ -4,6 +4,9 @@
 //! the first that answers is taken. TLS is left to the library, with the socket it makes: portions
 //! would have to be of what was decrypted, which it does not show.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use futures_util::future::select_ok;
