@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 
 use support::arguments::{Arguments, Effort};
 use support::floor::{Floor, FloorLock, Nagle};
+use support::ours::catalog;
 use support::redisson::{RedissonClient, RedissonLock};
 use support::rounds::{jain_index, median, note, report, rounds};
 use support::{Flavour, in_a_task, lockset_client, place};
@@ -75,6 +76,7 @@ fn times(server: &Server) {
 enum Subject {
     Lockset(ReentrantLock),
     Floor(FloorLock),
+    Scripts(FloorLock),
     Redisson(RedissonLock),
 }
 
@@ -82,6 +84,10 @@ enum Subject {
 enum Kind {
     Lockset,
     Floor(Nagle),
+    /// The floor over lockset's socket.
+    FloorInPortions,
+    /// Lockset's scripts on the floor's connection, with nothing of lockset around them.
+    Scripts(Nagle),
     Redisson,
 }
 
@@ -103,6 +109,10 @@ impl Subject {
                 let waited = started.elapsed();
                 lock.release().await;
                 waited
+            }
+            Self::Scripts(lock) => {
+                lock.scripts_cycle().await;
+                started.elapsed()
             }
             Self::Redisson(lock) => {
                 lock.acquire().await;
@@ -130,11 +140,18 @@ async fn client_of(
         }
         Kind::Floor(nagle) => {
             let floor = Floor::connect(&url, nagle).await;
-            let id = uuid::Uuid::new_v4();
-            subjects.extend(
-                (0..tasks)
-                    .map(|task| Subject::Floor(floor.lock(&key(task), &format!("{id}:{task}")))),
-            );
+            subjects.extend(floor_locks(&floor, tasks, key).map(Subject::Floor));
+        }
+        Kind::FloorInPortions => {
+            let floor = Floor::in_portions(&url).await;
+            subjects.extend(floor_locks(&floor, tasks, key).map(Subject::Floor));
+        }
+        Kind::Scripts(nagle) => {
+            let mut floor = Floor::connect(&url, nagle).await;
+            for script in [&catalog::REENTRANT_ACQUIRE, &catalog::REENTRANT_RELEASE] {
+                floor.load(script.text).await;
+            }
+            subjects.extend(floor_locks(&floor, tasks, key).map(Subject::Scripts));
         }
         Kind::Redisson => {
             let client = RedissonClient::connect(&url, &key(0)).await;
@@ -142,6 +159,15 @@ async fn client_of(
         }
     }
     subjects
+}
+
+fn floor_locks(
+    floor: &Floor,
+    tasks: usize,
+    key: impl Fn(usize) -> String,
+) -> impl Iterator<Item = FloorLock> {
+    let id = uuid::Uuid::new_v4();
+    (0..tasks).map(move |task| floor.lock(&key(task), &format!("{id}:{task}")))
 }
 
 /// Lets all subjects go on until `total` holds were had; says how long that took.
@@ -317,6 +343,15 @@ impl Work {
     }
 }
 
+const OWN_KINDS: [Kind; 6] = [
+    Kind::Lockset,
+    Kind::Floor(Nagle::Off),
+    Kind::Floor(Nagle::On),
+    Kind::FloorInPortions,
+    Kind::Scripts(Nagle::Off),
+    Kind::Scripts(Nagle::On),
+];
+
 fn own_locks_ratio(
     arguments: &Arguments,
     server: &Server,
@@ -325,36 +360,52 @@ fn own_locks_ratio(
     name: &str,
 ) {
     let runtime = flavour.runtime();
-    let [lockset, plain, nagle] = [
-        Kind::Lockset,
-        Kind::Floor(Nagle::Off),
-        Kind::Floor(Nagle::On),
-    ]
-    .map(|kind| {
+    let subjects = OWN_KINDS.map(|kind| {
         runtime.block_on(client_of(kind, server, tasks, |task| {
             format!("own:{kind:?}:{task}")
         }))
     });
     let span = span(arguments, TURN_OWN);
-    let subjects = [&lockset, &plain, &nagle];
     let results = rounds(arguments, ROUNDS_OWN, name, |_| {
-        let mut works = [Work::default(); 3];
+        let mut works = [Work::default(); OWN_KINDS.len()];
         for first in 0..arguments.scaled(TURNS_OWN) {
             // None of them always follows the same other one.
-            for index in (first..first + 3).map(|index| index % 3) {
-                works[index].add(server, || turn(&runtime, subjects[index], span));
+            for index in (first..first + works.len()).map(|index| index % OWN_KINDS.len()) {
+                works[index].add(server, || turn(&runtime, &subjects[index], span));
             }
         }
         works
     });
-    let of =
-        |ratio: &dyn Fn(&[Work; 3]) -> f64| -> Vec<f64> { results.iter().map(ratio).collect() };
-    for (what, floor) in [
-        ("cycles/s, lockset/floor", 1),
-        ("cycles/s, lockset/floor with Nagle", 2),
+    let of = |ratio: &dyn Fn(&[Work; OWN_KINDS.len()]) -> f64| -> Vec<f64> {
+        results.iter().map(ratio).collect()
+    };
+    let speeds = |index: usize| of(&|works| works[index].holds_per_second());
+    // The better setting of these rounds, by the median.
+    let best = |[off, on]: [usize; 2]| match median(&speeds(off)) >= median(&speeds(on)) {
+        true => (off, "nodelay"),
+        false => (on, "Nagle"),
+    };
+    let (floor, floor_setting) = best([1, 2]);
+    let (scripts, scripts_setting) = best([4, 5]);
+    for (what, subject, against) in [
+        ("lockset/floor, nodelay".to_owned(), 0, 1),
+        ("lockset/floor, Nagle".to_owned(), 0, 2),
+        (format!("lockset/best floor ({floor_setting})"), 0, floor),
+        (
+            format!("lockset/its scripts alone ({scripts_setting})"),
+            0,
+            scripts,
+        ),
+        (
+            format!("floor in portions/best ({floor_setting})"),
+            3,
+            floor,
+        ),
     ] {
-        let speeds = of(&|works| works[0].holds_per_second() / works[floor].holds_per_second());
-        report(arguments, name, what, &speeds);
+        let what = format!("cycles/s, {what}");
+        let ratios =
+            of(&|works| works[subject].holds_per_second() / works[against].holds_per_second());
+        report(arguments, name, &what, &ratios);
     }
     if place::cpu::of_server(server).is_some() {
         let clients = of(&|works| works[0].client_cost() / works[1].client_cost());

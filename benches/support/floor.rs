@@ -3,15 +3,24 @@
 //! `SET key owner NX PX`, and a script that deletes the key if it still has that owner. No
 //! reentrancy, no renewal, no wake-up, nothing that survives a dropped future. The connection is
 //! made and awaited as lockset's command connection is: one multiplexed connection without Nagle's
-//! delay, the older protocol, and a timer of tokio's around each call.
+//! delay, the older protocol, and a timer of tokio's around each call. The same commands can be sent
+//! in two other ways: with Nagle's delay, and over lockset's own socket, to tell apart what that
+//! gives and what lockset costs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, IntoConnectionInfo as _, Value};
+use tokio::net::TcpStream;
 
 use super::LEASE;
+use super::ours::Hold;
+use portions::{Portions, Traffic};
+
+/// The library's own.
+#[path = "../../src/conn/link/portions.rs"]
+mod portions;
 
 const COMPARE_AND_DELETE: &str = include_str!("compare_and_delete.lua");
 
@@ -33,6 +42,8 @@ pub(crate) enum Nagle {
 #[derive(Clone, Debug)]
 pub(crate) struct Floor {
     connection: MultiplexedConnection,
+    /// Counted on lockset's socket alone.
+    traffic: Option<Arc<Traffic>>,
     release: Arc<str>,
 }
 
@@ -47,8 +58,30 @@ pub(crate) struct FloorLock {
 impl Floor {
     pub(crate) async fn connect(url: &str, nagle: Nagle) -> Self {
         let connection = connect(info(url, nagle), config()).await;
+        Self::over(connection, None).await
+    }
+
+    /// Over a socket that gives answers in portions, as lockset's does.
+    pub(crate) async fn in_portions(url: &str) -> Self {
+        let info = info(url, Nagle::Off);
+        let traffic = Arc::<Traffic>::default();
+        let stream = TcpStream::connect(info.addr().to_string()).await;
+        let stream = stream.expect("the server takes connections");
+        stream.set_nodelay(true).expect("a socket of TCP");
+        let stream = Portions::new(stream, Arc::clone(&traffic));
+        let settings = info.redis_settings();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(settings, stream, config())
+                .await
+                .expect("the server takes connections");
+        tokio::spawn(driver);
+        Self::over(connection, Some(traffic)).await
+    }
+
+    async fn over(connection: MultiplexedConnection, traffic: Option<Arc<Traffic>>) -> Self {
         let mut floor = Self {
             connection,
+            traffic,
             release: "".into(),
         };
         floor.release = floor.load(COMPARE_AND_DELETE).await;
@@ -79,6 +112,7 @@ impl Floor {
     }
 
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Value {
+        let _asked = self.traffic.as_deref().map(|traffic| traffic.asked(1));
         let reply = self.connection.send_packed_command(command);
         tokio::time::timeout(REPLY_MAX, reply)
             .await
@@ -102,6 +136,18 @@ impl FloorLock {
         release.arg(&*self.key).arg(&*self.owner);
         let answer = self.floor.ask(&release).await;
         assert_eq!(answer, Value::Int(1), "it is held until it is released");
+    }
+
+    /// A cycle of lockset's scripts, which the server has to know, without lockset.
+    pub(crate) async fn scripts_cycle(&mut self) {
+        let hold = Hold {
+            key: &self.key,
+            holder: &self.owner,
+        };
+        let taken = self.floor.ask(&hold.acquire(1)).await;
+        assert_eq!(taken, Value::Nil, "nobody else wants it");
+        let told = self.floor.ask(&hold.release(0)).await;
+        assert_eq!(told, Value::Int(0), "it is held until it is released");
     }
 
     pub(crate) async fn cycle(&mut self) {

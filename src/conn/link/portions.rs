@@ -12,9 +12,10 @@
 //! that may not come; and every byte is passed on once, in order. All that is counted here is advice:
 //! if it is wrong, portions are of another size.
 
-// By its path: a bench includes this file.
+// A bench includes this file, and finds no use for its tests.
 #[cfg(test)]
 #[path = "portions/tests.rs"]
+#[allow(unused, reason = "in a bench")]
 mod tests;
 
 use std::io;
