@@ -7,7 +7,10 @@
 //! is given nothing meanwhile; a share in a place is taken out by its task or given back with the
 //! place; no share is dropped under the lock of the queue.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -26,11 +29,12 @@ pub(crate) struct Line(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order of arrival; `None` for who has left. The first is there.
-    places: VecDeque<Option<Entry>>,
-    /// The number of the first place.
-    first: u64,
-    /// The number of the first who is not at the head.
+    /// By number, in the order of arrival. Nothing is kept of who has left, wherever it stood: there
+    /// may be thousands that come and go behind one who waits for long.
+    places: BTreeMap<u64, Entry>,
+    /// The number that the next place gets.
+    end: u64,
+    /// Who has this number or a higher one is not at the head.
     next: u64,
     /// How many are at the head, and whether it is one who wants it alone.
     heads: u32,
@@ -76,14 +80,16 @@ impl Line {
     pub(crate) fn enter(&self, mode: Mode, wish: Option<Wish>) -> Place<'_> {
         let woken = Arc::<Notify>::default();
         let mut state = self.0.lock();
-        let number = state.first + state.places.len() as u64;
-        state.places.push_back(Some(Entry {
+        let number = state.end;
+        state.end += 1;
+        let entry = Entry {
             mode,
             wish,
             is_asking: false,
             given: None,
             woken: Arc::clone(&woken),
-        }));
+        };
+        state.places.insert(number, entry);
         state.promote();
         Place {
             line: self,
@@ -99,9 +105,10 @@ impl Line {
             return false;
         }
         // One who is there alone is the first of all.
-        let Some(Some(head)) = state.places.front_mut() else {
+        let Some(mut head) = state.places.first_entry() else {
             return false;
         };
+        let head = head.get_mut();
         if head.is_asking || head.given.is_some() {
             return false;
         }
@@ -115,60 +122,38 @@ impl Line {
     /// Whether anybody waits behind the head.
     pub(crate) fn has_more(&self) -> bool {
         let state = self.0.lock();
-        state.next < state.end()
+        state.places.range(state.next..).next().is_some()
     }
 }
 
 impl State {
-    /// The number that the next place gets.
-    fn end(&self) -> u64 {
-        self.first + self.places.len() as u64
-    }
-
-    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
-        let index = usize::try_from(number - self.first).ok()?;
-        self.places.get_mut(index)?.as_mut()
-    }
-
     fn is_head(&self, number: u64) -> bool {
         number < self.next
     }
 
     /// Takes those to the head whose turn it is.
     fn promote(&mut self) {
-        while self.next < self.end() {
-            let (heads, is_alone) = (self.heads, self.is_alone);
-            let next = self.next;
-            if let Some(entry) = self.entry(next) {
-                let has_room = match entry.mode {
-                    Mode::Exclusive => heads == 0,
-                    Mode::Shared => !is_alone && heads < HEADS_MAX,
-                };
-                if !has_room {
-                    return;
-                }
-                entry.woken.notify_one();
-                let is_alone = entry.mode == Mode::Exclusive;
-                self.heads += 1;
-                self.is_alone = is_alone;
+        for (number, entry) in self.places.range(self.next..) {
+            let has_room = match entry.mode {
+                Mode::Exclusive => self.heads == 0,
+                Mode::Shared => !self.is_alone && self.heads < HEADS_MAX,
+            };
+            if !has_room {
+                return;
             }
-            self.next += 1;
+            entry.woken.notify_one();
+            self.heads += 1;
+            self.is_alone = entry.mode == Mode::Exclusive;
+            self.next = number + 1;
         }
     }
 
     fn leave(&mut self, number: u64) -> Option<Given> {
-        let is_head = self.is_head(number);
-        let index = usize::try_from(number - self.first).ok()?;
-        let entry = self.places.get_mut(index)?.take()?;
-        if is_head {
+        let entry = self.places.remove(&number)?;
+        if self.is_head(number) {
             self.heads -= 1;
             self.is_alone = false;
         }
-        while let Some(None) = self.places.front() {
-            self.places.pop_front();
-            self.first += 1;
-        }
-        self.next = self.next.max(self.first);
         self.promote();
         entry.given
     }
@@ -217,7 +202,7 @@ impl Place<'_> {
 
     fn with<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> T {
         let mut state = self.line.0.lock();
-        let entry = state.entry(self.number);
+        let entry = state.places.get_mut(&self.number);
         look(entry.expect("a place is there until it is dropped"))
     }
 }

@@ -1,0 +1,351 @@
+//! The local queue against a simple model, and what becomes of what was given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::client::Client;
+use crate::hold::local::LocalLock;
+use crate::reentrant::ReentrantGuard;
+use crate::testing::{Answer, Scripted, done, granted};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A server that grants everything.
+fn generous() -> Arc<Scripted> {
+    Scripted::new(|sent| {
+        Answer::Value(match sent.script_args().get(2).map(String::as_str) {
+            Some("0") => done(),
+            _ => granted(),
+        })
+    })
+}
+
+fn wish() -> Option<Wish> {
+    Some(Wish {
+        owner: None,
+        term: Term::Renewed(LEASE),
+        fenced: false,
+        replication: None,
+    })
+}
+
+fn is_head(place: &Place<'_>) -> bool {
+    place.turn().now_or_never().is_some()
+}
+
+fn heads(places: &[Place<'_>]) -> Vec<bool> {
+    places.iter().map(is_head).collect()
+}
+
+async fn share_of(client: &Client, name: &str) -> Share {
+    client.lock(name).0.take("lock").await.unwrap()
+}
+
+/// Gives a share to the head; what is left of it if that does not take it.
+fn offer(line: &Line, share: Share) -> Option<Share> {
+    let mut share = Some(share);
+    let given = line.give(|_| {
+        let share = share.take()?;
+        Some(Given {
+            share,
+            is_complete: true,
+        })
+    });
+    assert_eq!(given, share.is_none());
+    share
+}
+
+/// How many places the queue keeps anything about.
+fn len(line: &Line) -> usize {
+    line.0.lock().places.len()
+}
+
+#[test]
+fn one_who_wants_it_alone_is_the_head_alone() {
+    let line = Line::default();
+    let first = line.enter(Mode::Exclusive, None);
+    let mut others: Vec<_> = (0..3).map(|_| line.enter(Mode::Exclusive, None)).collect();
+    let reader = line.enter(Mode::Shared, None);
+    assert!(is_head(&first));
+    assert_eq!(heads(&others), [false; 3]);
+    drop(first);
+    assert_eq!(heads(&others), [true, false, false]);
+    // From the middle: nobody moves up for that.
+    drop(others.remove(1));
+    assert_eq!(heads(&others), [true, false]);
+    drop(others.remove(0));
+    assert_eq!(heads(&others), [true]);
+    assert!(!is_head(&reader));
+    drop(others);
+    assert!(is_head(&reader));
+}
+
+#[test]
+fn those_who_share_are_heads_together_and_pass_nobody() {
+    let line = Line::default();
+    let writer = line.enter(Mode::Exclusive, None);
+    let mut readers: Vec<_> = (0..66).map(|_| line.enter(Mode::Shared, None)).collect();
+    let second = line.enter(Mode::Exclusive, None);
+    let late = line.enter(Mode::Shared, None);
+    assert_eq!(heads(&readers), [false; 66]);
+    drop(writer);
+    assert_eq!(heads(&readers[..64]), [true; 64]);
+    assert_eq!(heads(&readers[64..]), [false; 2], "so many at once");
+    assert!(line.has_more());
+    drop(readers.remove(10));
+    assert_eq!(heads(&readers), [vec![true; 64], vec![false]].concat());
+    readers.truncate(1);
+    assert!(!is_head(&second) && !is_head(&late));
+    drop(readers);
+    assert!(is_head(&second), "with the last of them");
+    assert!(!is_head(&late), "a reader waits for the writer before it");
+    assert!(line.has_more());
+    drop(second);
+    assert!(is_head(&late));
+    assert!(!line.has_more());
+}
+
+/// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
+#[test]
+fn those_who_have_left_leave_nothing_behind() {
+    let line = Line::default();
+    let first = line.enter(Mode::Exclusive, None);
+    let mut last = line.enter(Mode::Exclusive, None);
+    for _ in 0..10_000 {
+        // They overlap, so that there is always somebody at the end.
+        last = line.enter(Mode::Exclusive, None);
+    }
+    assert_eq!(len(&line), 2);
+    assert!(line.has_more());
+    drop(last);
+    assert!(!line.has_more(), "nobody waits behind the head");
+    drop(first);
+    assert_eq!(len(&line), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_is_woken_whoever_leaves() {
+    let line = Line::default();
+    let places: Vec<_> = (0..4).map(|_| line.enter(Mode::Exclusive, None)).collect();
+    let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
+    tokio::join!(
+        async {
+            first.turn().await;
+            tokio::task::yield_now().await;
+            drop(first);
+        },
+        async {
+            third.turn().await;
+            drop(third);
+        },
+        async {
+            fourth.turn().await;
+            drop(fourth);
+        },
+        // Has not been polled when it leaves.
+        async { drop(second) },
+    );
+    assert_eq!(len(&line), 0);
+}
+
+/// The only one who has a lock gives it to its line.
+async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
+    let guard = client.lock("x").lock().await.unwrap();
+    let key: Arc<str> = "x".into();
+    let locals = &client.core().locals;
+    (locals.enter("reentrant", &key), guard)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_goes_on_with_the_place_it_was_given_to() {
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let (local, guard) = held(&client).await;
+    let holder = guard.owner().clone();
+    let mut places: Vec<_> = (0..4)
+        .map(|_| local.line.enter(Mode::Exclusive, wish()))
+        .collect();
+    drop(guard);
+    let has = |place: &Place<'_>| place.given().now_or_never().is_some();
+    let all = |places: &[Place<'_>]| places.iter().map(has).collect::<Vec<_>>();
+    assert_eq!(all(&places), [true, false, false, false]);
+    // Nobody ever looked at it.
+    drop(places.remove(0));
+    assert_eq!(all(&places), [true, false, false]);
+    // From the middle.
+    drop(places.remove(1));
+    assert_eq!(all(&places), [true, false]);
+    let Given { share, is_complete } = places[0].take().expect("it was given");
+    assert!(is_complete && !share.is_lost());
+    assert_ne!(*share.owner(), holder);
+    assert!(places[0].take().is_none(), "once");
+    // Its task has it, and has left the queue.
+    drop(places.remove(0));
+    assert!(!has(&places[0]));
+    drop(share);
+    assert!(has(&places[0]));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(server.sent().len(), 1, "all of that without the server");
+    drop(places);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let sent = server.sent();
+    assert_eq!(sent.len(), 2, "with nobody left it is released");
+    assert_eq!(sent[1].script_args()[2], "0");
+    assert_eq!(client.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let line = Line::default();
+    let share = share_of(&client, "y").await;
+    let share = offer(&line, share).expect("nobody is there");
+    let several = line.enter(Mode::Exclusive, None);
+    let place = line.enter(Mode::Exclusive, wish());
+    let share = offer(&line, share).expect("the head takes nothing over");
+    drop(several);
+    assert!(place.ask().is_none());
+    let share = offer(&line, share).expect("it asks the server");
+    place.wait();
+    assert!(offer(&line, share).is_none());
+    let other = share_of(&client, "z").await;
+    let other = offer(&line, other).expect("it has one");
+    let given = place.ask().expect("it has it, and does not ask");
+    let other = offer(&line, other);
+    assert!(other.is_none(), "it was not asking");
+    drop((given, place));
+    let share = share_of(&client, "y").await;
+    let reader = line.enter(Mode::Shared, wish());
+    assert!(offer(&line, share).is_some(), "others may be there too");
+    drop(reader);
+}
+
+/// One place as the model sees it: everything it has to know of all of them is in their order.
+struct Seen<'a> {
+    place: Place<'a>,
+    mode: Mode,
+    has_wish: bool,
+    is_head: bool,
+    is_asking: bool,
+    has_given: bool,
+}
+
+/// Whose turn it is, from the front: a newcomer goes to the head if all there are may share it.
+fn promote(seen: &mut [Seen<'_>]) {
+    for at in 0..seen.len() {
+        if seen[at].is_head {
+            continue;
+        }
+        let heads = seen.iter().filter(|place| place.is_head);
+        let (count, alone) = heads.fold((0, false), |(count, alone), place| {
+            (count + 1, alone || place.mode == Mode::Exclusive)
+        });
+        let fits = match seen[at].mode {
+            Mode::Exclusive => count == 0,
+            Mode::Shared => !alone && count < HEADS_MAX,
+        };
+        if !fits {
+            return;
+        }
+        seen[at].is_head = true;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_does_what_a_simple_model_does() {
+    const STEPS: usize = 100_000;
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let line = Line::default();
+    let mut spare: Vec<Share> = Vec::new();
+    for nth in 0..4 {
+        spare.push(share_of(&client, &format!("y{nth}")).await);
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut seen: Vec<Seen<'_>> = Vec::new();
+    let (mut given, mut most) = (0, 0);
+    for step in 0..STEPS {
+        // Crowds come and go.
+        let target = [3, 90, 10][step / 5_000 % 3];
+        if seen.is_empty() || random.usize(0..=2 * target) >= seen.len() {
+            let mode = match random.u8(0..3) {
+                0 => Mode::Exclusive,
+                _ if step / 1_000 % 2 == 0 => Mode::Exclusive,
+                _ => Mode::Shared,
+            };
+            let has_wish = random.bool();
+            seen.push(Seen {
+                place: line.enter(mode, if has_wish { wish() } else { None }),
+                mode,
+                has_wish,
+                is_head: false,
+                is_asking: false,
+                has_given: false,
+            });
+        } else {
+            // Mostly from the front, as those do who get it.
+            let at = match random.bool() {
+                true => 0,
+                false => random.usize(0..seen.len()),
+            };
+            let left = seen.remove(at);
+            if let Some(given) = left.place.take() {
+                assert!(left.has_given);
+                spare.push(given.share);
+            } else {
+                assert!(!left.has_given);
+            }
+        }
+        promote(&mut seen);
+        let at = random.usize(0..=seen.len());
+        if let Some(one) = seen.get_mut(at) {
+            match random.u8(0..3) {
+                0 => {
+                    let taken = one.place.take();
+                    assert_eq!(taken.is_some(), one.has_given);
+                    one.has_given = false;
+                    spare.extend(taken.map(|given| given.share));
+                }
+                1 => {
+                    let taken = one.place.ask();
+                    assert_eq!(taken.is_some(), one.has_given);
+                    one.is_asking = !one.has_given;
+                    one.has_given = false;
+                    spare.extend(taken.map(|given| given.share));
+                }
+                _ => {
+                    one.place.wait();
+                    one.is_asking = false;
+                }
+            }
+        }
+        let takes = seen.first().is_some_and(|first| {
+            first.mode == Mode::Exclusive && first.has_wish && !first.is_asking && !first.has_given
+        });
+        let left = offer(&line, spare.pop().expect("few are given at once"));
+        assert_eq!(left.is_none(), takes, "step {step}");
+        if takes {
+            seen[0].has_given = true;
+            given += 1;
+        }
+        spare.extend(left);
+        assert_eq!(line.has_more(), seen.iter().any(|place| !place.is_head));
+        most = most.max(seen.len());
+        if step % 100 == 0 || seen.len() < 8 {
+            for place in &seen {
+                assert_eq!(is_head(&place.place), place.is_head, "step {step}");
+            }
+            assert_eq!(len(&line), seen.len());
+        }
+    }
+    assert!(given > 1_000 && most > 100, "{given} {most}");
+    drop(seen);
+    drop(spare);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(len(&line), 0);
+    assert_eq!(client.stats().holds, 0, "no share was lost");
+}
