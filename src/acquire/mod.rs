@@ -503,9 +503,11 @@ async fn take_over(ask: &Ask, given: Given, deadline: Option<Tick>) -> Result<Op
 }
 
 async fn enter_again(ask: &Ask, hold: &Arc<Hold>, deadline: Option<Tick>) -> Result<Option<Share>> {
-    let term = Some(ask.term);
-    let fenced = ask.options.fenced;
-    hold.reenter(ask.mode, term, fenced, ask.operation, deadline)
+    let Some(owner) = &ask.options.owner else {
+        return Ok(None);
+    };
+    let (term, fenced) = (Some(ask.term), ask.options.fenced);
+    hold.reenter(owner, ask.mode, term, fenced, ask.operation, deadline)
         .await
 }
 

@@ -1,5 +1,7 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
+mod passing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

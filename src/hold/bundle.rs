@@ -149,7 +149,8 @@ impl Bundle {
     pub(crate) async fn reenter(&self) -> Result<Self> {
         self.ensure_held("reenter")?;
         let members = self.0.0.iter();
-        let each = members.map(|member| Share::enter_again(&member.hold, member.mode));
+        let each =
+            members.map(|member| Share::enter_again(&member.hold, &member.owner, member.mode));
         let shares = join_all(each).await.into_iter();
         let shares = shares.collect::<Result<Vec<_>>>();
         // That one was lost meanwhile is what is to be said, not that the others were given back.

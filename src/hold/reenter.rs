@@ -12,13 +12,16 @@ use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
 use crate::options::Term;
+use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
 use crate::script::{Call, millis};
 
 impl Hold {
-    /// One more share. `None`: the hold is lost or gone, and the caller is a newcomer.
+    /// One more share for its owner. `None`: the hold is lost or gone, or somebody else's by now, and
+    /// the caller is a newcomer.
     pub(crate) async fn reenter(
         self: &Arc<Self>,
+        owner: &Owner,
         mode: Mode,
         term: Option<Term>,
         fenced: bool,
@@ -32,7 +35,8 @@ impl Hold {
         }
         let (target, known, bid) = {
             let mut state = self.state.lock();
-            if state.phase != Phase::Held {
+            // It may have passed to another task since the caller looked.
+            if state.phase != Phase::Held || state.owner != *owner {
                 return Ok(None);
             }
             let wanted = state.wanted();
@@ -119,7 +123,12 @@ impl Hold {
             return Ok(false);
         }
         let lease = term.lease();
-        self.state.lock().will_ask(patience.until, lease);
+        {
+            let mut state = self.state.lock();
+            state.will_ask(patience.until, lease);
+            // No renewal from here on, which would lengthen it.
+            state.renewed &= term.is_renewed();
+        }
         // Not an acquire: one that arrived late would take the lock anew.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])

@@ -62,14 +62,14 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        Self::enter_again(self.hold(), self.mode).await
+        Self::enter_again(self.hold(), &self.owner, self.mode).await
     }
 
     /// One more share of a hold, for a guard that has one.
-    pub(super) async fn enter_again(hold: &Arc<Hold>, mode: Mode) -> Result<Self> {
+    pub(super) async fn enter_again(hold: &Arc<Hold>, owner: &Owner, mode: Mode) -> Result<Self> {
         // A hold keeps the token it has, or has none.
-        let entered = hold.reenter(mode, None, false, "reenter", None).await?;
-        entered.ok_or_else(|| {
+        let entered = hold.reenter(owner, mode, None, false, "reenter", None);
+        entered.await?.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);
             hold.not_held("reenter", reason)
         })

@@ -32,7 +32,9 @@ pub(super) async fn enter(
     let holds = quorum.holds();
     let entering = holds.iter().map(|(server, hold)| {
         async move {
-            let entering = hold.reenter(Mode::Exclusive, term, fenced, ask.operation, deadline);
+            // Each vote has an owner of its own; what belongs to a quorum does not pass to another.
+            let (owner, mode) = (hold.owner(), Mode::Exclusive);
+            let entering = hold.reenter(&owner, mode, term, fenced, ask.operation, deadline);
             (*server, entering.await)
         }
         .boxed()

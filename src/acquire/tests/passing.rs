@@ -1,0 +1,132 @@
+//! From task to task of one client: what passes in memory, what does not, and what is left of it.
+
+mod bounds;
+mod fenced;
+mod fixed;
+mod gone;
+mod owners;
+mod terms;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::task::JoinHandle;
+
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::reentrant::{ReentrantGuard, ReentrantLock};
+use crate::script::catalog;
+use crate::testing::{Answer, Scripted, Sent, done};
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Take,
+    /// Down to this count.
+    Give(u32),
+    Renew,
+    Other,
+}
+
+impl What {
+    fn of(sent: &Sent) -> Self {
+        if !sent.is("EVALSHA") {
+            return Self::Other;
+        }
+        let sha = &*sent.words[1];
+        if sha == catalog::REENTRANT_ACQUIRE.sha() {
+            Self::Take
+        } else if sha == catalog::REENTRANT_RELEASE.sha() {
+            Self::Give(sent.script_args()[2].parse().unwrap())
+        } else if sha == catalog::RENEW.sha() {
+            Self::Renew
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn whats(server: &Scripted) -> Vec<What> {
+    server.sent().iter().map(What::of).collect()
+}
+
+/// The arguments of a script, behind its keys.
+fn args(sent: &Sent) -> &[String] {
+    &sent.script_args()[sent.script_keys()..]
+}
+
+fn takes(server: &Scripted) -> Vec<Sent> {
+    let mut sent = server.sent();
+    sent.retain(|sent| What::of(sent) == What::Take);
+    sent
+}
+
+/// A server that grants and confirms everything, but where `otherwise` says something else. Its
+/// fencing tokens begin with 100.
+fn generous(
+    otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    let next = AtomicU64::new(100);
+    Scripted::new(move |sent| {
+        let what = What::of(sent);
+        if let Some(answer) = otherwise(sent, what) {
+            return answer;
+        }
+        Answer::Value(match what {
+            What::Take => match args(sent)[3].parse().unwrap() {
+                0 => Value::Nil,
+                tokens => {
+                    let token = next.fetch_add(tokens, Ordering::Relaxed);
+                    Value::BulkString(token.to_string().into_bytes())
+                }
+            },
+            What::Give(_) => done(),
+            What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
+            What::Other => Value::Nil,
+        })
+    })
+}
+
+/// Under which id.
+fn holder(sent: &Sent) -> &str {
+    &args(sent)[0]
+}
+
+/// Lets all others go on, in no time.
+async fn others() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Polls a future once.
+async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *work).poll(context))).await
+}
+
+type Got = crate::Result<ReentrantGuard>;
+
+/// A task that waits for it, in its place in the queue.
+async fn waiter(lock: ReentrantLock) -> JoinHandle<Got> {
+    let task = tokio::spawn(async move { lock.lock().await });
+    others().await;
+    assert!(!task.is_finished(), "it waits");
+    task
+}
+
+/// What a task got that got it by now.
+async fn got(task: JoinHandle<Got>) -> ReentrantGuard {
+    others().await;
+    assert!(task.is_finished(), "it has it");
+    task.await.unwrap().unwrap()
+}
+
+/// Nothing is held, waited for or under way.
+async fn nothing_is_left(client: &Client) {
+    tokio::time::sleep(MS * 200).await;
+    assert_eq!(client.stats(), crate::ClientStats::default());
+}

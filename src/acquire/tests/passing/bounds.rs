@@ -1,0 +1,104 @@
+//! In order, without a command, and not for long: others are to have their turn.
+
+use super::*;
+
+/// Tasks that take it in turn; the commands that had been sent when each of them had it.
+async fn crowd(server: &Arc<Scripted>, client: &Client, tasks: usize, hold: u32) -> Vec<usize> {
+    let seen = Arc::<Mutex<Vec<(usize, usize)>>>::default();
+    let first = client.lock("x").lock().await.unwrap();
+    let mut crowd = Vec::new();
+    for nth in 0..tasks {
+        let (lock, server, seen) = (client.lock("x"), Arc::clone(server), Arc::clone(&seen));
+        crowd.push(tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            seen.lock().push((nth, server.sent().len()));
+            if hold > 0 {
+                tokio::time::sleep(MS * hold).await;
+            }
+            match nth % 2 {
+                0 => guard.release().await.unwrap(),
+                _ => drop(guard),
+            }
+        }));
+    }
+    others().await;
+    first.release().await.unwrap();
+    for task in crowd {
+        task.await.unwrap();
+    }
+    let (order, seen): (Vec<_>, Vec<_>) = std::mem::take(&mut *seen.lock()).into_iter().unzip();
+    assert_eq!(order, Vec::from_iter(0..tasks), "first come, first served");
+    seen
+}
+
+/// How many had it one after the other without a command in between.
+fn runs(seen: &[usize]) -> Vec<usize> {
+    let runs = seen.chunk_by(|one, next| one == next);
+    runs.map(<[_]>::len).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_in_a_row_have_it_in_order_without_a_command() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let seen = crowd(&server, &client, 10, 0).await;
+    assert_eq!(seen, [1; 10]);
+    nothing_is_left(&client).await;
+    assert_eq!(whats(&server), [What::Take, What::Give(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_sixteen_times_in_a_row() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let runs = runs(&crowd(&server, &client, 100, 0).await);
+    let (last, full) = runs[1..].split_last().unwrap();
+    // The one that asks the server, and sixteen more.
+    assert!(full.iter().all(|run| *run == 17), "{runs:?}");
+    assert!(runs[0] <= 16 && *last <= 17, "{runs:?}");
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_passes_for_five_milliseconds_in_a_row() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let runs = runs(&crowd(&server, &client, 40, 2).await);
+    // Passed on at 0, 2 and 4 ms of a slice.
+    assert!(runs.iter().all(|run| *run <= 4), "{runs:?}");
+    assert!(runs.len() < 20, "and so long it does: {runs:?}");
+    nothing_is_left(&client).await;
+}
+
+/// Held for longer than that, it passes at most once.
+#[tokio::test(start_paused = true)]
+async fn a_long_hold_passes_at_most_once() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let runs = runs(&crowd(&server, &client, 10, 50).await);
+    assert!(runs.iter().all(|run| *run <= 2), "{runs:?}");
+    nothing_is_left(&client).await;
+}
+
+/// Somebody else is heard to wait: the share of turns is followed by a time to ask.
+#[tokio::test(start_paused = true)]
+async fn others_who_listen_get_the_time_to_ask() {
+    let server = generous(|_, what| {
+        let told = Value::Int(1);
+        matches!(what, What::Give(_)).then_some(Answer::Value(told))
+    });
+    let client = Client::over(&server, LEASE);
+    crowd(&server, &client, 100, 0).await;
+    let sent = server.sent();
+    let turns = sent
+        .windows(2)
+        .filter(|pair| What::of(&pair[0]) == What::Give(0) && What::of(&pair[1]) == What::Take);
+    let pauses: Vec<_> = turns.map(|pair| pair[1].at - pair[0].at).collect();
+    assert!(pauses.len() >= 5);
+    // Behind the first release it may be asked before its answer has said who listens.
+    assert!(
+        pauses[1..].iter().all(|pause| *pause >= MS * 2),
+        "{pauses:?}"
+    );
+    nothing_is_left(&client).await;
+}

@@ -1,0 +1,230 @@
+//! What was given and is not taken, or not agreed to: it goes on, or nothing is left of it.
+
+use super::*;
+use crate::clock::Tick;
+use crate::conn::Lane;
+
+fn is_takeover(sent: &Sent, what: What) -> bool {
+    what == What::Renew && sent.lane == Lane::Command
+}
+
+fn of(client: &Client, fixed: bool) -> ReentrantLock {
+    match fixed {
+        true => client.lock("x").fixed_lease(LEASE),
+        false => client.lock("x"),
+    }
+}
+
+fn slow_takeover(sent: &Sent, what: What) -> Option<Answer> {
+    let held = Value::Array(vec![Value::Int(1)]);
+    is_takeover(sent, what).then_some(Answer::Late(MS * 50, held))
+}
+
+/// Whichever poll of the one it is given to is the last, the next one has it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_dropped_passes_it_on() {
+    for fixed in [false, true] {
+        let server = generous(slow_takeover);
+        let client = Client::over(&server, LEASE);
+        let lock = of(&client, fixed);
+        for polls in 0.. {
+            let guard = lock.lock().await.unwrap();
+            let mut given = Box::pin(lock.lock());
+            assert!(poll(&mut given).await.is_pending());
+            let next = waiter(lock.clone()).await;
+            client.core().locals.all()[0].end_passing();
+            drop(guard);
+            let mut is_done = false;
+            for _ in 0..polls {
+                if poll(&mut given).await.is_ready() {
+                    is_done = true;
+                    break;
+                }
+                tokio::time::sleep(MS * 30).await;
+            }
+            drop(given);
+            let next = tokio::time::timeout(LEASE, next).await;
+            let next = next.expect("it goes on").unwrap().unwrap();
+            assert!(!next.is_lost());
+            assert_eq!(client.stats().holds, 1);
+            drop(next);
+            nothing_is_left(&client).await;
+            if is_done {
+                assert!(polls > usize::from(fixed), "{polls}");
+                break;
+            }
+        }
+    }
+}
+
+/// Passed on to nobody in the end, it is released.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_is_dropped_leaves_nothing() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut waits: Vec<_> = (0..10).map(|_| Box::pin(lock.lock())).collect();
+    for wait in &mut waits {
+        assert!(poll(wait).await.is_pending());
+    }
+    drop(guard);
+    // One after the other is given it, and none of them looks.
+    drop(waits);
+    nothing_is_left(&client).await;
+    assert_eq!(whats(&server), [What::Take, What::Give(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_without_an_answer_is_an_error_and_leaves_nothing() {
+    let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
+    let client = Client::over(&server, LEASE);
+    let lock = of(&client, true);
+    let guard = lock.lock().await.unwrap();
+    let next = waiter(lock.clone()).await;
+    drop(guard);
+    let error = next.await.unwrap().expect_err("no answer");
+    assert!(error.is_io() && error.lock_name() == Some("x"));
+    nothing_is_left(&client).await;
+    assert_eq!(whats(&server).last(), Some(&What::Give(0)));
+}
+
+/// Others behind it are not told of its error.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_without_an_answer_is_one_waiters_alone() {
+    let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
+    let client = Client::over(&server, LEASE);
+    let lock = of(&client, true);
+    let guard = lock.lock().await.unwrap();
+    let next = waiter(lock).await;
+    let after = waiter(client.lock("x")).await;
+    drop(guard);
+    assert!(next.await.unwrap().is_err());
+    let after = tokio::time::timeout(LEASE, after).await;
+    drop(after.expect("it goes on").unwrap().unwrap());
+    nothing_is_left(&client).await;
+}
+
+/// The server does not have it any more: asked for anew.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_that_is_refused_is_a_new_attempt() {
+    let server = generous(|sent, what| {
+        let gone = Value::Array(vec![Value::Int(0)]);
+        is_takeover(sent, what).then_some(Answer::Value(gone))
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = of(&client, true);
+    let guard = lock.lock().await.unwrap();
+    let next = waiter(lock).await;
+    drop(guard);
+    let guard = got(next).await;
+    assert!(!guard.is_lost());
+    let taken = takes(&server);
+    assert_eq!(taken.len(), 2);
+    assert_ne!(holder(&taken[0]), holder(&taken[1]), "under another id");
+    drop(guard);
+    nothing_is_left(&client).await;
+}
+
+/// When the answer comes, the lease that was passed on is over: it says nothing any more.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
+    let server = generous(|sent, what| {
+        let is_silent = is_takeover(sent, what) && sent.at < MS * 30_000;
+        is_silent.then_some(Answer::Silence)
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = of(&client, true);
+    let guard = lock.lock().await.unwrap();
+    let next = waiter(lock).await;
+    tokio::time::sleep(MS * 28_000).await;
+    client.core().locals.all()[0].end_passing();
+    drop(guard);
+    let guard = next.await.unwrap().unwrap();
+    assert!(!guard.is_lost());
+    assert!(server.clock().now() < Tick::ZERO.after(MS * 33_000));
+    let taken = takes(&server);
+    assert_eq!(taken.len(), 2);
+    assert_ne!(holder(&taken[0]), holder(&taken[1]));
+    drop(guard);
+    nothing_is_left(&client).await;
+}
+
+/// Given at the moment in which the wait is over; the timer before the gift, behind it, and both.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_wait_at_the_same_moment() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let wait = MS * 100;
+    for (before, after) in [(true, false), (false, true), (true, true)] {
+        let guard = client.lock("x").lock().await.unwrap();
+        let timed = || {
+            let lock = client.lock("x");
+            tokio::spawn(async move { lock.try_lock_for(wait).await.unwrap().map(drop) })
+        };
+        let early = before.then(timed);
+        others().await;
+        let give = tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            drop(guard);
+        });
+        others().await;
+        let late = after.then(timed);
+        others().await;
+        let next = waiter(client.lock("x")).await;
+        give.await.unwrap();
+        for timed in [early, late].into_iter().flatten() {
+            // Whether or not it got it: nothing is lost.
+            timed.await.unwrap();
+        }
+        drop(got(next).await);
+        nothing_is_left(&client).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_closed_meanwhile() {
+    for fixed in [false, true] {
+        let server = generous(slow_takeover);
+        let client = Client::over(&server, LEASE);
+        let lock = of(&client, fixed);
+        let guard = lock.lock().await.unwrap();
+        let mut given = Box::pin(lock.lock());
+        assert!(poll(&mut given).await.is_pending());
+        let next = waiter(lock.clone()).await;
+        drop(guard);
+        if fixed {
+            assert!(poll(&mut given).await.is_pending(), "it asks");
+        }
+        let close = tokio::spawn(client.clone().shutdown());
+        others().await;
+        let error = given.await.expect_err("closed");
+        assert!(error.is_closed(), "{error}");
+        assert!(next.await.unwrap().expect_err("closed").is_closed());
+        close.await.unwrap().unwrap();
+        nothing_is_left(&client).await;
+    }
+}
+
+/// Taken away by an operator while it was passed on: whoever has it is told.
+#[tokio::test(start_paused = true)]
+async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
+    let server = generous(|sent, _| {
+        let is_force =
+            sent.words.get(1).map(String::as_str) == Some(catalog::REENTRANT_FORCE_UNLOCK.sha());
+        is_force.then_some(Answer::Late(MS * 50, Value::Int(1)))
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    let next = waiter(lock.clone()).await;
+    let forced = tokio::spawn(async move { lock.force_unlock().await });
+    others().await;
+    drop(guard);
+    let next = got(next).await;
+    assert!(!next.is_lost());
+    assert!(forced.await.unwrap().unwrap());
+    assert!(next.is_lost(), "the server has freed it");
+    drop(next);
+    nothing_is_left(&client).await;
+}

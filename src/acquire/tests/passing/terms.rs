@@ -1,0 +1,265 @@
+//! What does not pass in memory.
+
+use super::*;
+use crate::conn::Listener;
+use crate::{LostReason, Member, MultiLock};
+
+/// Gives a guard back, and says what was sent for that and for the next one.
+async fn sent_by(server: &Scripted, give: impl Future<Output = ()>) -> Vec<What> {
+    let before = server.sent().len();
+    give.await;
+    others().await;
+    let mut sent = whats(server).split_off(before);
+    sent.retain(|what| *what != What::Renew);
+    sent
+}
+
+const THROUGH_THE_SERVER: [What; 2] = [What::Give(0), What::Take];
+
+fn silent_renewals(_: &Sent, what: What) -> Option<Answer> {
+    (what == What::Renew).then_some(Answer::Silence)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_which_less_than_half_is_left() {
+    let server = generous(silent_renewals);
+    let client = Client::over(&server, LEASE);
+    for (age, expected) in [(14_000, &[][..]), (15_000, &THROUGH_THE_SERVER)] {
+        let guard = client.lock("x").lock().await.unwrap();
+        let next = waiter(client.lock("x")).await;
+        tokio::time::sleep(MS * age).await;
+        // A slice of its own.
+        client.core().locals.all()[0].end_passing();
+        let sent = sent_by(&server, async { drop(guard) }).await;
+        assert_eq!(sent, expected, "{age} ms");
+        drop(got(next).await);
+        others().await;
+    }
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_in_doubt() {
+    let server = generous(|sent, what| match what {
+        What::Renew if sent.at < MS * 1_000 => Some(Answer::Silence),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let next = waiter(client.lock("x")).await;
+    client.core().locals.moved();
+    others().await;
+    let sent = sent_by(&server, async { drop(guard) }).await;
+    assert_eq!(sent, THROUGH_THE_SERVER);
+    let guard = got(next).await;
+    // The doubt is over once a later renewal says that it is there.
+    client.core().locals.moved();
+    tokio::time::sleep(MS * 3_000).await;
+    let next = waiter(client.lock("x")).await;
+    client.core().locals.all()[0].end_passing();
+    assert_eq!(sent_by(&server, async { drop(guard) }).await, []);
+    drop(got(next).await);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold() {
+    for (revoked, reason) in [(true, LostReason::Revoked), (false, LostReason::Expired)] {
+        let server = generous(move |sent, what| match what {
+            What::Renew if sent.at > LEASE * 2 => None,
+            What::Renew if revoked => Some(Answer::Value(Value::Array(vec![Value::Int(0)]))),
+            What::Renew => Some(Answer::Silence),
+            _ => None,
+        });
+        let client = Client::over(&server, LEASE);
+        let guard = client.lock("x").lock().await.unwrap();
+        let next = waiter(client.lock("x")).await;
+        assert_eq!(guard.lost().await, reason);
+        let next = got(next).await;
+        let taken = takes(&server);
+        assert_ne!(holder(&taken[0]), holder(&taken[1]));
+        let after = waiter(client.lock("x")).await;
+        drop(guard);
+        others().await;
+        assert!(!after.is_finished(), "it had nothing to give");
+        assert!(!next.is_lost());
+        drop(next);
+        drop(got(after).await);
+        nothing_is_left(&client).await;
+    }
+}
+
+/// The clock decides, before anybody has noticed.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_has_just_expired() {
+    let server = generous(silent_renewals);
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let next = waiter(client.lock("x")).await;
+    tokio::time::sleep(guard.remaining() - MS * 2).await;
+    tokio::time::advance(MS * 3).await;
+    drop(guard);
+    drop(got(next).await);
+    assert_eq!(takes(&server).len(), 2);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_share_but_for_a_forgotten_one() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    guard.reenter().await.unwrap().forget();
+    let next = waiter(client.lock("x")).await;
+    let sent = sent_by(&server, async { drop(guard) }).await;
+    assert_eq!(sent, [What::Take, What::Give(1)], "left to its lease");
+    drop(got(next).await);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_shares() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let outer = client.lock("x").lock().await.unwrap();
+    let inner = outer.reenter().await.unwrap();
+    let next = waiter(client.lock("x")).await;
+    let sent = sent_by(&server, async { outer.release().await.unwrap() }).await;
+    assert_eq!(sent, [What::Give(1)]);
+    assert!(!next.is_finished());
+    assert_eq!(sent_by(&server, async { drop(inner) }).await, []);
+    drop(got(next).await);
+    nothing_is_left(&client).await;
+}
+
+/// The server may have another count than there are guards: that is put right first.
+#[tokio::test(start_paused = true)]
+async fn counts_that_are_in_doubt() {
+    let server = generous(|_, what| match what {
+        What::Give(1) => Some(Answer::Late(MS * 50, done())),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let outer = client.lock("x").lock().await.unwrap();
+    let inner = outer.reenter().await.unwrap();
+    let next = waiter(client.lock("x")).await;
+    drop(inner);
+    others().await;
+    drop(outer);
+    others().await;
+    assert!(!next.is_finished(), "a release is under way");
+    tokio::time::sleep(MS * 60).await;
+    drop(got(next).await);
+    assert_eq!(takes(&server).len(), 3, "through the server");
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_of_several() {
+    let server = generous(|sent, what| {
+        (what == What::Other && sent.is("EVALSHA")).then(|| {
+            let is_take = sent.words[1] == catalog::MULTI_ACQUIRE.sha();
+            Answer::Value(Value::Array(match is_take {
+                true => {
+                    let no_token = Value::BulkString(Vec::new());
+                    vec![Value::Int(0), no_token.clone(), no_token]
+                }
+                false => vec![Value::Int(0), Value::Int(0)],
+            }))
+        })
+    });
+    let client = Client::over(&server, LEASE);
+    let both = ["x", "y"].map(|name| Member::from(client.lock(name)));
+    let guard = MultiLock::new(both).unwrap().lock().await.unwrap();
+    let next = waiter(client.lock("x")).await;
+    let sent = sent_by(&server, async { drop(guard) }).await;
+    assert_eq!(sent, [What::Other, What::Take]);
+    drop(got(next).await);
+    nothing_is_left(&client).await;
+}
+
+/// Those who want several are never given one of them, and are not passed by.
+#[tokio::test(start_paused = true)]
+async fn nothing_passes_those_who_want_several() {
+    let server = generous(|sent, what| {
+        let refused = [1, 25_000].map(Value::Int).to_vec();
+        let is_multi = what == What::Other && sent.is("EVALSHA");
+        is_multi.then_some(Answer::Value(Value::Array(refused)))
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let both = ["x", "y"].map(|name| Member::from(client.lock(name)));
+    let both = MultiLock::new(both).unwrap();
+    let several = tokio::spawn(async move { both.try_lock_for(MS * 500).await });
+    others().await;
+    let next = waiter(client.lock("x")).await;
+    drop(guard);
+    others().await;
+    assert!(!next.is_finished(), "the other one comes first");
+    assert!(whats(&server).contains(&What::Give(0)));
+    assert!(several.await.unwrap().unwrap().is_none());
+    drop(got(next).await);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_on_other_terms() {
+    let server = generous(|sent, _| {
+        // That replicas have it.
+        sent.is("WAIT").then_some(Answer::Value(Value::Int(1)))
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = || client.lock("x");
+    for (had, wanted) in [
+        (lock(), lock().lease(LEASE / 2)),
+        (lock(), lock().fixed_lease(LEASE / 2)),
+        (lock(), lock().replicated(1, MS * 100)),
+        (lock(), lock().fenced()),
+        (lock().fixed_lease(LEASE * 2), lock().fixed_lease(LEASE)),
+        (lock().fixed_lease(LEASE * 2), lock()),
+        // What is left of it may be over before the server has agreed.
+        (lock().fixed_lease(MS * 90), lock().fixed_lease(MS * 100)),
+    ] {
+        let guard = had.lock().await.unwrap();
+        let next = waiter(wanted.clone()).await;
+        let sent = sent_by(&server, async { drop(guard) }).await;
+        assert_eq!(sent[..2], THROUGH_THE_SERVER, "{wanted:?}");
+        drop(got(next).await);
+        nothing_is_left(&client).await;
+    }
+}
+
+/// Readers have it together, so what one gives back is not another's; a writer may pass it on.
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_read() {
+    let server = generous(|sent, what| {
+        let is_script = what == What::Other && sent.is("EVALSHA");
+        is_script.then(|| {
+            let is_give = sent.words[1] == catalog::RW_RELEASE.sha();
+            Answer::Value(if is_give { done() } else { Value::Nil })
+        })
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let writer = lock.write().await.unwrap();
+    let mut next = Vec::new();
+    for writes in [true, false, true] {
+        let lock = lock.clone();
+        next.push(tokio::spawn(async move {
+            match writes {
+                true => drop(lock.write().await.unwrap()),
+                false => drop(lock.read().await.unwrap()),
+            }
+        }));
+        others().await;
+    }
+    drop(writer);
+    for task in next {
+        task.await.unwrap();
+    }
+    nothing_is_left(&client).await;
+    // Passed to the writer; given back for the reader; and again for the last.
+    let sent = server.sent();
+    let scripts = sent.iter().filter(|sent| sent.is("EVALSHA"));
+    assert_eq!(scripts.count(), 6, "{sent:?}");
+}
