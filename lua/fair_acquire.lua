@@ -10,11 +10,13 @@
   ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
   ARGV[4]  fenced      1: a token with the grant
-  ARGV[5]  heartbeat   ms for which a place in the queue is kept from now; 0 takes no place
+  ARGV[5]  heartbeat   ms for which a place in the queue is kept from now; 0 takes no place. Plus .25:
+                       it will ask for the lock itself; plus .5: it is to be given a token with it
   ARGV[6]  channel     where waiters listen, before :waiter
   ARGV[7]  publish     PUBLISH or SPUBLISH
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or not its turn | -3 no such hold
+           {remaining_ms, until_ms} the same, with a place in the queue that is kept until then
 ]]
 local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
@@ -22,7 +24,7 @@ local why, remaining, head =
   fair_refusal(lock, queue, timeouts, alive, holder, hold_count, ARGV[6], ARGV[7])
 if why then
   if why ~= -3 and heartbeat_ms > 0 then
-    fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining)
+    return { why, fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining) }
   end
   return why
 end

@@ -1,16 +1,18 @@
 --[[
-  fair_release: lower a holder's hold count to a given number; 0 frees the lock for the head of the
+  fair_release: lower a holder's hold count to a given number; 0 hands the lock to the head of the
   queue, or takes a holder that only waits out of the queue.
   KEYS[1]  lock        HASH  holder -> hold count, one field while held
   KEYS[2]  queue       LIST  waiters, the next one first
   KEYS[3]  timeouts    ZSET  waiter -> server ms until which Redisson keeps it
   KEYS[4]  alive       ZSET  waiter of ours -> server ms until which its heartbeat lasts
+  KEYS[5]  token       STRING  last fencing token of the lock; only if its users have the right to it
   ARGV[1]  holder
   ARGV[2]  hold_count  the count to leave
   ARGV[3]  lease_ms    lease to keep at least, if the count is not 0
   ARGV[4]  channel     where waiters listen, before :waiter
   ARGV[5]  publish     PUBLISH or SPUBLISH
-  Reply    how many connections were told that it is their turn | -1 neither held nor waited for
+  Reply    how many connections heard that it is theirs, or their turn | -1 neither held nor waited for
 ]]
 return fair_lower(
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5],
+  KEYS[5])

@@ -64,7 +64,8 @@ end
 local function enqueue(m)
   if not m.heartbeat or m.heartbeat == 0 then return end
   if m.kind == 'fair' then
-    fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat, m.remaining)
+    -- It asks for all of them itself.
+    fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat + 0.25, m.remaining)
   elseif m.waiting then
     rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
   end

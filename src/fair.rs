@@ -1,8 +1,8 @@
 //! The fair lock: one owner at a time, in the order in which they asked.
 //!
 //! What goes over the wire for it; the engine does the work. There it is Redisson's `RFairLock`: one
-//! queue at the server for Rust and Java. Each waiter has a place in it, a channel of its own and a
-//! heartbeat, which is its poll.
+//! queue at the server for Rust and Java. Each waiter has a place in it, a channel of its own, on which
+//! it may be handed the lock, and a heartbeat, which is its poll.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::hold::Share;
 use crate::hold::protocol::{Bid, Claim, Protocol, Queue};
 use crate::keys::LockName;
 use crate::reentrant::inspect;
-use crate::script::{Call, Part, catalog, millis, reply};
+use crate::script::{Call, Part, Script, catalog, millis, reply};
 
 impl Client {
     /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock); a fair and a
@@ -33,6 +33,12 @@ impl Client {
 /// has not asked for three seconds (three polls, at least 1 s) is passed over when its turn comes,
 /// and goes to the end if it comes back. Dropping the future or running out of time gives up the
 /// place in the background, one round trip later. A grant costs the server the same however many wait.
+///
+/// Whoever releases the lock hands it to the next waiter, which has it as soon as it hears of it. Its
+/// lease is then what is left of its place, at least a third of that, and is made a whole one in the
+/// background after 100 ms; [`FairGuard::remaining`] says what it is. A waiter that has just died so
+/// holds up the others until its place is over. One that wants a [fixed lease](Self::fixed_lease) or
+/// [replicas](Self::replicated) is told to ask, and has its lease in full.
 ///
 /// Waiters that are Redisson's stand in the same queue under Redisson's rule: a dead one is passed
 /// over when its own time is up, five minutes by default.
@@ -83,7 +89,7 @@ impl FairLock {
 
     async fn force(&self) -> Result<bool> {
         let call = |name: &LockName, publish: &str| {
-            call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name)
+            call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, self.0.options.fenced)
                 .arg(name.lock_channel())
                 .arg(publish)
         };
@@ -124,13 +130,13 @@ impl Protocol for FairProtocol {
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
             .arg(bid.tokens)
-            .arg(bid.heartbeat.map_or(0, millis))
+            .arg(place(bid))
             .arg(name.lock_channel())
             .arg(bid.publish)
     }
 
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
-        call_on_queue(&catalog::FAIR_RELEASE, claim.name)
+        call_on_queue(&catalog::FAIR_RELEASE, claim.name, claim.fenced)
             .arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(lease))
@@ -169,9 +175,29 @@ fn queue_keys(name: &LockName) -> [String; 3] {
     ]
 }
 
-fn call_on_queue(script: &'static crate::script::Script, name: &LockName) -> Call {
+/// With the key of the tokens only for a user who needs the right to it anyway.
+fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call {
     let [queue, timeouts, alive] = queue_keys(name);
-    Call::new(script, name.key(), &[name.key(), &queue, &timeouts, &alive])
+    let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
+    let token = name.token_key();
+    if fenced {
+        keys.push(&token);
+    }
+    Call::new(script, name.key(), &keys)
+}
+
+/// How long a place is kept, and what its holder wants when its turn comes, as the scripts have it in
+/// one number: the fraction says that it will ask by itself, or that it wants a token.
+fn place(bid: &Bid) -> String {
+    let wish = match (bid.may_be_handed, bid.tokens > 0) {
+        (true, false) => "",
+        (true, true) => ".5",
+        (false, _) => ".25",
+    };
+    match bid.heartbeat {
+        Some(heartbeat) => format!("{}{wish}", millis(heartbeat)),
+        None => "0".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -229,6 +229,12 @@ pub(crate) fn elsewhere(remaining_ms: i64) -> Value {
     Value::Int(remaining_ms)
 }
 
+/// Refused, with a place that is kept until then.
+pub(crate) fn queued(remaining_ms: i64, until_ms: u64) -> Value {
+    let until_ms = i64::try_from(until_ms).expect("a time");
+    Value::Array(vec![Value::Int(remaining_ms), Value::Int(until_ms)])
+}
+
 pub(crate) fn done() -> Value {
     Value::Int(0)
 }

@@ -1,4 +1,5 @@
--- Puts a waiter at the end of the queue, or leaves it where it is, and takes down its heartbeat.
+-- Puts a waiter at the end of the queue, or leaves it where it is, and takes down its heartbeat. Says
+-- until when that lasts.
 --
 -- Its score is what Redisson would give it: the lease that runs, and 300 s for each place in the
 -- queue; and no less than the waiter before it has. A Redisson waiter that is served or gives up
@@ -20,13 +21,14 @@ local function fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remain
     before = math.floor(math.min(before, now + 31536000000))
   end
   local until_ms = math.max(now + math.max(remaining, 0) + places * 300000, before)
-  redis.call('ZADD', alive, now + heartbeat_ms, holder)
+  local alive_until = now + heartbeat_ms
+  redis.call('ZADD', alive, alive_until, holder)
   -- The heartbeats outlast the scores, so that our dead are known as ours.
   redis.call('PEXPIRE', alive, math.max(redis.call('PTTL', alive), until_ms - now))
   -- What is left of places that were taken away goes when a new queue begins.
   if places == 1 and scores > 0 then redis.call('DEL', timeouts) end
   if not is_queued or score < now + 300000 then redis.call('ZADD', timeouts, until_ms, holder) end
-  if is_queued then return end
+  if is_queued then return math.floor(alive_until) end
   if places == 1 then
     -- What is left of ours that Redisson passed over.
     redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
@@ -36,4 +38,5 @@ local function fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remain
   end
   -- Last: who stands in the queue without a score blocks Redisson for ever.
   redis.call('RPUSH', queue, holder)
+  return math.floor(alive_until)
 end

@@ -4,7 +4,8 @@ local fair_evictions = 2000
 
 -- The first waiter of a free fair lock that may still come, and whether it became the first just
 -- now: the dead ones before it leave the queue. One of ours is dead when its heartbeat is over, one
--- of Redisson's when its score has passed, one with neither at once.
+-- of Redisson's when its score has passed, one with neither at once. Then, of one of ours, its score
+-- in `alive`, and what time it is.
 local function fair_head(queue, timeouts, alive)
   local now
   local is_new = false
@@ -14,19 +15,20 @@ local function fair_head(queue, timeouts, alive)
     if fair_evictions == 0 then return head, true end
     now = now or server_ms()
     local heartbeat = redis.call('ZSCORE', alive, head)
-    local score = heartbeat or redis.call('ZSCORE', timeouts, head)
-    if score and tonumber(score) > now then
+    local score = tonumber(heartbeat or redis.call('ZSCORE', timeouts, head))
+    if score and score > now then
       -- Further ahead than any heartbeat lasts: the server's clock was set back.
-      if heartbeat and tonumber(heartbeat) > now + 3000 then
-        redis.call('ZADD', alive, now + 3000, head)
+      if heartbeat and math.floor(score) > now + 3000 then
+        score = now + 3000 + score % 1
+        redis.call('ZADD', alive, score, head)
       end
       -- We do not lower the scores of all waiters at each grant, as Redisson does; so the head of
       -- theirs gets what it would have by now, and a dead one holds up nobody for longer.
       local latest = now + 300000
-      if not heartbeat and tonumber(score) > latest then
+      if not heartbeat and score > latest then
         redis.call('ZADD', timeouts, latest, head)
       end
-      return head, is_new
+      return head, is_new, heartbeat and score, now
     end
     fair_pop(queue, timeouts, alive, head)
     fair_evictions, is_new = fair_evictions - 1, true

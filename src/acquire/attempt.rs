@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::confirm::Confirmed;
+use super::handed::Kept;
 use super::undo::Abandoned;
 use super::{Ask, Party};
 use crate::clock::Tick;
@@ -36,6 +37,20 @@ pub(super) struct Candidate<'a> {
     unanswered: Option<Lane>,
     /// The lock at whose queue it may have a place at the server.
     queued_at: Option<usize>,
+    /// What it knows of that, where the lock may be handed to it.
+    pub(super) kept: Option<Kept>,
+}
+
+/// What a grant is counted from.
+pub(super) struct Grant {
+    /// When the request was sent that led to it.
+    pub(super) sent: Tick,
+    /// A mark of moves, taken before that.
+    pub(super) moved: Mark,
+    /// The lease that is certain from then on, if the lock was handed over.
+    pub(super) handed: Option<Duration>,
+    /// So many more tokens follow each of its own.
+    pub(super) spare: u32,
 }
 
 pub(super) enum Outcome {
@@ -67,6 +82,7 @@ impl<'a> Candidate<'a> {
             waits,
             unanswered: None,
             queued_at: None,
+            kept: None,
         }
     }
 
@@ -116,8 +132,19 @@ impl<'a> Candidate<'a> {
             }
             let tokens = match self.read(&answer.value)? {
                 AcquiredAll::Held { tokens } => tokens,
-                AcquiredAll::Elsewhere { member, remaining } => {
+                AcquiredAll::Elsewhere {
+                    member,
+                    remaining,
+                    until_ms,
+                } => {
                     self.unanswered = None;
+                    if let Some(until_ms) = until_ms {
+                        self.kept = Some(Kept {
+                            sent: answer.sent,
+                            moved,
+                            until_ms,
+                        });
+                    }
                     let has_place = self.heartbeat(member, at, asked).is_some();
                     // A place it had elsewhere was given up; one it had here is still there.
                     self.queued_at = self.queued_at.filter(|queued| *queued == member);
@@ -159,10 +186,13 @@ impl<'a> Candidate<'a> {
                 let operation = self.party.asks[0].operation;
                 return Err(self.of_locks(Error::closed(operation)));
             }
-            self.unanswered = None;
-            self.queued_at = None;
-            let shares = self.granted(answer.sent, moved, &tokens, spare);
-            return Ok(Outcome::Granted(shares));
+            let grant = Grant {
+                sent: answer.sent,
+                moved,
+                handed: None,
+                spare,
+            };
+            return Ok(Outcome::Granted(self.granted(grant, &tokens)));
         }
     }
 
@@ -192,14 +222,11 @@ impl<'a> Candidate<'a> {
         takes_place.then_some(ask.core.timing.heartbeat)
     }
 
-    /// `spare` tokens follow each of these.
-    fn granted(
-        &self,
-        sent: Tick,
-        moved: Mark,
-        tokens: &[Option<FencingToken>],
-        spare: u32,
-    ) -> Vec<Share> {
+    /// From here on it is the holds that have to be given back.
+    pub(super) fn granted(&mut self, grant: Grant, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+        self.unanswered = None;
+        self.queued_at = None;
+        self.kept = None;
         let members = self.party.asks.iter().zip(self.party.locals);
         members
             .zip(self.holders.iter().zip(tokens))
@@ -208,14 +235,15 @@ impl<'a> Candidate<'a> {
                     owner: ask.options.owner.clone().unwrap_or_else(Owner::new),
                     number: *number,
                     holder: Arc::clone(holder),
-                    sent,
-                    moved,
+                    sent: grant.sent,
+                    moved: grant.moved,
+                    handed: grant.handed,
                     term: ask.term,
                     mode: ask.mode,
                     token: *token,
                     spare_tokens: token.map_or(0..0, |token| {
                         let next = token.get() + 1;
-                        next..next + u64::from(spare)
+                        next..next + u64::from(grant.spare)
                     }),
                     replication: ask.options.replication,
                 };
@@ -244,6 +272,7 @@ impl<'a> Candidate<'a> {
             tokens: u32::from(ask.options.fenced) * (1 + spare),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
+            may_be_handed: self.may_be_handed(),
             waited: self.since.until(now),
         };
         if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
@@ -286,6 +315,7 @@ impl<'a> Candidate<'a> {
                 other => AcquiredAll::Elsewhere {
                     member: 0,
                     remaining: other.remaining(),
+                    until_ms: other.until_ms(),
                 },
             }),
             many => reply::acquired_all(value, many.len()),
@@ -318,6 +348,7 @@ fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
         name: &ask.name,
         holder,
         counts,
+        fenced: ask.options.fenced,
     }
 }
 

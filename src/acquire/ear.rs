@@ -67,7 +67,7 @@ impl<'a> Ear<'a> {
         let channel = self.ask.name.lock_channel();
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
-        core.locals.listen(&channel, &listening.hint);
+        core.locals.listen(&channel, listening);
         let command = push_command(core.channels().subscribe(), &channel);
         *subscription = Subscription {
             channel: Some(channel),

@@ -15,8 +15,9 @@ use super::{Ask, Woken};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
-use crate::hint::{Hint, Mark};
+use crate::hint::Mark;
 use crate::hold::core::Core;
+use crate::hold::letter::Letter;
 use crate::hold::line::Place;
 use crate::hold::listening::{Listening, Subscription};
 use crate::hold::local::LocalLock;
@@ -100,6 +101,11 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// The letter that this candidate was sent, if it was.
+    pub(super) fn letter(&self, candidate: &Candidate<'_>, at: usize) -> Option<Letter> {
+        self.listening().take_letter(&candidate.channel(at))
+    }
+
     pub(super) fn listen_after(&self, at: Tick) {
         self.listening().listen_after(at);
     }
@@ -158,11 +164,11 @@ impl<'a> Waiter<'a> {
         }
         if let Some(old) = subscription.channel.take_if(|old| *old != channel) {
             // The holder id of this candidate is a new one.
-            ignore(core, self.ask.name.key(), &old, &listening.hint).await;
+            ignore(core, self.ask.name.key(), &old, listening).await;
         }
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
-        core.locals.listen(&channel, &listening.hint);
+        core.locals.listen(&channel, listening);
         let command = push_command(core.channels().subscribe(), &channel);
         *subscription = Subscription {
             channel: Some(channel),
@@ -251,12 +257,12 @@ async fn unsubscribe(
         ..
     } = std::mem::take(&mut *subscription)
     {
-        ignore(&core, &route, &channel, &listening.hint).await;
+        ignore(&core, &route, &channel, &listening).await;
     }
 }
 
-pub(super) async fn ignore(core: &Core, route: &str, channel: &str, hint: &Arc<Hint>) {
-    if !core.locals.ignore(channel, hint) {
+pub(super) async fn ignore(core: &Core, route: &str, channel: &str, listening: &Arc<Listening>) {
+    if !core.locals.ignore(channel, listening) {
         // Another waiter listens to it by now.
         return;
     }

@@ -4,14 +4,15 @@
 //! server, unless the lock queues at the server itself; and it need not, if it is given the lock by
 //! another task of the client. Several locks are sought like one: whoever
 //! was refused one of them waits for that one, and then asks for all. Invariants: a hint only ever
-//! leads to another attempt; every wait has a timer; the server is asked again after a subscription
-//! is confirmed and after every gap; nobody waits for one lock while it holds, or is the head of the
-//! queue of, another; a future dropped anywhere in here leaves no hold, no queue place and no
-//! subscription behind.
+//! leads to another attempt, unless a letter that hands over the lock came with it (`handed.rs`); every
+//! wait has a timer; the server is asked again after a subscription is confirmed and after every gap;
+//! nobody waits for one lock while it holds, or is the head of the queue of, another; a future dropped
+//! anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod attempt;
 mod confirm;
 mod ear;
+mod handed;
 mod listen;
 mod plan;
 #[cfg(test)]
@@ -353,6 +354,10 @@ impl<'a> Party<'a> {
                 match waiter.wait(marks, place, time).await {
                     Woken::Given => break Lane::Command,
                     Woken::Hint => {
+                        let letter = waiter.letter(candidate, at);
+                        if let Some(shares) = letter.and_then(|letter| candidate.accept(letter)) {
+                            return Ok(Headed::Sought(Sought::Granted(shares)));
+                        }
                         *hints_in_a_row += 1;
                         // If it was a release of this client, then behind it.
                         break Lane::Command;

@@ -1,5 +1,6 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
+mod handed;
 mod passing;
 
 use std::sync::Arc;
@@ -79,8 +80,8 @@ async fn a_message_or_a_gap_leads_to_a_look_at_once() {
     let locals = Arc::clone(&client.core().locals);
     let poke = async {
         tokio::time::sleep(MS * 100).await;
-        locals.message(b"redisson_lock__channel:{x}");
-        locals.message(b"redisson_lock__channel:{another}");
+        locals.message(b"redisson_lock__channel:{x}", b"0");
+        locals.message(b"redisson_lock__channel:{another}", b"0");
         tokio::time::sleep(MS * 100).await;
         locals.gap();
     };
@@ -476,7 +477,7 @@ async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
             .filter(|sent| sent.words[1].starts_with("redisson_lock__channel:{a}"))
             .collect();
         assert!(of_a.last().unwrap().is("SUBSCRIBE"), "{of_a:?}");
-        locals.message(of_a[0].words[1].as_bytes());
+        locals.message(of_a[0].words[1].as_bytes(), b"0");
     };
     let (got, ()) = tokio::join!(locks.try_lock_for(MS * 1_800), poke);
     assert!(got.unwrap().is_none());

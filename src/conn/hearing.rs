@@ -62,14 +62,15 @@ impl Hearing {
     }
 
     pub(super) fn heard(&self, push: &PushInfo) {
-        let channel = match push.data.first() {
-            Some(Value::BulkString(channel)) => channel.as_slice(),
+        let word = |at: usize| match push.data.get(at) {
+            Some(Value::BulkString(word)) => word.as_slice(),
             _ => b"",
         };
+        let channel = word(0);
         match push.kind {
             PushKind::Message | PushKind::SMessage => {
                 if let Some(listener) = &self.listener {
-                    listener.message(channel);
+                    listener.message(channel, word(1));
                 }
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     impl Listener for Heard {
-        fn message(&self, _channel: &[u8]) {
+        fn message(&self, _channel: &[u8], _message: &[u8]) {
             self.messages.fetch_add(1, Ordering::Relaxed);
         }
 

@@ -187,7 +187,7 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
 
 /// Who is told what comes unasked. Called from connection tasks: must not block.
 pub(crate) trait Listener: Debug + Send + Sync + 'static {
-    fn message(&self, channel: &[u8]);
+    fn message(&self, channel: &[u8], message: &[u8]);
 
     /// Messages may have been missed, and every subscription is gone.
     fn gap(&self);

@@ -3,16 +3,20 @@
 //! Waiters that queue in their client share one for each lock; one that queues at the server has
 //! its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+
+use super::letter::Letter;
 use crate::clock::Tick;
 use crate::hint::Hint;
 
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
     /// Given when it is worth asking the server again.
-    pub(crate) hint: Arc<Hint>,
+    pub(crate) hint: Hint,
+    /// The last letter, and the channel that it came on.
+    letter: Mutex<Option<(Box<str>, Letter)>>,
     /// Locked while it is being changed.
     pub(crate) subscription: tokio::sync::Mutex<Subscription>,
     waiters: AtomicUsize,
@@ -34,6 +38,20 @@ pub(crate) struct Subscription {
 }
 
 impl Listening {
+    /// A message came on this channel. Whatever it says otherwise, it means: look again.
+    pub(crate) fn hear(&self, channel: &str, message: &[u8]) {
+        if let Some(letter) = Letter::read(message) {
+            *self.letter.lock() = Some((channel.into(), letter));
+        }
+        self.hint.tell();
+    }
+
+    /// The last letter, if it came on this channel. Nobody else gets it.
+    pub(crate) fn take_letter(&self, channel: &str) -> Option<Letter> {
+        let (on, letter) = self.letter.lock().take()?;
+        (*on == *channel).then_some(letter)
+    }
+
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.load(Ordering::SeqCst)
     }

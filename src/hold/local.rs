@@ -31,7 +31,7 @@ const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Weak<LocalLock>>,
-    channels: DashMap<Box<str>, Arc<Hint>>,
+    channels: DashMap<Box<str>, Arc<Listening>>,
     /// How often every subscription was lost.
     gaps: AtomicU64,
     /// Given when a waiter leaves.
@@ -98,15 +98,15 @@ impl Locals {
         self.gaps.load(Ordering::Acquire)
     }
 
-    pub(crate) fn listen(&self, channel: &str, hint: &Arc<Hint>) {
-        self.channels.insert(channel.into(), Arc::clone(hint));
+    pub(crate) fn listen(&self, channel: &str, listening: &Arc<Listening>) {
+        self.channels.insert(channel.into(), Arc::clone(listening));
     }
 
-    /// Listens no more, if it is still this hint that does. True if so.
-    pub(crate) fn ignore(&self, channel: &str, hint: &Arc<Hint>) -> bool {
+    /// Listens no more, if it is still this one that does. True if so.
+    pub(crate) fn ignore(&self, channel: &str, this: &Arc<Listening>) -> bool {
         let removed = self
             .channels
-            .remove_if(channel, |_, listening| Arc::ptr_eq(listening, hint));
+            .remove_if(channel, |_, listening| Arc::ptr_eq(listening, this));
         removed.is_some()
     }
 
@@ -116,19 +116,18 @@ impl Locals {
 }
 
 impl Listener for Locals {
-    fn message(&self, channel: &[u8]) {
-        // Whatever a message says, it means: look again.
+    fn message(&self, channel: &[u8], message: &[u8]) {
         if let Ok(channel) = std::str::from_utf8(channel)
-            && let Some(hint) = self.channels.get(channel)
+            && let Some(listening) = self.channels.get(channel)
         {
-            hint.tell();
+            listening.hear(channel, message);
         }
     }
 
     fn gap(&self) {
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        for hint in &self.channels {
-            hint.give();
+        for listening in &self.channels {
+            listening.hint.give();
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub(crate) mod bundle;
 pub(crate) mod core;
+pub(crate) mod letter;
 pub(crate) mod line;
 pub(crate) mod listening;
 pub(crate) mod local;
@@ -52,6 +53,8 @@ pub(crate) struct Hold {
     replication: Option<Replication>,
     /// When the request that was granted was sent.
     asked: Tick,
+    /// Whether it was granted later than that, nobody here knows when.
+    was_handed: bool,
     /// The id of this hold at the watchdog, and its number in the holder id.
     number: u64,
     holder: Arc<str>,
@@ -81,6 +84,8 @@ struct State {
     server_deadline: Tick,
     lease: Duration,
     renewed: bool,
+    /// It was handed over, and has not had its whole lease yet: no renewal is due before this.
+    handed: Option<Tick>,
     token: Option<FencingToken>,
     /// Later tokens that the server gives to nobody else.
     spare_tokens: Range<u64>,
@@ -110,6 +115,8 @@ pub(crate) struct Granted {
     pub(crate) sent: Tick,
     /// A mark of [`Locals::moved`](local::Locals::moved), taken before that.
     pub(crate) moved: Mark,
+    /// If the lock was handed over, the lease that is certain from `sent` on. It was given later.
+    pub(crate) handed: Option<Duration>,
     pub(crate) term: Term,
     pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
@@ -117,6 +124,10 @@ pub(crate) struct Granted {
     pub(crate) spare_tokens: Range<u64>,
     pub(crate) replication: Option<Replication>,
 }
+
+/// A lock that was handed over comes with a short lease. Its holder has this long, or a quarter of it, to
+/// be done before a renewal makes it a whole one.
+const HANDED_GRACE: Duration = Duration::from_millis(100);
 
 /// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
 /// and the time a server takes to notice an expiry.
@@ -148,6 +159,11 @@ impl Hold {
         granted: Granted,
     ) -> Share {
         let lease = granted.term.lease();
+        let given = granted.handed.unwrap_or(lease);
+        let now = core.clock.now();
+        let deadline = local_deadline(granted.sent, given);
+        let grace = HANDED_GRACE.min(now.until(deadline) / 4);
+        let handed = granted.handed.map(|_| now.after(grace));
         let hold = Arc::new(Self {
             core: Arc::clone(core),
             local: Arc::clone(local),
@@ -155,6 +171,7 @@ impl Hold {
             name: name.clone(),
             replication: granted.replication,
             asked: granted.sent,
+            was_handed: granted.handed.is_some(),
             number: granted.number,
             holder: granted.holder,
             state: Mutex::new(State {
@@ -163,11 +180,12 @@ impl Hold {
                 counts: Counts::one(granted.mode),
                 forgotten: Counts::NONE,
                 confirmed: Some(Counts::one(granted.mode)),
-                deadline: local_deadline(granted.sent, lease),
+                deadline,
                 // What was asked of it so far was executed by now.
-                server_deadline: core.clock.now().after(lease),
+                server_deadline: now.after(given),
                 lease,
                 renewed: granted.term.is_renewed(),
+                handed,
                 token: granted.token,
                 spare_tokens: granted.spare_tokens,
                 doubted: None,
@@ -180,12 +198,16 @@ impl Hold {
         let owner = hold.owner();
         local.add(&hold);
         // Of two that exclude each other, the one who asked later was granted later. The answer that
-        // says so may be the first to be looked at.
+        // says so may be the first to be looked at. When a lock was handed over nobody here knows: the
+        // one that is heard of now counts, if the server agrees.
+        let mut in_doubt = false;
         for other in local.others(&hold) {
             if granted.mode == Mode::Shared && !other.is_exclusive() {
                 continue;
             }
-            if other.asked <= hold.asked {
+            let is_known = !hold.was_handed && !other.was_handed;
+            in_doubt |= !is_known;
+            if !is_known || other.asked <= hold.asked {
                 other.revoked();
             } else {
                 hold.lose(LostReason::Revoked);
@@ -194,9 +216,9 @@ impl Hold {
         let first_look = hold.state.lock().next_look();
         let weak: Weak<Self> = Arc::downgrade(&hold);
         core.watchdog.enrol(hold.number, first_look, weak);
-        if core.locals.moved.mark() != granted.moved {
-            // The server that granted it may not be the one that answers now, and those that were
-            // looked at for that reason were looked at without this one.
+        // The server that granted it may not be the one that answers now, and those that were looked at
+        // for that reason were looked at without this one.
+        if in_doubt || core.locals.moved.mark() != granted.moved {
             let now = core.clock.now();
             hold.doubt(now);
             core.watchdog.shift(hold.number, now);
@@ -352,6 +374,7 @@ impl Hold {
             name: &self.name,
             holder: &self.holder,
             counts,
+            fenced: self.token().is_some(),
         }
     }
 
@@ -363,6 +386,7 @@ impl Hold {
             return false;
         }
         state.deadline = state.deadline.max(local_deadline(sent, lease));
+        state.handed = None;
         true
     }
 }
@@ -385,9 +409,11 @@ impl State {
             since
         } else if self.renewed {
             // Those that are due at about the same time go together, over one command.
-            self.deadline
+            let look = self
+                .deadline
                 .before(self.lease * 2 / 3)
-                .rounded_down(self.lease / RENEWED_TOGETHER)
+                .rounded_down(self.lease / RENEWED_TOGETHER);
+            look.max(self.handed.unwrap_or(Tick::ZERO))
         } else {
             self.deadline
         }
@@ -417,6 +443,11 @@ impl Leased for Hold {
             false => now.until(state.deadline),
         };
         state.will_ask(now, lease);
+        let wait = match state.handed.is_some() {
+            // There is to be time for another.
+            true => (lease / 6).min(now.until(state.deadline) / 2),
+            false => lease / 6,
+        };
         Due::Renew {
             item: Item {
                 script: self.protocol.renewal(),
@@ -425,6 +456,7 @@ impl Leased for Hold {
                 lease,
             },
             deadline: state.deadline,
+            wait,
         }
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) holder: &'a str,
     pub(crate) counts: Counts,
+    /// Whether there is a fencing token with it, and so the right to the counter.
+    pub(crate) fenced: bool,
 }
 
 /// On which terms.
@@ -90,6 +92,8 @@ pub(crate) struct Bid {
     /// How long the place of a refused holder in a queue at the server is kept, if it does not ask
     /// again; `None` takes no place.
     pub(crate) heartbeat: Option<Duration>,
+    /// Whether it may be made the holder when its turn comes, without asking once more.
+    pub(crate) may_be_handed: bool,
     /// How long it has waited.
     pub(crate) waited: Duration,
 }

@@ -58,6 +58,7 @@ impl Hold {
                 tokens: u32::from(fenced && state.token.is_none()),
                 is_new: false,
                 heartbeat: None,
+                may_be_handed: false,
                 waited: Duration::ZERO,
             };
             (wanted.raised(mode), state.confirmed, bid)

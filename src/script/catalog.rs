@@ -40,8 +40,10 @@ pub(crate) static FAIR_RELEASE: Script = script!(
     "server_ms",
     "grant",
     "keep",
+    "next_token",
     "fair_pop",
     "fair_head",
+    "fair_give",
     "fair_tell",
     "fair_leave",
     "fair_lower"
@@ -49,8 +51,11 @@ pub(crate) static FAIR_RELEASE: Script = script!(
 pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "fair_force_unlock",
     "server_ms",
+    "grant",
+    "next_token",
     "fair_pop",
     "fair_head",
+    "fair_give",
     "fair_tell",
     "force_unlock"
 );
@@ -104,8 +109,11 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "error_text",
     "server_ms",
     "refusal",
+    "grant",
+    "next_token",
     "fair_pop",
     "fair_head",
+    "fair_give",
     "fair_tell",
     "fair_refusal",
     "fair_enqueue",
@@ -122,9 +130,7 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "rw_wait_over",
     "rw_leave",
     "read_begins",
-    "grant",
-    "read_grant",
-    "next_token"
+    "read_grant"
 );
 pub(crate) static MULTI_RELEASE: Script = script!(
     "multi_release",
@@ -133,8 +139,10 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "grant",
     "keep",
     "lower",
+    "next_token",
     "fair_pop",
     "fair_head",
+    "fair_give",
     "fair_tell",
     "fair_leave",
     "fair_lower",

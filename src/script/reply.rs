@@ -24,6 +24,12 @@ pub(crate) enum Acquired {
     Elsewhere {
         remaining: Option<Duration>,
     },
+    /// The same, and this holder has a place in the queue that is kept until then, in ms of the
+    /// server's clock.
+    Queued {
+        remaining: Option<Duration>,
+        until_ms: u64,
+    },
     /// The hold that was to be re-entered does not exist any more.
     NoSuchHold,
 }
@@ -32,8 +38,16 @@ impl Acquired {
     /// The rest of the lease of whoever holds it.
     pub(crate) fn remaining(self) -> Option<Duration> {
         match self {
-            Self::Elsewhere { remaining } => remaining,
+            Self::Elsewhere { remaining } | Self::Queued { remaining, .. } => remaining,
             Self::Held { .. } | Self::NoSuchHold => None,
+        }
+    }
+
+    /// Until when its place in the queue is kept.
+    pub(crate) fn until_ms(self) -> Option<u64> {
+        match self {
+            Self::Queued { until_ms, .. } => Some(until_ms),
+            Self::Held { .. } | Self::Elsewhere { .. } | Self::NoSuchHold => None,
         }
     }
 }
@@ -47,6 +61,8 @@ pub(crate) enum AcquiredAll {
     Elsewhere {
         member: usize,
         remaining: Option<Duration>,
+        /// As of [`Acquired::Queued`], if it is the only one.
+        until_ms: Option<u64>,
     },
 }
 
@@ -76,6 +92,15 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
         Value::Int(remaining) if *remaining > NO_SUCH_HOLD => Ok(Acquired::Elsewhere {
             remaining: span(*remaining),
         }),
+        Value::Array(items) => match &**items {
+            [Value::Int(remaining), Value::Int(until_ms)] if *remaining > NO_SUCH_HOLD => {
+                Ok(Acquired::Queued {
+                    remaining: span(*remaining),
+                    until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
+                })
+            }
+            _ => Err(unreadable(value)),
+        },
         other => match text(Some(other)).map(str::parse) {
             Some(Ok(token)) => Ok(Acquired::Held {
                 token: Some(FencingToken::new(token)),
@@ -105,6 +130,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
             Ok(member) if (1..=locks).contains(&member) => Ok(AcquiredAll::Elsewhere {
                 member: member - 1,
                 remaining: span(int(items.get(1))?),
+                until_ms: None,
             }),
             _ => Err(unreadable(value)),
         },
@@ -269,6 +295,20 @@ mod tests {
         assert_eq!(read(&Value::Int(29_999)), elsewhere(Some(rest)));
         assert_eq!(read(&Value::Int(-1)), elsewhere(None));
         assert_eq!(read(&Value::Int(-3)), Ok(Acquired::NoSuchHold));
+        assert_eq!(
+            read(&list(&[Value::Int(-1), Value::Int(1_763_000_000_123)])),
+            Ok(Acquired::Queued {
+                remaining: None,
+                until_ms: 1_763_000_000_123,
+            })
+        );
+        for bad in [
+            list(&[Value::Int(5)]),
+            list(&[Value::Int(-3), Value::Int(5)]),
+            list(&[Value::Int(5), Value::Int(-5)]),
+        ] {
+            assert!(read(&bad).is_err(), "{bad:?}");
+        }
         for bad in [list(&[]), Value::Int(-7), bulk("x"), Value::Okay] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }

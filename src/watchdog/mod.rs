@@ -44,8 +44,12 @@ pub(crate) trait Leased: Send + Sync {
 pub(crate) enum Due {
     /// Nothing before then.
     Later(Tick),
-    /// Renew it; at `deadline` at the latest it is lost.
-    Renew { item: Item, deadline: Tick },
+    /// Renew it; at `deadline` at the latest it is lost. The reply is worth waiting for so long.
+    Renew {
+        item: Item,
+        deadline: Tick,
+        wait: Duration,
+    },
     /// Its deadline has passed.
     Expired,
     /// It was given up.

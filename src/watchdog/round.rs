@@ -19,7 +19,7 @@ pub(super) const BATCHES_MAX: usize = 8;
 /// Holds looked at before the loop turns to what else there is.
 const LOOKS_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
 
-/// A renewal waits for its reply a sixth of its lease, but no less than this.
+/// No renewal waits less than this for its reply.
 const REPLY_WAIT_MIN: Duration = Duration::from_millis(25);
 
 /// A hold to be renewed, by its id.
@@ -139,8 +139,11 @@ impl Round<'_> {
         // This task looks at the schedule again after this, so it needs no waking.
         let _needs_no_waking = match lease.due(self.now) {
             Due::Later(at) => schedule.insert(entry.id, at, entry.item),
-            Due::Renew { item, deadline } => {
-                let wait = item.lease / 6;
+            Due::Renew {
+                item,
+                deadline,
+                wait,
+            } => {
                 let wait = wait.clamp(REPLY_WAIT_MIN.min(self.reply_max), self.reply_max);
                 let server = self.scripts.transport.server(&item.key);
                 let Some(batch) = self.batch(server, wait) else {

@@ -116,8 +116,13 @@ async fn the_table_of_calls_is_true() {
         &take("d", "0"),
     )
     .await;
-    till.row("fair release, somebody waits", release, &FAIR, &leave("a"))
-        .await;
+    till.row(
+        "fair release, the next one does not hear of it",
+        release,
+        &FAIR,
+        &leave("a"),
+    )
+    .await;
     till.row(
         "fair acquire, free, not its turn",
         acquire,
@@ -136,6 +141,33 @@ async fn the_table_of_calls_is_true() {
         .await;
     till.row("fair release, nobody waits", release, &FAIR, &leave("b"))
         .await;
+    for (holder, place) in [("a", "0"), ("b", "3000.25"), ("c", "3000")] {
+        till.stage(acquire, &FAIR, &take(holder, place)).await;
+    }
+    let ear = till.bench.ear().await;
+    till.row(
+        "fair release, the next one asks by itself",
+        release,
+        &FAIR,
+        &leave("a"),
+    )
+    .await;
+    till.row(
+        "fair, the head gives up, the next one is handed it",
+        release,
+        &FAIR,
+        &leave("b"),
+    )
+    .await;
+    till.stage(acquire, &FAIR, &take("d", "3000")).await;
+    till.row(
+        "fair release, the next one is handed it",
+        release,
+        &FAIR,
+        &leave("c"),
+    )
+    .await;
+    drop(ear);
 
     // Leases far apart, so that the milliseconds that pass decide nothing.
     let read = |holder, count, lease, is_new| [holder, count, lease, "0", is_new, "0", "0"];

@@ -8,45 +8,60 @@ use super::bench::{
 use crate::conn::answer::code;
 use crate::script::reply;
 
-const QUEUE: &str = "redisson_lock_queue:{F}";
-const TIMEOUTS: &str = "redisson_lock_timeout:{F}";
-const ALIVE: &str = "lockset_fair_alive:{F}";
-const TOKEN: &str = "redisson_lock_token:{F}";
-const CHANNEL: &str = "redisson_lock__channel:{F}";
-const KEYS: [&str; 4] = ["F", QUEUE, TIMEOUTS, ALIVE];
+pub(super) const QUEUE: &str = "redisson_lock_queue:{F}";
+pub(super) const TIMEOUTS: &str = "redisson_lock_timeout:{F}";
+pub(super) const ALIVE: &str = "lockset_fair_alive:{F}";
+pub(super) const TOKEN: &str = "redisson_lock_token:{F}";
+pub(super) const CHANNEL: &str = "redisson_lock__channel:{F}";
+pub(super) const KEYS: [&str; 4] = ["F", QUEUE, TIMEOUTS, ALIVE];
 
-fn ask_args<'a>(holder: &'a str, count: &'a str, heartbeat: &'a str) -> [&'a str; 7] {
+pub(super) fn ask_args<'a>(holder: &'a str, count: &'a str, heartbeat: &'a str) -> [&'a str; 7] {
     [holder, count, "30000", "0", heartbeat, CHANNEL, "PUBLISH"]
 }
 
-fn leave_args<'a>(holder: &'a str, count: &'a str) -> [&'a str; 5] {
+pub(super) fn leave_args<'a>(holder: &'a str, count: &'a str) -> [&'a str; 5] {
     [holder, count, "1", CHANNEL, "PUBLISH"]
 }
 
 impl Bench {
-    /// Asks for the lock, and queues for it.
+    /// Asks for the lock, and queues for it as one who will ask for it by itself.
     async fn fair(&mut self, holder: &str) -> Value {
-        self.run("fair_acquire", &KEYS, &ask_args(holder, "1", "3000"))
-            .await
+        self.queue_up(holder, "3000.25").await.0
     }
 
-    async fn fair_try(&mut self, holder: &str) -> Value {
+    /// Asks for the lock, and queues for it. Second: until when its place is kept.
+    pub(super) async fn queue_up(&mut self, holder: &str, heartbeat: &str) -> (Value, Option<i64>) {
+        let args = ask_args(holder, "1", heartbeat);
+        match self.run("fair_acquire", &KEYS, &args).await {
+            Value::Array(reply) => {
+                let [remaining, Value::Int(until)] = &*reply else {
+                    panic!("{reply:?}");
+                };
+                assert_eq!(self.score(ALIVE, holder).await, *until);
+                assert!(near(*until - self.now().await, 3_000), "{until}");
+                (remaining.clone(), Some(*until))
+            }
+            reply => (reply, None),
+        }
+    }
+
+    pub(super) async fn fair_try(&mut self, holder: &str) -> Value {
         self.run("fair_acquire", &KEYS, &ask_args(holder, "1", "0"))
             .await
     }
 
-    async fn fair_release(&mut self, holder: &str, count: &str) -> Value {
+    pub(super) async fn fair_release(&mut self, holder: &str, count: &str) -> Value {
         self.run("fair_release", &KEYS, &leave_args(holder, count))
             .await
     }
 
-    async fn queue(&mut self) -> Vec<String> {
+    pub(super) async fn queue(&mut self) -> Vec<String> {
         let reply = self.run("fair_waiters", &[QUEUE], &[]).await;
         reply::texts(&reply).unwrap()
     }
 
     /// Whose place each key knows of, which is the same for all waiters of ours.
-    async fn in_all_three(&mut self, waiters: &[&str]) {
+    pub(super) async fn in_all_three(&mut self, waiters: &[&str]) {
         let mut sorted: Vec<_> = waiters.to_vec();
         sorted.sort_unstable();
         let keys = self.keys().await;
@@ -57,18 +72,18 @@ impl Bench {
     }
 
     /// This waiter has not asked for longer than its heartbeat lasts.
-    async fn dies(&mut self, waiter: &str) {
+    pub(super) async fn dies(&mut self, waiter: &str) {
         self.make(&["ZADD", ALIVE, "1", waiter]).await;
     }
 
     /// A waiter of Redisson's, with this much of its time left.
-    async fn redisson_waits(&mut self, waiter: &str, left: i64) {
+    pub(super) async fn redisson_waits(&mut self, waiter: &str, left: i64) {
         let score = (self.now().await + left).to_string();
         self.make(&["ZADD", TIMEOUTS, &score, waiter]).await;
         self.make(&["RPUSH", QUEUE, waiter]).await;
     }
 
-    async fn a_score_for_each_in_the_queue(&mut self) {
+    pub(super) async fn a_score_for_each_in_the_queue(&mut self) {
         let keys = self.keys().await;
         let of = |key: &str| keys.get(key).cloned().unwrap_or_default();
         for waiter in of(QUEUE) {
@@ -332,7 +347,7 @@ async fn a_fair_grant_has_its_token() {
         assert_eq!(kept, last.to_string());
     }
     // Who is refused costs no token.
-    args[0] = "u:2";
+    (args[0], args[4]) = ("u:2", "0");
     assert!(elsewhere(
         &bench.run("fair_acquire", &keys, &args).await,
         30_000

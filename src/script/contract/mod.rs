@@ -4,6 +4,7 @@
 mod bench;
 mod cost;
 mod fair;
+mod fair_handed;
 mod multi;
 mod reentrant;
 mod rw;

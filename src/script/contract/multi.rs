@@ -127,9 +127,9 @@ impl Bench {
         queued: usize,
     ) -> (usize, Option<i64>) {
         match self.take_all(members, holder, queued).await {
-            AcquiredAll::Elsewhere { member, remaining } => {
-                (member, remaining.map(|span| span.as_millis() as i64))
-            }
+            AcquiredAll::Elsewhere {
+                member, remaining, ..
+            } => (member, remaining.map(|span| span.as_millis() as i64)),
             held => panic!("{held:?}"),
         }
     }

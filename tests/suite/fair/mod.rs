@@ -1,6 +1,7 @@
 //! The fair lock's own promises: the order of its queue, and what becomes of those in it.
 
 mod cost;
+mod handed;
 mod mistakes;
 mod order;
 mod places;
@@ -115,7 +116,7 @@ impl Scene {
             .await;
     }
 
-    /// Whom the scripts tell from now on that it is their turn.
+    /// Whom the scripts tell from now on that it is their turn, or that they hold the lock.
     async fn told(&self) -> Told {
         let client = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = client.get_async_pubsub().await.unwrap();
@@ -139,14 +140,25 @@ struct Told {
 impl Told {
     /// The next one who is told.
     async fn next(&mut self) -> String {
+        self.next_message().await.0
+    }
+
+    /// The same, and the lease with which it was handed the lock, if it was.
+    async fn next_message(&mut self) -> (String, Option<Duration>) {
         let message = within(SOON, self.messages.on_message().next()).await;
         let message = message.expect("the subscription lasts");
-        assert_eq!(message.get_payload::<String>().unwrap(), "0");
         let waiter = message
             .get_channel_name()
             .strip_prefix(&self.before_waiter)
             .expect("it is the pattern's");
-        waiter.to_owned()
+        let payload: String = message.get_payload().unwrap();
+        let numbers = payload.split(' ').map(|word| word.parse::<u64>().unwrap());
+        let lease = match numbers.collect::<Vec<_>>()[..] {
+            [0] => None,
+            [_, lease] | [_, lease, _] => Some(Duration::from_millis(lease)),
+            _ => panic!("{payload:?}"),
+        };
+        (waiter.to_owned(), lease)
     }
 
     /// Returns when this one is told.

@@ -1,0 +1,376 @@
+//! A lock that is handed over by a message, with a server that says what the test wants.
+//!
+//! The server's clock is not that of the client, and starts at [`EPOCH`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{LEASE, MS, attempts};
+use crate::client::Client;
+use crate::conn::{Lane, Listener};
+use crate::fair::{FairGuard, FairLock};
+use crate::testing::{Answer, Scripted, Sent, done, each, granted, queued};
+
+const EPOCH: u64 = 1_763_000_000_000;
+const PLACE: Duration = Duration::from_millis(3_000);
+
+/// Until when a place is kept that was asked for then.
+fn kept_from(at: Duration) -> u64 {
+    EPOCH + u64::try_from((at + PLACE).as_millis()).unwrap()
+}
+
+/// What a place of this waiter is answered, in the middle of somebody else's lease.
+fn a_place(sent: &Sent) -> redis::Value {
+    queued(25_000, kept_from(sent.at))
+}
+
+/// Answers all but the attempts of waiters.
+fn otherwise(sent: &Sent) -> Answer {
+    Answer::Value(match sent.lane {
+        Lane::Renewal => each(1, 1),
+        _ if sent.is("EVALSHA") => done(),
+        _ => redis::Value::Nil,
+    })
+}
+
+fn is_attempt(sent: &Sent) -> bool {
+    // Not a release, which names no count.
+    let is_script = sent.is("EVALSHA") && sent.lane != Lane::Renewal;
+    is_script && sent.script_args()[sent.script_keys() + 1] != "0"
+}
+
+/// Refuses all attempts, with a place.
+fn full() -> Arc<Scripted> {
+    Scripted::new(|sent| match is_attempt(sent) {
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
+    })
+}
+
+/// Has a message come for the first who listened.
+fn tell(server: &Scripted, client: &Client, message: &str) {
+    let sent = server.sent();
+    let subscribe = sent.iter().find(|sent| sent.is("SUBSCRIBE"));
+    let channel = &subscribe.expect("somebody listens").words[1];
+    let locals = &client.core().locals;
+    locals.message(channel.as_bytes(), message.as_bytes());
+}
+
+/// That it holds the lock, for this much of a place that it asked for then.
+fn letter(asked: Duration, left: Duration) -> String {
+    format!("{} {}", kept_from(asked), left.as_millis())
+}
+
+/// What becomes of a waiter that is told something after this time.
+async fn told(
+    client: &Client,
+    server: &Arc<Scripted>,
+    lock: &FairLock,
+    at: Duration,
+    message: &str,
+) -> FairGuard {
+    let tell = async {
+        tokio::time::sleep(at).await;
+        tell(server, client, message);
+    };
+    let (guard, ()) = tokio::join!(lock.lock(), tell);
+    guard.unwrap()
+}
+
+/// The attempts at or after a time.
+fn later_attempts(server: &Scripted, than: Duration) -> usize {
+    let sent = server.sent();
+    let attempts = sent.iter().filter(|sent| is_attempt(sent));
+    attempts.filter(|sent| sent.at >= than).count()
+}
+
+/// The lease is counted from the poll before the message, however late that comes.
+#[tokio::test(start_paused = true)]
+async fn the_lease_counts_from_the_last_poll_and_not_from_the_message() {
+    for at in [1_001, 1_400, 1_999] {
+        let at = MS * at;
+        let server = full();
+        let client = Client::over(&server, LEASE);
+        let lock = client.fair_lock("x");
+        // Handed over 300 ms after the poll at one second.
+        let message = letter(MS * 1_000, MS * 2_700);
+        let guard = told(&client, &server, &lock, at, &message).await;
+        let margin = MS * 29;
+        assert_eq!(guard.remaining(), MS * 3_700 - margin - at);
+        assert_eq!(later_attempts(&server, at), 0, "no round trip");
+        assert_eq!(server.times(Lane::Renewal), [MS; 0]);
+        guard.release().await.unwrap();
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(
+            server.times(Lane::Renewal),
+            [MS; 0],
+            "a short one needs none"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_handed_over_soon_has_its_whole_lease() {
+    let server = full();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let message = letter(Duration::ZERO, MS * 2_900);
+    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    tokio::time::sleep(MS * 101).await;
+    assert_eq!(server.times(Lane::Renewal), [MS * 600]);
+    assert_eq!(guard.remaining(), LEASE - MS * 302 - MS);
+    tokio::time::sleep(LEASE).await;
+    assert!(!guard.is_lost());
+    // From there on as any other.
+    let renewed = server.times(Lane::Renewal);
+    assert!((3..=5).contains(&renewed.len()), "{renewed:?}");
+}
+
+/// Nobody confirms anything: it is lost where the lease it was handed over with is over.
+#[tokio::test(start_paused = true)]
+async fn without_a_renewal_it_is_lost_when_the_place_would_have_been() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Silence,
+        _ if is_attempt(sent) => Answer::Value(a_place(sent)),
+        _ => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let message = letter(Duration::ZERO, MS * 2_900);
+    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    tokio::time::sleep(MS * 2_368).await;
+    assert!(!guard.is_lost(), "{:?}", guard.remaining());
+    tokio::time::sleep(MS).await;
+    assert!(guard.is_lost());
+    // Asked more than once before that.
+    let renewed = server.times(Lane::Renewal);
+    assert!(renewed.len() > 1, "{renewed:?}");
+}
+
+/// The connection for renewals may have been dead for long when the lock comes: there is time to make
+/// another, however short the lease is that it comes with.
+#[tokio::test(start_paused = true)]
+async fn a_first_renewal_that_is_not_answered_is_sent_again_in_time() {
+    let renewals = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match sent.lane {
+        Lane::Renewal if renewals.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Silence,
+        _ if is_attempt(sent) => Answer::Value(a_place(sent)),
+        _ => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    // As short as it is when it comes right before a poll.
+    let message = letter(MS * 1_000, MS * 2_001);
+    let guard = told(&client, &server, &lock, MS * 1_999, &message).await;
+    assert!(guard.remaining() < MS * 1_000);
+    tokio::time::sleep(MS * 1_000).await;
+    assert!(!guard.is_lost());
+    assert!(guard.remaining() > LEASE / 2);
+}
+
+/// What is no hold by now, or cannot be known to be one, leads to another look.
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
+    let at = MS * 1_400;
+    for message in [
+        "0".to_owned(),
+        // Of the first poll: the one after it was answered with another place.
+        letter(Duration::ZERO, MS * 2_900),
+        // Its lease is over, or as good as over, if it began right after the poll.
+        letter(MS * 1_000, MS * 300),
+        letter(MS * 1_000, MS * 450),
+        format!("{} 2900 no-token", kept_from(MS * 1_000)),
+    ] {
+        let server = Scripted::new(move |sent| match is_attempt(sent) {
+            true if sent.at >= at => Answer::Value(granted()),
+            true => Answer::Value(a_place(sent)),
+            false => otherwise(sent),
+        });
+        let lock = Client::over(&server, LEASE);
+        let guard = told(&lock, &server, &lock.fair_lock("x"), at, &message).await;
+        let last = server.sent().pop().unwrap();
+        assert_eq!((last.at, last.lane), (at, Lane::Command), "{message}");
+        assert_eq!(guard.remaining(), LEASE - MS * 302, "{message}");
+    }
+}
+
+/// Both say that it holds the lock: that is one hold, with the lease of the answer.
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_comes_while_it_asks_waits_for_the_answer() {
+    let at = MS * 1_000;
+    for is_granted in [true, false] {
+        let server = Scripted::new(move |sent| match is_attempt(sent) {
+            true if sent.at >= at && is_granted => Answer::Late(MS * 200, granted()),
+            true if sent.at >= at => Answer::Late(MS * 200, a_place(sent)),
+            true => Answer::Value(a_place(sent)),
+            false => otherwise(sent),
+        });
+        let client = Client::over(&server, LEASE);
+        let lock = client.fair_lock("x");
+        // Of the poll that is under way.
+        let message = letter(at, MS * 3_000);
+        let guard = told(&client, &server, &lock, at + MS * 100, &message).await;
+        assert_eq!(server.clock().now().nanos(), 1_200_000_000);
+        let expected = match is_granted {
+            true => LEASE - MS * 302,
+            false => MS * 3_000 - MS * 32,
+        };
+        assert_eq!(guard.remaining(), expected - MS * 200);
+        assert_eq!(later_attempts(&server, MS * 1_001), 0);
+        assert_eq!(client.stats().holds, 1);
+        guard.release().await.unwrap();
+        let sent = server.sent();
+        let releases = sent.iter().filter(|sent| sent.is("EVALSHA")).count();
+        assert_eq!(releases - later_attempts(&server, Duration::ZERO), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_comes_with_the_letter() {
+    let server = Scripted::new(|sent| match is_attempt(sent) {
+        true if sent.at >= MS * 600 => Answer::Value(redis::Value::BulkString(b"78".to_vec())),
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x").fenced();
+    let message = format!("{} 77", letter(Duration::ZERO, MS * 2_900));
+    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    assert_eq!(
+        guard.fencing_token().map(crate::FencingToken::get),
+        Some(77)
+    );
+    guard.release().await.unwrap();
+    let release = server.sent().pop().unwrap();
+    assert_eq!(release.script_args()[4], "redisson_lock_token:{x}");
+
+    // One without a token is not what it wants.
+    let server = Scripted::new(|sent| match is_attempt(sent) {
+        true if sent.at >= MS * 600 => Answer::Value(redis::Value::BulkString(b"78".to_vec())),
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x").fenced();
+    let message = letter(Duration::ZERO, MS * 2_900);
+    let guard = told(&client, &server, &lock, MS * 600, &message).await;
+    assert_eq!(
+        guard.fencing_token().map(crate::FencingToken::get),
+        Some(78)
+    );
+}
+
+/// Who needs more than the lock says so with its place.
+#[tokio::test(start_paused = true)]
+async fn a_place_says_what_its_holder_wants() {
+    let place = async |lock: fn(FairLock) -> FairLock| {
+        let server = full();
+        let client = Client::over(&server, LEASE);
+        let lock = lock(client.fair_lock("x"));
+        assert!(lock.try_lock_for(MS * 10).await.unwrap().is_none());
+        let first = server.sent().remove(0);
+        first.script_args()[first.script_keys() + 4].clone()
+    };
+    assert_eq!(place(|lock| lock).await, "3000");
+    assert_eq!(place(FairLock::fenced).await, "3000.5");
+    assert_eq!(place(|lock| lock.fixed_lease(LEASE)).await, "3000.25");
+    assert_eq!(
+        place(|lock| lock.fixed_lease(LEASE).fenced()).await,
+        "3000.25"
+    );
+    let replicated = place(|lock| lock.replicated(1, MS * 100)).await;
+    assert_eq!(replicated, "3000.25");
+}
+
+/// Whatever a server may send: who needs its lease in full asks for it.
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_never_handed_over() {
+    let server = Scripted::new(|sent| match is_attempt(sent) {
+        true if sent.at >= MS * 500 => Answer::Value(granted()),
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x").fixed_lease(LEASE);
+    let message = letter(Duration::ZERO, MS * 2_900);
+    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    assert_eq!(guard.remaining(), LEASE - MS * 302);
+}
+
+/// Dropped at the moment at which it is told, or closed: the lock is given back.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_to_nobody_is_given_back() {
+    for is_closed in [true, false] {
+        let server = full();
+        let client = Client::over(&server, LEASE);
+        let lock = client.fair_lock("x");
+        let mut wait = Box::pin(lock.lock());
+        assert!(
+            tokio::time::timeout(MS * 500, &mut wait).await.is_err(),
+            "it waits"
+        );
+        tell(&server, &client, &letter(Duration::ZERO, MS * 2_900));
+        if is_closed {
+            let (closed, ended) = tokio::join!(client.clone().shutdown(), wait);
+            assert!(ended.unwrap_err().is_closed());
+            closed.unwrap();
+        } else {
+            drop(wait);
+        }
+        tokio::time::sleep(MS * 10).await;
+        let sent = server.sent();
+        let holder = &sent[0].script_args()[4];
+        let release = sent.iter().rfind(|sent| sent.is("EVALSHA")).unwrap();
+        assert_eq!(
+            release.script_args()[4..6],
+            [holder.clone(), "0".to_owned()]
+        );
+    }
+}
+
+/// It was taken away from the one before by force, say: that one is lost, and the server is asked at once
+/// whether it has the new one.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
+    let server = Scripted::new(|sent| match is_attempt(sent) {
+        true if sent.at.is_zero() => Answer::Value(granted()),
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let first = lock.lock().await.unwrap();
+    tokio::time::sleep(MS).await;
+    let message = letter(MS, MS * 2_900);
+    let second = told(&client, &server, &lock, MS * 500, &message).await;
+    assert!(first.is_lost() && !second.is_lost());
+    tokio::time::sleep(MS).await;
+    assert_eq!(server.times(Lane::Renewal), [MS * 501]);
+}
+
+/// A candidate that starts over under another id does not get what the one before it was sent.
+#[tokio::test(start_paused = true)]
+async fn a_letter_for_another_holder_is_not_used() {
+    let server = Scripted::new(|sent| match (is_attempt(sent), sent.lane) {
+        (true, Lane::Push) if sent.at < MS * 3_500 => Answer::Silence,
+        (true, _) => Answer::Value(a_place(sent)),
+        (false, _) => otherwise(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let wait = lock.try_lock_for(MS * 12_000);
+    let tell = async {
+        tokio::time::sleep(MS * 8_500).await;
+        // To the channel of the first, which nobody listens to any more.
+        tell(&server, &client, &letter(MS * 8_500, MS * 3_000));
+    };
+    let (got, ()) = tokio::join!(wait, tell);
+    assert!(got.unwrap().is_none());
+    let sent = server.sent();
+    let holders = sent.iter().filter(|sent| is_attempt(sent));
+    let mut holders: Vec<_> = holders.map(|sent| sent.script_args()[4].clone()).collect();
+    holders.dedup();
+    assert!(holders.len() > 1, "{holders:?}");
+    assert!(attempts(&sent).len() > 4);
+}

@@ -1,0 +1,71 @@
+//! A message that tells one waiter that it holds the lock.
+//!
+//! It is the only message that says more than "look again". Its words are those of
+//! `lua/includes/fair_give.lua`; whatever else comes on a channel is no letter.
+
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+
+/// The lock, and the lease that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    /// The place that it was given for: until when the server kept that, in ms of its clock.
+    pub(crate) until_ms: u64,
+    /// How much of that was left when it was given: the lease.
+    pub(crate) lease: Duration,
+    pub(crate) token: Option<FencingToken>,
+}
+
+impl Letter {
+    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(message).ok()?.split(' ');
+        let mut number = || words.next().map(|word| word.parse::<u64>().ok());
+        let (until_ms, left_ms) = (number()??, number()??);
+        let token = match number() {
+            None => None,
+            Some(token) => Some(FencingToken::new(token?)),
+        };
+        words.next().is_none().then_some(Self {
+            until_ms,
+            lease: Duration::from_millis(left_ms),
+            token,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_as_a_letter_is_one() {
+        let letter = Letter {
+            until_ms: 1_763_000_000_123,
+            lease: Duration::from_millis(2_900),
+            token: None,
+        };
+        assert_eq!(Letter::read(b"1763000000123 2900"), Some(letter));
+        let fenced = Letter {
+            token: Some(FencingToken::new(77)),
+            ..letter
+        };
+        assert_eq!(Letter::read(b"1763000000123 2900 77"), Some(fenced));
+        for other in [
+            &b"0"[..],
+            b"1",
+            b"",
+            b"5 ",
+            b" 5",
+            b"5 x",
+            b"5 -1",
+            b"5 6 7 8",
+            b"5 6 ",
+            b"5.5 6",
+            b"\xff 6",
+            b"18446744073709551616 1",
+        ] {
+            assert_eq!(Letter::read(other), None, "{other:?}");
+        }
+    }
+}

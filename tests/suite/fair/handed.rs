@@ -1,0 +1,306 @@
+//! A lock that whoever frees it hands to the next waiter: who gets it, for how long, and what if that
+//! one has died, stands still, or does not hear of it.
+
+use std::time::{Duration, Instant};
+
+use lockset_testkit::{Proxy, eventually, within};
+use rustix::process::Signal;
+
+use super::{HELD, Scene, done, holder, wait_for};
+use crate::process::Process;
+use crate::support::{SOON, idle, listening, nothing_left, patient_client};
+
+/// For how long a place of a waiting process in these tests is kept.
+const PLACE: Duration = Duration::from_secs(1);
+
+/// For how long one of ours is kept.
+const OUR_PLACE: Duration = Duration::from_secs(3);
+
+/// Another process with one waiter in the queue, which listens.
+async fn process_in(scene: &Scene) -> Process {
+    let mut process = Process::start("fair::crowd", &scene.server, &scene.name);
+    assert_eq!(process.answer(), "ready");
+    let before = scene.queue().await.len();
+    process.ask("1 900");
+    scene.queued(before + 1).await;
+    heard(scene, before + 1).await;
+    process
+}
+
+/// Waits until so many listen.
+async fn heard(scene: &Scene, count: usize) {
+    eventually(SOON, "all of them listen", async || {
+        scene.server.pubsub_channels().await.len() == count
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn it_has_what_is_left_of_its_place_and_soon_its_whole_lease() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let client = patient_client(&scene.server.url()).await;
+    let waiter = wait_for(&scene.lock_of(&client));
+    listening(&scene.server).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    held.release().await.unwrap();
+    let guard = done(waiter).await;
+    assert!(!guard.is_lost());
+    let (next, lease) = told.next_message().await;
+    assert_eq!(next, queue[0]);
+    assert!(lease.expect("it is handed over") <= OUR_PLACE);
+    assert_eq!(holder(&scene.lock_of(&client)).await, queue[0]);
+    eventually(SOON, "it has its whole lease", async || {
+        let left: i64 = scene.ask(&["PTTL", &scene.name]).await;
+        left > 20_000 && guard.remaining() > Duration::from_secs(20)
+    })
+    .await;
+    assert!(scene.queue().await.is_empty());
+    guard.release().await.unwrap();
+    idle(&client).await;
+    nothing_left(&scene.server).await;
+}
+
+/// Each message hands over the lock, with a token.
+#[tokio::test]
+async fn waiters_of_four_processes_hand_it_on_in_order() {
+    const PROCESSES: usize = 4;
+    const WAITERS: usize = 16;
+    let scene = Scene::new().await;
+    let held = scene.lock().await.fenced().lock().await.unwrap();
+    let mut processes: Vec<_> = (0..PROCESSES)
+        .map(|_| Process::start("fair::crowd", &scene.server, &scene.name))
+        .collect();
+    for process in &processes {
+        assert_eq!(process.answer(), "ready");
+    }
+    for process in &mut processes {
+        process.ask(&format!("{WAITERS} 30000"));
+    }
+    scene.queued(PROCESSES * WAITERS).await;
+    heard(&scene, PROCESSES * WAITERS).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    held.release().await.unwrap();
+    for waiter in &queue {
+        let (next, lease) = told.next_message().await;
+        assert_eq!(next, *waiter);
+        let lease = lease.expect("it is handed over");
+        assert!(lease <= OUR_PLACE, "{lease:?}");
+    }
+    eventually(SOON, "all had their turn", async || {
+        scene.ask::<usize>(&["LLEN", HELD]).await == queue.len()
+    })
+    .await;
+    let turns: Vec<String> = scene.ask(&["LRANGE", HELD, "0", "-1"]).await;
+    let turns = turns.iter().map(|turn| turn.split_once(' ').unwrap());
+    let (holders, tokens): (Vec<_>, Vec<_>) = turns
+        .map(|(holder, token)| (holder.to_owned(), token.parse::<u64>().unwrap()))
+        .unzip();
+    assert_eq!(holders, queue);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    let _: i64 = scene.ask(&["DEL", HELD]).await;
+    nothing_left(&scene.server).await;
+}
+
+/// It stood still when it was handed the lock, and dies: the others wait for the rest of its place, and
+/// no longer.
+#[tokio::test]
+async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.fenced().lock().await.unwrap();
+    let mut dying = process_in(&scene).await;
+    let next = wait_for(&scene.lock().await);
+    heard(&scene, 2).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    dying.stop();
+    let handed = Instant::now();
+    held.release().await.unwrap();
+    let (waiter, lease) = told.next_message().await;
+    assert_eq!(waiter, queue[0]);
+    assert!(lease.expect("the server takes it for alive") <= PLACE);
+    dying.kill();
+    let guard = done(next).await;
+    // The next one asks when that lease is over, or polls: every second.
+    let waited = handed.elapsed();
+    assert!(waited < PLACE + Duration::from_secs(2), "{waited:?}");
+    guard.release().await.unwrap();
+    assert_eq!(
+        scene.ask::<i64>(&["EXISTS", HELD]).await,
+        0,
+        "it had no turn"
+    );
+    nothing_left(&scene.server).await;
+}
+
+/// It stood still when it was handed the lock, and for longer than that lasted: when it goes on it does
+/// not take it for its own.
+#[tokio::test]
+async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.fenced().lock().await.unwrap();
+    let still = process_in(&scene).await;
+    let next = wait_for(&scene.lock().await);
+    heard(&scene, 2).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    still.stop();
+    held.release().await.unwrap();
+    assert_eq!(told.next().await, queue[0]);
+    let guard = done(next).await;
+    still.signal(Signal::CONT);
+    // Back in the queue, under whatever id: it has read its message by then.
+    scene.queued(1).await;
+    assert_eq!(
+        scene.ask::<i64>(&["EXISTS", HELD]).await,
+        0,
+        "not two at once"
+    );
+    assert!(!guard.is_lost());
+    assert_eq!(holder(&scene.lock().await).await, queue[1]);
+    guard.release().await.unwrap();
+    eventually(SOON, "it has its turn", async || {
+        scene.ask::<usize>(&["LLEN", HELD]).await == 1
+    })
+    .await;
+    let _: i64 = scene.ask(&["DEL", HELD]).await;
+    nothing_left(&scene.server).await;
+}
+
+/// The message is lost with its connection: the waiter finds out that it holds the lock when it asks.
+#[tokio::test]
+async fn a_message_that_is_lost_costs_a_poll() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let deaf = patient_client(&proxy.url()).await;
+    for _ in 0..5 {
+        let held = scene.lock().await.lock().await.unwrap();
+        let waiter = wait_for(&scene.lock_of(&deaf));
+        listening(&scene.server).await;
+        let queue = scene.queue().await;
+        let mut told = scene.told().await;
+        proxy.hold_replies();
+        held.release().await.unwrap();
+        let (head, lease) = told.next_message().await;
+        assert_eq!(head, queue[0]);
+        assert!(lease.is_some(), "it listens, for all the server knows");
+        assert_eq!(scene.ask::<i64>(&["HEXISTS", &scene.name, &head]).await, 1);
+        proxy.cut();
+        proxy.pass();
+        let cut = Instant::now();
+        let guard = done(waiter).await;
+        assert!(cut.elapsed() < OUR_PLACE, "{:?}", cut.elapsed());
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+        idle(&deaf).await;
+        nothing_left(&scene.server).await;
+    }
+}
+
+/// No message at all comes through, nor does anything else: nobody gets it from a server that says so to
+/// nobody, and when it is over the next one does.
+#[tokio::test]
+async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let theirs = patient_client(&proxy.url()).await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let lock = scene.lock_of(&theirs);
+    let cut_off = tokio::spawn(async move { lock.try_lock_for(SOON).await });
+    listening(&scene.server).await;
+    let next = wait_for(&scene.lock().await);
+    heard(&scene, 2).await;
+    let mut told = scene.told().await;
+    proxy.blackhole_existing();
+    proxy.refuse(true);
+    held.release().await.unwrap();
+    let (_, lease) = told.next_message().await;
+    assert!(lease.expect("it listens") <= OUR_PLACE);
+    let guard = within(SOON * 2, next).await.unwrap();
+    assert!(!guard.is_lost());
+    match within(SOON * 4, cut_off).await.unwrap() {
+        Ok(got) => assert!(got.is_none(), "nobody told it"),
+        Err(error) => assert!(error.is_io(), "{error}"),
+    }
+    proxy.refuse(false);
+    guard.release().await.unwrap();
+    idle(&theirs).await;
+    nothing_left(&scene.server).await;
+}
+
+/// The release is repeated, as its answer was lost: the one that was handed the lock keeps it, and it is
+/// handed to nobody else.
+#[tokio::test]
+async fn a_repeated_release_hands_over_once() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let forgetful = patient_client(&proxy.url()).await;
+    let held = scene.lock_of(&forgetful).lock().await.unwrap();
+    let first = wait_for(&scene.lock().await);
+    heard(&scene, 1).await;
+    let second = wait_for(&scene.lock().await);
+    heard(&scene, 2).await;
+    let queue = scene.queue().await;
+    let mut told = scene.told().await;
+    proxy.swallow_next_reply_then_cut();
+    held.release().await.unwrap();
+    assert_eq!(proxy.fired(), 1);
+    let first = done(first).await;
+    assert_eq!(told.next().await, queue[0]);
+    assert_eq!(holder(&scene.lock().await).await, queue[0]);
+    assert!(!second.is_finished());
+    first.release().await.unwrap();
+    assert_eq!(
+        told.next().await,
+        queue[1],
+        "nobody else was told in between"
+    );
+    done(second).await.release().await.unwrap();
+    idle(&forgetful).await;
+    nothing_left(&scene.server).await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_is_not_handed_over_and_lasts_in_full() {
+    let lease = Duration::from_secs(20);
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let waiter = wait_for(&scene.lock().await.fixed_lease(lease));
+    listening(&scene.server).await;
+    let mut told = scene.told().await;
+    held.release().await.unwrap();
+    assert_eq!(told.next_message().await.1, None);
+    let guard = done(waiter).await;
+    assert!(guard.remaining() > lease / 2, "{:?}", guard.remaining());
+    guard.release().await.unwrap();
+    nothing_left(&scene.server).await;
+}
+
+/// The client of the head is closed at the moment at which it is handed the lock.
+#[tokio::test]
+async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
+    let scene = Scene::new().await;
+    let ours = scene.lock().await;
+    for round in 0..30_u64 {
+        let closing = patient_client(&scene.server.url()).await;
+        let held = ours.lock().await.unwrap();
+        let lock = scene.lock_of(&closing);
+        let head = tokio::spawn(async move { lock.lock().await.map(drop) });
+        listening(&scene.server).await;
+        let next = wait_for(&ours);
+        heard(&scene, 2).await;
+        let (released, closed) = tokio::join!(held.release(), async {
+            tokio::time::sleep(Duration::from_micros(round * 30)).await;
+            closing.shutdown().await
+        });
+        released.unwrap();
+        closed.unwrap();
+        if let Err(error) = done(head).await {
+            assert!(error.is_closed(), "{error}");
+        }
+        done(next).await.release().await.unwrap();
+    }
+    nothing_left(&scene.server).await;
+}
