@@ -34,7 +34,10 @@ const ROUNDS: usize = 7;
 
 /// How often each process has the lock in a round, and for how long: the other one asks meanwhile.
 const TURNS: usize = 150;
-const HELD: Duration = Duration::from_millis(2);
+const HELD: Duration = Duration::from_millis(4);
+
+/// Before it asks: the processes share a CPU, and this is no part of the way to the other one.
+const REST: Duration = Duration::from_millis(1);
 
 /// A place in the queue that outlasts a round.
 const HEARTBEAT_MS: u64 = 600_000;
@@ -183,6 +186,7 @@ impl Side {
             let given = now();
             self.give().await;
             times.push([granted, given]);
+            sleep(REST).await;
         }
         times
     }

@@ -177,6 +177,8 @@ async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
         "0".to_owned(),
         // Of the first poll: the one after it was answered with another place.
         letter(Duration::ZERO, MS * 2_900),
+        // Of a later one, which it never asked for.
+        letter(MS * 1_001, MS * 2_700),
         // Its lease is over, or as good as over, if it began right after the poll.
         letter(MS * 1_000, MS * 300),
         letter(MS * 1_000, MS * 450),
