@@ -23,7 +23,10 @@ const POLLS_MAX: usize = 40;
 
 /// Polls a future each time it is woken, at most `polls` times in all, then leaves it alone for a
 /// moment and drops it. `None` if it did not end by itself.
-async fn poll_times<F: Future>(work: F, (polls, moment): (usize, Duration)) -> Option<F::Output> {
+pub(crate) async fn poll_times<F: Future>(
+    work: F,
+    (polls, moment): (usize, Duration),
+) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut left = polls;
     let ended = std::future::poll_fn(|context| {
@@ -215,6 +218,43 @@ async fn a_wait_for_the_same_client<P: Primitive>() {
     .await;
 }
 
+/// Held by another task of this client, which gives it back while this one waits, with one more
+/// behind it: it passes from the first to the second, and on to the third, in memory or with a script.
+async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
+    for is_fixed in [false, true] {
+        let terms = |world: &World, name: &str| {
+            let lock = world.lock::<P>(name);
+            match is_fixed {
+                true => lock.fixed_lease(Duration::from_secs(60)),
+                false => lock,
+            }
+        };
+        at_every_poll::<P, _>(
+            async |world, name| {
+                let held = terms(world, name).lock().await.unwrap();
+                std::sync::Mutex::new(Some(held))
+            },
+            async |world, name, held, polls| {
+                let (lock, behind) = (terms(world, name), terms(world, name));
+                let give = async {
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    drop(held.lock().unwrap().take().expect("taken once"));
+                };
+                let behind = async {
+                    // So that it comes second.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    let wait = Duration::from_millis(60);
+                    tokio::time::timeout(wait, behind.lock()).await.is_ok()
+                };
+                let wait = poll_times(lock.lock(), polls);
+                let (done, _, ()) = tokio::join!(wait, behind, give);
+                done.is_some()
+            },
+        )
+        .await;
+    }
+}
+
 async fn a_re_entry<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| world.lock::<P>(name).lock().await.unwrap(),
@@ -329,6 +369,7 @@ for_every_primitive! {"current_thread":
     a_wait_for_another_client
     a_wait_that_ends_with_a_grant
     a_wait_for_the_same_client
+    a_wait_that_ends_with_a_pass
     a_re_entry
     a_release
     an_inner_release_keeps_the_outer

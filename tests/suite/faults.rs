@@ -24,13 +24,13 @@ async fn command(admin: &mut MultiplexedConnection, words: &str) {
 }
 
 /// Deletes the keys of a lock.
-async fn delete<P: Primitive>(server: &Server, name: &str) {
+pub(crate) async fn delete<P: Primitive>(server: &Server, name: &str) {
     let keys = P::names(name).join(" ");
     command(&mut server.admin().await, &format!("DEL {keys}")).await;
 }
 
 /// Kills the connections of lockset clients whose name contains `part`; says how many.
-async fn kill_connections(server: &Server, part: &str) -> usize {
+pub(crate) async fn kill_connections(server: &Server, part: &str) -> usize {
     let mut admin = server.admin().await;
     let clients = server.clients(lockset_testkit::ClientKind::All).await;
     let ours: Vec<_> = clients

@@ -19,6 +19,7 @@ mod input;
 mod interleavings;
 mod limits;
 mod multilock;
+mod passing;
 mod process;
 mod redlock;
 mod replicas;
