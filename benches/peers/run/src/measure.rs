@@ -1,0 +1,182 @@
+//! The run: every harness started once, every job in each round, the peers in turns.
+
+use std::time::{Duration, Instant};
+
+use lockset_testkit::Server;
+
+use crate::arguments::Arguments;
+use crate::facts::Facts;
+use crate::failover;
+use crate::figures::Figures;
+use crate::harness::{Answer, GRACE, Harness};
+use crate::jobs::{JOBS, Job};
+use crate::peers::{self, Peer};
+use crate::place;
+use crate::results::{Outcome, PeerResults, Results};
+use crate::server::{LISTENING, Meter, Origins};
+
+/// The round that does not count is this much longer: whatever compiles while it runs has compiled then.
+const WARM_UP: f64 = 2.0;
+
+/// One peer in the run.
+pub(crate) struct Runner {
+    pub(crate) peer: &'static Peer,
+    /// Until it fails.
+    pub(crate) harness: Option<Harness>,
+    origins: Origins,
+    pub(crate) results: PeerResults,
+}
+
+/// What all runners need.
+pub(crate) struct Stage<'a> {
+    pub(crate) arguments: &'a Arguments,
+    pub(crate) server: Server,
+    pub(crate) meter: Meter,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Results {
+    let built = peers::build_all(arguments);
+    let server = Server::start();
+    let mut facts = Facts::of_this_machine(&server);
+    facts.placement = place::take(server.pid());
+    eprintln!("{}; {}", facts.server, facts.placement);
+
+    let meter = Meter::of(&server);
+    let mut stage = Stage {
+        arguments,
+        server,
+        meter,
+    };
+    let mut runners: Vec<Runner> = built
+        .into_iter()
+        .map(|(peer, built)| Runner::start(peer, built, &stage))
+        .collect();
+    warm_up(&mut runners, &mut stage);
+    for round in 0..arguments.rounds {
+        let started = Instant::now();
+        for job in &JOBS {
+            let order = order(runners.len(), round);
+            for index in order {
+                runners[index].round(job, &mut stage);
+            }
+        }
+        failover::round(&mut runners, &mut stage);
+        let took = started.elapsed().as_secs();
+        eprintln!("round {} of {}: {took} s", round + 1, arguments.rounds);
+    }
+    Results {
+        facts,
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+        peers: runners.into_iter().map(|runner| runner.results).collect(),
+    }
+}
+
+/// Each round begins with another peer, and every second one goes backwards.
+fn order(count: usize, round: usize) -> Vec<usize> {
+    let order = (0..count).map(|index| (index + round) % count);
+    match round % 2 {
+        0 => order.collect(),
+        _ => order.rev().collect(),
+    }
+}
+
+fn warm_up(runners: &mut [Runner], stage: &mut Stage<'_>) {
+    let started = Instant::now();
+    for runner in &mut *runners {
+        for job in &JOBS {
+            runner.warm_up(job, stage);
+        }
+        let both = runner.origins.both();
+        if !both.is_empty() {
+            let name = runner.peer.name;
+            eprintln!("{name}: counted as sent by clients, though scripts call them too: {both:?}");
+        }
+    }
+    eprintln!("warmed up: {} s", started.elapsed().as_secs());
+}
+
+impl Runner {
+    fn start(peer: &'static Peer, built: Result<(), String>, stage: &Stage<'_>) -> Self {
+        let address = stage.server.addr().to_string();
+        let started = built.and_then(|()| Harness::start(peer, stage.arguments, &address));
+        let mut runner = Self {
+            peer,
+            harness: None,
+            origins: Origins::default(),
+            results: PeerResults::new(peer.name),
+        };
+        match started {
+            Ok(harness) => {
+                eprintln!("{}: {}", peer.name, harness.versions);
+                runner.results.versions.clone_from(&harness.versions);
+                runner.harness = Some(harness);
+            }
+            Err(reason) => runner.stop(reason),
+        }
+        runner
+    }
+
+    /// It takes no further part; what it did until now is kept.
+    pub(crate) fn stop(&mut self, reason: String) {
+        let log = self.peer.name;
+        eprintln!("{log} is not run (any further): {reason}; see {log}.log in the build folder");
+        self.results.not_run = Some(reason);
+        self.harness = None;
+    }
+
+    fn warm_up(&mut self, job: &Job, stage: &mut Stage<'_>) {
+        let seconds = stage.arguments.seconds * WARM_UP;
+        let Some(Answer::Done { .. }) = self.ask(job, seconds) else {
+            return;
+        };
+        let mut origins = std::mem::take(&mut self.origins);
+        origins.learn(&stage.server, || self.ask(job, LISTENING.as_secs_f64()));
+        self.origins = origins;
+    }
+
+    fn round(&mut self, job: &Job, stage: &mut Stage<'_>) {
+        let seconds = stage.arguments.seconds;
+        let before = stage.meter.counts();
+        let Some(Answer::Done {
+            tasks,
+            failures,
+            violations,
+        }) = self.ask(job, seconds)
+        else {
+            return self.keep(job, None);
+        };
+        let cost = stage.meter.counts().since(&before, &self.origins);
+        self.keep(
+            job,
+            Figures::of(&tasks, seconds, (failures, violations), cost),
+        );
+    }
+
+    fn keep(&mut self, job: &Job, figures: Option<Figures>) {
+        let outcome = self.results.jobs.entry(job.name.to_owned());
+        match outcome.or_insert_with(|| Outcome::Rounds(Vec::new())) {
+            Outcome::Rounds(rounds) => rounds.push(figures),
+            Outcome::Lacks(_) => {}
+        }
+    }
+
+    /// `None` if there is no answer with turns in it; why not is noted.
+    fn ask(&mut self, job: &Job, seconds: f64) -> Option<Answer> {
+        let harness = self.harness.as_mut()?;
+        let bound = Duration::from_secs_f64(seconds) + GRACE;
+        match harness.run(&job.request(self.peer.name, seconds), bound) {
+            Ok(Answer::Lacks(what)) => {
+                self.results
+                    .jobs
+                    .insert(job.name.to_owned(), Outcome::Lacks(what));
+                None
+            }
+            Ok(done) => Some(done),
+            Err(reason) => {
+                self.stop(reason);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Who is compared: a row and a folder each.
+//!
+//! The folder has a `harness` script with two verbs: `build OUT NAME` makes ready whatever running
+//! takes, or fails and says why in its last line; `start OUT NAME HOST:PORT` becomes the process that
+//! speaks the protocol. A toolchain that is missing costs that peer its place and nobody else's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::arguments::Arguments;
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// What it is called in table, plots and `--peers`.
+    pub(crate) name: &'static str,
+    folder: &'static str,
+}
+
+/// The first is what the others are measured against.
+pub(crate) const PEERS: [Peer; 7] = [
+    Peer {
+        name: "floor",
+        folder: "rust",
+    },
+    Peer {
+        name: "lockset",
+        folder: "rust",
+    },
+    Peer {
+        name: "redisson",
+        folder: "java",
+    },
+    Peer {
+        name: "rslock",
+        folder: "rust",
+    },
+    Peer {
+        name: "redsync",
+        folder: "go",
+    },
+    Peer {
+        name: "redis-py",
+        folder: "python",
+    },
+    Peer {
+        name: "node-redlock",
+        folder: "node",
+    },
+];
+
+impl Peer {
+    fn script(&self) -> PathBuf {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(self.folder);
+        peers.join("harness")
+    }
+
+    /// Where its harness is built; one folder for all of one language.
+    fn out(&self, arguments: &Arguments) -> PathBuf {
+        let out = std::path::absolute(arguments.out.join(self.folder)).expect("a folder here");
+        std::fs::create_dir_all(&out).expect("the build folder can be written");
+        out
+    }
+
+    /// What it says on its standard error, which is what to read if it fails.
+    pub(crate) fn log(&self, arguments: &Arguments) -> PathBuf {
+        self.out(arguments).join(format!("{}.log", self.name))
+    }
+
+    pub(crate) fn start(&self, arguments: &Arguments, address: &str) -> Command {
+        let mut command = Command::new(self.script());
+        command.arg("start").arg(self.out(arguments));
+        command.arg(self.name).arg(address);
+        command
+    }
+
+    fn build(&self, arguments: &Arguments) -> Result<(), String> {
+        let output = Command::new(self.script())
+            .arg("build")
+            .arg(self.out(arguments))
+            .arg(self.name)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // The whole of it, for whoever wants to know; the last line, for the table.
+        let _ = std::fs::write(self.log(arguments), &said);
+        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        Err(last
+            .unwrap_or("its harness cannot be built")
+            .trim()
+            .to_owned())
+    }
+}
+
+/// Each peer that is wanted, and why it cannot run, if it cannot.
+pub(crate) fn build_all(arguments: &Arguments) -> Vec<(&'static Peer, Result<(), String>)> {
+    let wanted = PEERS.iter().filter(|peer| arguments.wants(peer.name));
+    wanted
+        .map(|peer| {
+            eprintln!("building {}", peer.name);
+            let built = peer.build(arguments);
+            if let Err(reason) = &built {
+                eprintln!("  not run: {reason}");
+            }
+            (peer, built)
+        })
+        .collect()
+}

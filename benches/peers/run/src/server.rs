@@ -1,0 +1,230 @@
+//! What the server counts, and whose commands they are.
+//!
+//! `INFO commandstats` counts each command, also those that a script calls, and does not tell them apart.
+//! `MONITOR` does, but costs too much to measure under: so it listens for a moment in the round that
+//! does not count, and from then on a command's name says where it comes from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lockset_testkit::Server;
+use serde::{Deserialize, Serialize};
+
+/// What is done to count and is not counted.
+const OURS: [&str; 3] = ["info", "monitor", "quit"];
+
+/// What a job took the server.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    /// Commands that clients sent.
+    pub(crate) sent: f64,
+    /// Commands that scripts called.
+    pub(crate) scripted: f64,
+    /// Microseconds of the main thread.
+    pub(crate) cpu: f64,
+}
+
+impl Cost {
+    pub(crate) fn each(&self, grants: usize) -> Self {
+        let grants = grants as f64;
+        Self {
+            sent: self.sent / grants,
+            scripted: self.scripted / grants,
+            cpu: self.cpu / grants,
+        }
+    }
+}
+
+/// What a server has done so far.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    calls: BTreeMap<String, u64>,
+    cpu: f64,
+}
+
+/// One connection, to ask the server what it counted.
+pub(crate) struct Meter(redis::Connection);
+
+impl Meter {
+    pub(crate) fn of(server: &Server) -> Self {
+        let client = redis::Client::open(server.url()).expect("the kit's own URL");
+        Self(
+            client
+                .get_connection()
+                .expect("the server takes connections"),
+        )
+    }
+
+    pub(crate) fn counts(&mut self) -> Counts {
+        let mut info = redis::cmd("INFO");
+        let info: String = info
+            .arg("commandstats")
+            .arg("cpu")
+            .query(&mut self.0)
+            .expect("INFO");
+        Counts::read(&info)
+    }
+
+    /// Milliseconds until a key is gone; none if it is.
+    pub(crate) fn time_to_live(&mut self, key: &str) -> u64 {
+        let left: i64 = redis::cmd("PTTL")
+            .arg(key)
+            .query(&mut self.0)
+            .expect("PTTL");
+        left.max(0) as u64
+    }
+}
+
+impl Counts {
+    fn read(info: &str) -> Self {
+        let mut counts = Self {
+            calls: BTreeMap::new(),
+            cpu: 0.0,
+        };
+        let mut process = 0.0;
+        for line in info.lines() {
+            let Some((key, value)) = line.split_once(':') else {
+                continue;
+            };
+            let seconds = || value.trim().parse::<f64>().unwrap_or(0.0) * 1e6;
+            match key {
+                "used_cpu_sys_main_thread" | "used_cpu_user_main_thread" => counts.cpu += seconds(),
+                "used_cpu_sys" | "used_cpu_user" => process += seconds(),
+                _ => {
+                    let calls = value
+                        .split(',')
+                        .find_map(|field| field.strip_prefix("calls="));
+                    if let (Some(name), Some(calls)) = (key.strip_prefix("cmdstat_"), calls) {
+                        // `client|kill` is a `client`, as it is to MONITOR.
+                        let name = name.split('|').next().unwrap_or(name);
+                        *counts.calls.entry(name.to_owned()).or_default() +=
+                            calls.parse::<u64>().unwrap_or(0);
+                    }
+                }
+            }
+        }
+        if counts.cpu == 0.0 {
+            counts.cpu = process;
+        }
+        counts
+    }
+
+    /// What was done since `before`.
+    pub(crate) fn since(&self, before: &Self, origins: &Origins) -> Cost {
+        let mut cost = Cost {
+            cpu: self.cpu - before.cpu,
+            ..Cost::default()
+        };
+        for (name, calls) in &self.calls {
+            let calls = calls - before.calls.get(name).copied().unwrap_or(0);
+            if OURS.contains(&&**name) {
+                continue;
+            }
+            match origins.is_of_scripts(name) {
+                true => cost.scripted += calls as f64,
+                false => cost.sent += calls as f64,
+            }
+        }
+        cost
+    }
+}
+
+/// Where the commands of one peer come from, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    clients: BTreeSet<String>,
+    scripts: BTreeSet<String>,
+}
+
+impl Origins {
+    /// A command seen from both counts as a client's: [`both`](Self::both) says so.
+    fn is_of_scripts(&self, name: &str) -> bool {
+        self.scripts.contains(name) && !self.clients.contains(name)
+    }
+
+    /// Commands that cannot be told apart by their names.
+    pub(crate) fn both(&self) -> Vec<&String> {
+        self.clients.intersection(&self.scripts).collect()
+    }
+
+    /// Listens to all that is done while `work` is.
+    pub(crate) fn learn<T>(&mut self, server: &Server, work: impl FnOnce() -> T) -> T {
+        let (stream, listener) = listen(server);
+        let done = work();
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        for command in listener.join().expect("listening does not panic") {
+            self.note(command);
+        }
+        done
+    }
+
+    fn note(&mut self, command: Heard) {
+        match command.of_a_script {
+            true => self.scripts.insert(command.name),
+            false => self.clients.insert(command.name),
+        };
+    }
+}
+
+/// A command that was run.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Heard {
+    of_a_script: bool,
+    name: String,
+}
+
+impl Heard {
+    /// `1700000000.123456 [0 127.0.0.1:1234] "SET" "key" ..`, and `[0 lua]` from a script.
+    fn read(line: &str) -> Option<Self> {
+        let (head, words) = line.split_once("] \"")?;
+        Some(Self {
+            of_a_script: head.ends_with(" lua"),
+            name: words.split('"').next()?.to_lowercase(),
+        })
+    }
+}
+
+fn listen(server: &Server) -> (TcpStream, JoinHandle<BTreeSet<Heard>>) {
+    let mut stream = TcpStream::connect(server.addr()).expect("the server takes connections");
+    stream.write_all(b"MONITOR\r\n").expect("the server reads");
+    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+    let mut answer = String::new();
+    reader.read_line(&mut answer).expect("an answer to MONITOR");
+    let listener = thread::spawn(move || {
+        let lines = reader.lines().map_while(Result::ok);
+        lines.filter_map(|line| Heard::read(&line)).collect()
+    });
+    (stream, listener)
+}
+
+/// Long enough to see each command a peer uses.
+pub(crate) const LISTENING: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "# CPU\r\nused_cpu_sys:9\r\nused_cpu_sys_main_thread:1.5\r\n\
+        used_cpu_user_main_thread:0.5\r\n# Commandstats\r\ncmdstat_get:calls=3,usec=9\r\n";
+    const AFTER: &str = "used_cpu_sys_main_thread:2.5\r\nused_cpu_user_main_thread:0.5\r\n\
+        cmdstat_get:calls=5,usec=9\r\ncmdstat_evalsha:calls=2,usec=1\r\ncmdstat_info:calls=7,\r\n\
+        cmdstat_client|kill:calls=1,usec=1\r\n";
+
+    #[test]
+    fn commands_are_told_apart_by_what_was_heard() {
+        let mut origins = Origins::default();
+        for line in [
+            r#"1.2 [0 127.0.0.1:5] "EVALSHA" "abc" "1""#,
+            r#"1.2 [0 lua] "GET" "k""#,
+        ] {
+            origins.note(Heard::read(line).unwrap());
+        }
+        let cost = Counts::read(AFTER).since(&Counts::read(BEFORE), &origins);
+        assert_eq!((cost.sent, cost.scripted), (3.0, 2.0));
+        assert_eq!(cost.cpu, 1e6);
+        assert!(origins.both().is_empty());
+    }
+}
