@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench
+.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench bench-peers bench-peers-build bench-peers-draw
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -18,6 +18,8 @@ help:
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
+	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
+	@echo "                  ROUNDS=1 SECONDS=0.5 PEERS=floor,lockset for a quick look (RESULTS=folder)"
 
 demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
@@ -61,3 +63,23 @@ check:
 # Without criterion's times: `cargo bench` has those too.
 bench:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_BENCH=ratios && cargo bench --package lockset
+
+# A run of 5 rounds takes 8 minutes and replaces the results that are in the repository.
+ROUNDS = 5
+SECONDS = 1.5
+RESULTS = benches/peers/results
+PEERS_OUT = $${CARGO_TARGET_DIR:-target}/bench-peers
+PEERS_RUN = cargo run --quiet --release --manifest-path benches/peers/Cargo.toml \
+	  --target-dir "$(PEERS_OUT)/rust" --package peers-run --
+
+bench-peers:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(PEERS_RUN) measure --rounds $(ROUNDS) \
+	  --seconds $(SECONDS) --out "$(PEERS_OUT)" --results $(RESULTS) $(if $(PEERS),--peers $(PEERS))
+
+# What bench-peers does first, for a machine that is then to be quiet.
+bench-peers-build:
+	@$(PEERS_RUN) build --out "$(PEERS_OUT)" $(if $(PEERS),--peers $(PEERS))
+
+# Table and plots again, from results.json.
+bench-peers-draw:
+	@$(PEERS_RUN) draw --results $(RESULTS)

@@ -15,9 +15,6 @@ use crate::place;
 use crate::results::{Outcome, PeerResults, Results};
 use crate::server::{LISTENING, Meter, Origins};
 
-/// The round that does not count is this much longer: whatever compiles while it runs has compiled then.
-const WARM_UP: f64 = 2.0;
-
 /// One peer in the run.
 pub(crate) struct Runner {
     pub(crate) peer: &'static Peer,
@@ -126,7 +123,7 @@ impl Runner {
     }
 
     fn warm_up(&mut self, job: &Job, stage: &mut Stage<'_>) {
-        let seconds = stage.arguments.seconds * WARM_UP;
+        let seconds = stage.arguments.seconds * self.peer.warm_up;
         let Some(Answer::Done { .. }) = self.ask(job, seconds) else {
             return;
         };
