@@ -58,8 +58,8 @@ impl Arguments {
         Some(arguments)
     }
 
-    /// Whether the peer of this name is to run.
+    /// Whether the peer of this name is to run. Without the floor there are no ratios.
     pub(crate) fn wants(&self, peer: &str) -> bool {
-        self.peers.is_empty() || self.peers.iter().any(|name| name == peer)
+        peer == "floor" || self.peers.is_empty() || self.peers.iter().any(|name| name == peer)
     }
 }

@@ -41,8 +41,8 @@ pub(crate) fn round(runners: &mut [Runner], stage: &mut Stage<'_>) {
     thread::sleep(SETTLE);
     for pair in &mut pairs {
         let left = Duration::from_millis(stage.meter.time_to_live(&pair.name));
-        pair.holder.kill();
         pair.killed = Some((Instant::now(), left));
+        pair.holder.kill();
     }
     for pair in pairs {
         pair.end();

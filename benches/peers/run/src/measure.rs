@@ -1,5 +1,6 @@
 //! The run: every harness started once, every job in each round, the peers in turns.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use lockset_testkit::Server;
@@ -20,7 +21,8 @@ pub(crate) struct Runner {
     pub(crate) peer: &'static Peer,
     /// Until it fails.
     pub(crate) harness: Option<Harness>,
-    origins: Origins,
+    /// Of each job, by its name.
+    origins: BTreeMap<&'static str, Origins>,
     pub(crate) results: PeerResults,
 }
 
@@ -84,11 +86,6 @@ fn warm_up(runners: &mut [Runner], stage: &mut Stage<'_>) {
         for job in &JOBS {
             runner.warm_up(job, stage);
         }
-        let both = runner.origins.both();
-        if !both.is_empty() {
-            let name = runner.peer.name;
-            eprintln!("{name}: counted as sent by clients, though scripts call them too: {both:?}");
-        }
     }
     eprintln!("warmed up: {} s", started.elapsed().as_secs());
 }
@@ -100,7 +97,7 @@ impl Runner {
         let mut runner = Self {
             peer,
             harness: None,
-            origins: Origins::default(),
+            origins: BTreeMap::new(),
             results: PeerResults::new(peer.name),
         };
         match started {
@@ -122,14 +119,14 @@ impl Runner {
         self.harness = None;
     }
 
-    fn warm_up(&mut self, job: &Job, stage: &mut Stage<'_>) {
+    fn warm_up(&mut self, job: &'static Job, stage: &mut Stage<'_>) {
         let seconds = stage.arguments.seconds * self.peer.warm_up;
         let Some(Answer::Done { .. }) = self.ask(job, seconds) else {
             return;
         };
-        let mut origins = std::mem::take(&mut self.origins);
-        origins.learn(&stage.server, || self.ask(job, LISTENING.as_secs_f64()));
-        self.origins = origins;
+        let listening = LISTENING.as_secs_f64();
+        let (origins, _) = Origins::learn(&stage.server, || self.ask(job, listening));
+        self.origins.insert(job.name, origins);
     }
 
     fn round(&mut self, job: &Job, stage: &mut Stage<'_>) {
@@ -143,7 +140,9 @@ impl Runner {
         else {
             return self.keep(job, None);
         };
-        let cost = stage.meter.counts().since(&before, &self.origins);
+        let origins = self.origins.get(job.name);
+        let origins = origins.expect("it was done to warm up");
+        let cost = stage.meter.counts().since(&before, origins);
         self.keep(
             job,
             Figures::of(&tasks, seconds, (failures, violations), cost),

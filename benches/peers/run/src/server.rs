@@ -2,11 +2,12 @@
 //!
 //! `INFO commandstats` counts each command, also those that a script calls, and does not tell them apart.
 //! `MONITOR` does, but costs too much to measure under: so it listens for a moment in the round that
-//! does not count, and from then on a command's name says where it comes from.
+//! does not count, and from then on a command's name says where it comes from (of a few that both send:
+//! how many of them).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -123,79 +124,59 @@ impl Counts {
             if OURS.contains(&&**name) {
                 continue;
             }
-            match origins.is_of_scripts(name) {
-                true => cost.scripted += calls as f64,
-                false => cost.sent += calls as f64,
-            }
+            let scripted = calls as f64 * origins.share_of_scripts(name);
+            cost.scripted += scripted;
+            cost.sent += calls as f64 - scripted;
         }
         cost
     }
 }
 
-/// Where the commands of one peer come from, by their names.
+/// Where the commands of one peer at one job come from: how many of each name were heard from its
+/// clients, and how many from scripts.
 #[derive(Debug, Default)]
-pub(crate) struct Origins {
-    clients: BTreeSet<String>,
-    scripts: BTreeSet<String>,
-}
+pub(crate) struct Origins(BTreeMap<String, [u64; 2]>);
 
 impl Origins {
-    /// A command seen from both counts as a client's: [`both`](Self::both) says so.
-    fn is_of_scripts(&self, name: &str) -> bool {
-        self.scripts.contains(name) && !self.clients.contains(name)
-    }
-
-    /// Commands that cannot be told apart by their names.
-    pub(crate) fn both(&self) -> Vec<&String> {
-        self.clients.intersection(&self.scripts).collect()
+    /// The share of the commands of this name that scripts called.
+    fn share_of_scripts(&self, name: &str) -> f64 {
+        match self.0.get(name) {
+            Some(&[clients, scripts]) => scripts as f64 / (clients + scripts) as f64,
+            // What is too rare to be heard was something of a connection's.
+            None => 0.0,
+        }
     }
 
     /// Listens to all that is done while `work` is.
-    pub(crate) fn learn<T>(&mut self, server: &Server, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn learn<T>(server: &Server, work: impl FnOnce() -> T) -> (Self, T) {
         let (stream, listener) = listen(server);
         let done = work();
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-        for command in listener.join().expect("listening does not panic") {
-            self.note(command);
-        }
-        done
+        let _ = stream.shutdown(Shutdown::Both);
+        (listener.join().expect("listening does not panic"), done)
     }
 
-    fn note(&mut self, command: Heard) {
-        match command.of_a_script {
-            true => self.scripts.insert(command.name),
-            false => self.clients.insert(command.name),
-        };
-    }
-}
-
-/// A command that was run.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Heard {
-    of_a_script: bool,
-    name: String,
-}
-
-impl Heard {
     /// `1700000000.123456 [0 127.0.0.1:1234] "SET" "key" ..`, and `[0 lua]` from a script.
-    fn read(line: &str) -> Option<Self> {
-        let (head, words) = line.split_once("] \"")?;
-        Some(Self {
-            of_a_script: head.ends_with(" lua"),
-            name: words.split('"').next()?.to_lowercase(),
-        })
+    fn note(&mut self, line: &str) {
+        let Some((head, words)) = line.split_once("] \"") else {
+            return;
+        };
+        let name = words.split('"').next().unwrap_or_default().to_lowercase();
+        let origin = usize::from(head.ends_with(" lua"));
+        self.0.entry(name).or_default()[origin] += 1;
     }
 }
 
-fn listen(server: &Server) -> (TcpStream, JoinHandle<BTreeSet<Heard>>) {
+fn listen(server: &Server) -> (TcpStream, JoinHandle<Origins>) {
     let mut stream = TcpStream::connect(server.addr()).expect("the server takes connections");
     stream.write_all(b"MONITOR\r\n").expect("the server reads");
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut answer = String::new();
     reader.read_line(&mut answer).expect("an answer to MONITOR");
     let listener = thread::spawn(move || {
+        let mut origins = Origins::default();
         let lines = reader.lines().map_while(Result::ok);
-        lines.filter_map(|line| Heard::read(&line)).collect()
+        lines.for_each(|line| origins.note(&line));
+        origins
     });
     (stream, listener)
 }
@@ -211,20 +192,17 @@ mod tests {
         used_cpu_user_main_thread:0.5\r\n# Commandstats\r\ncmdstat_get:calls=3,usec=9\r\n";
     const AFTER: &str = "used_cpu_sys_main_thread:2.5\r\nused_cpu_user_main_thread:0.5\r\n\
         cmdstat_get:calls=5,usec=9\r\ncmdstat_evalsha:calls=2,usec=1\r\ncmdstat_info:calls=7,\r\n\
-        cmdstat_client|kill:calls=1,usec=1\r\n";
+        cmdstat_client|kill:calls=1,usec=1\r\ncmdstat_del:calls=4,usec=1\r\n";
 
     #[test]
     fn commands_are_told_apart_by_what_was_heard() {
         let mut origins = Origins::default();
-        for line in [
-            r#"1.2 [0 127.0.0.1:5] "EVALSHA" "abc" "1""#,
-            r#"1.2 [0 lua] "GET" "k""#,
-        ] {
-            origins.note(Heard::read(line).unwrap());
-        }
+        origins.note(r#"1.2 [0 127.0.0.1:5] "EVALSHA" "abc" "1""#);
+        origins.note(r#"1.2 [0 lua] "GET" "k""#);
+        origins.note(r#"1.2 [0 lua] "del" "k""#);
+        origins.note(r#"1.2 [0 127.0.0.1:5] "DEL" "k""#);
         let cost = Counts::read(AFTER).since(&Counts::read(BEFORE), &origins);
-        assert_eq!((cost.sent, cost.scripted), (3.0, 2.0));
+        assert_eq!((cost.sent, cost.scripted), (5.0, 4.0));
         assert_eq!(cost.cpu, 1e6);
-        assert!(origins.both().is_empty());
     }
 }

@@ -5,93 +5,63 @@ use std::fmt::Write as _;
 use crate::figures::Figures;
 use crate::jobs::JOBS;
 use crate::ratios::{Cell, Spread};
-use crate::results::{PeerResults, Results};
+use crate::results::{Outcome, PeerResults, Results};
+
+type Figure = fn(&Figures) -> f64;
 
 /// How a figure is shown, and against what.
 enum Against {
     /// The same figure of the floor.
-    Floor(fn(&Figures) -> f64),
-    /// Another figure of the floor.
-    FloorsOther(fn(&Figures) -> f64, fn(&Figures) -> f64),
-    /// A ratio by itself.
-    Nothing(fn(&Figures) -> f64),
-    Percent(fn(&Figures) -> f64),
+    Floor(Figure),
+    /// The floor's median wait.
+    FloorsWait(Figure),
+    /// Nothing: it is a ratio by itself.
+    Nothing(Figure),
+    Percent(Figure),
 }
 
-use Against::{Floor, FloorsOther, Nothing, Percent};
+use Against::{Floor, FloorsWait, Nothing, Percent};
 
-/// Title, jobs it is shown for, and what it is.
-const ROWS: [(&str, &[&str], Against); 12] = [
-    (
-        "lock + unlock, p50",
-        &["uncontended"],
-        Floor(|figures| figures.cycle_p50),
-    ),
-    (
-        "grants/s",
-        &["spread", "hot0", "hot1", "fair", "rw99", "rw90"],
-        Floor(|figures| figures.rate),
-    ),
-    ("wait p50", &["hot0", "hot1"], Floor(wait_p50)),
-    (
-        "wait p99, in p50 of the floor",
-        &["hot0", "hot1"],
-        FloorsOther(|figures| figures.wait_p99, wait_p50),
-    ),
-    (
-        "longest wait, in p50 of the floor",
-        &["hot0", "hot1"],
-        FloorsOther(|figures| figures.wait_max, wait_p50),
-    ),
-    (
-        "evenness (Jain; 1 = all tasks got the same)",
-        &["hot0", "hot1"],
-        Nothing(|figures| figures.jain),
-    ),
-    (
-        "grants that went past an earlier one",
-        &["fair"],
-        Percent(|figures| figures.overtook),
-    ),
-    (
-        "commands sent, each grant",
-        &["uncontended", "hot0", "hot1", "fair", "rw99"],
-        Nothing(|figures| figures.cost.sent),
-    ),
-    (
-        "commands in scripts, each grant",
-        &["uncontended", "hot0", "hot1", "fair", "rw99"],
-        Nothing(|figures| figures.cost.scripted),
-    ),
-    (
-        "server CPU, each grant",
-        &["uncontended", "spread", "hot0", "hot1", "fair", "rw99"],
-        Floor(|figures| figures.cost.cpu),
-    ),
-    (
-        "calls that gave up, each grant",
-        &["hot0", "hot1"],
-        Nothing(|figures| figures.failures as f64 / figures.grants as f64),
-    ),
-    (
-        "two were inside",
-        &["hot0", "hot1", "fair", "rw99", "rw90"],
-        Nothing(|figures| figures.violations as f64),
-    ),
+/// The jobs a figure is shown for.
+type Jobs = &'static [&'static str];
+
+const ALONE: Jobs = &["uncontended"];
+const TOGETHER: Jobs = &["spread", "hot0", "hot1", "fair", "rw99", "rw90"];
+const HOT: Jobs = &["hot0", "hot1"];
+const FAIR: Jobs = &["fair"];
+const COUNTED: Jobs = &["uncontended", "hot0", "hot1", "fair", "rw99"];
+
+#[rustfmt::skip]
+const ROWS: [(&str, Jobs, Against); 10] = [
+    ("lock + unlock, p50", ALONE, Floor(|of| of.cycle_p50)),
+    ("grants/s", TOGETHER, Floor(|of| of.rate)),
+    ("wait p50", HOT, Floor(wait_p50)),
+    ("wait p99, in the floor's p50", HOT, FloorsWait(|of| of.wait_p99)),
+    ("longest wait, in the floor's p50", HOT, FloorsWait(|of| of.wait_max)),
+    ("evenness", HOT, Nothing(|of| of.jain)),
+    ("grants out of turn", FAIR, Percent(|of| of.overtook * 100.0)),
+    ("commands sent, each grant", COUNTED, Nothing(|of| of.cost.sent)),
+    ("commands in scripts, each grant", COUNTED, Nothing(|of| of.cost.scripted)),
+    ("server CPU, each grant", COUNTED, Floor(|of| of.cost.cpu)),
 ];
 
 fn wait_p50(figures: &Figures) -> f64 {
     figures.wait_p50
 }
 
+const NOTES: &str = "\
+Each cell is the ratio to the floor in the same round (`x`), or a ratio by itself; medians, with the
+range over the rounds in brackets. What the floor is, how each library is used, and what is counted how:
+[README](../README.md).
+";
+
 pub(crate) fn of(results: &Results) -> String {
     let mut text = String::new();
     let facts = &results.facts;
     let _ = writeln!(
         text,
-        "# Peers, measured {}\n\n\
-         `make bench-peers` at {}: {} rounds of {} s a job, medians with the range over the rounds. {}, {} cores, {}; \
-         {}; {}.\n",
+        "# Peers, measured {}\n\n`make bench-peers` at commit {}: {} rounds of {} s a job.\n\
+         {}, {} cores, {}; {}; {}.\n",
         facts.date,
         facts.commit,
         results.rounds,
@@ -108,29 +78,14 @@ pub(crate) fn of(results: &Results) -> String {
         let _ = write!(text, " {} |", peer.name);
     }
     let _ = write!(text, "\n|---|---|{}\n", "---:|".repeat(results.peers.len()));
-    for job in &JOBS {
-        let rows = ROWS.iter().filter(|(_, jobs, _)| jobs.contains(&job.name));
-        for (index, (title, _, against)) in rows.enumerate() {
-            let cells = results
-                .peers
-                .iter()
-                .map(|peer| cell(results, peer, job.name, against));
-            let job = if index == 0 { job.title } else { "" };
-            row(&mut text, job, title, cells);
-        }
-    }
-    for (title, after_end) in [
-        ("killed holder to next grant, in leases", false),
-        ("of it after the lease's end", true),
-    ] {
-        let cells = results
-            .peers
-            .iter()
-            .map(|peer| show(&results.takeover(peer, after_end), "x"));
-        let job = if after_end { "" } else { "a dead holder" };
-        row(&mut text, job, title, cells);
-    }
-    text.push_str(NOTES);
+    jobs(&mut text, results);
+    takeovers(&mut text, results);
+    let _ = write!(
+        text,
+        "\nTwo inside a lock at once: {}.\n\nCalls that gave up and were made again: {}.\n\n{NOTES}",
+        sums(results, |figures| figures.violations),
+        sums(results, |figures| figures.failures),
+    );
     text
 }
 
@@ -140,6 +95,29 @@ fn versions(text: &mut String, results: &Results) {
             None => writeln!(text, "- **{}**: {}", peer.name, peer.versions),
             Some(reason) => writeln!(text, "- **{}**: not run: {reason}", peer.name),
         };
+    }
+}
+
+fn jobs(text: &mut String, results: &Results) {
+    for job in &JOBS {
+        let rows = ROWS.iter().filter(|(_, jobs, _)| jobs.contains(&job.name));
+        for (index, (title, _, against)) in rows.enumerate() {
+            let peers = results.peers.iter();
+            let cells = peers.map(|peer| cell(results, peer, job.name, against));
+            let job = if index == 0 { job.title } else { "" };
+            row(text, job, title, cells);
+        }
+    }
+}
+
+fn takeovers(text: &mut String, results: &Results) {
+    for (job, title, after_end) in [
+        ("a killed holder", "until the next grant, in leases", false),
+        ("", "of that after the lease's end", true),
+    ] {
+        let peers = results.peers.iter();
+        let cells = peers.map(|peer| show(&results.takeover(peer, after_end), "x"));
+        row(text, job, title, cells);
     }
 }
 
@@ -154,12 +132,9 @@ fn row(text: &mut String, job: &str, title: &str, cells: impl Iterator<Item = St
 fn cell(results: &Results, peer: &PeerResults, job: &str, against: &Against) -> String {
     match against {
         Floor(of) => show(&results.ratio(peer, job, of, of), "x"),
-        FloorsOther(of, by) => show(&results.ratio(peer, job, of, by), "x"),
+        FloorsWait(of) => show(&results.ratio(peer, job, of, wait_p50), "x"),
         Nothing(of) => show(&results.plain(peer, job, of), ""),
-        Percent(of) => show(
-            &results.plain(peer, job, |figures| of(figures) * 100.0),
-            " %",
-        ),
+        Percent(of) => show(&results.plain(peer, job, of), " %"),
     }
 }
 
@@ -191,5 +166,20 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-const NOTES: &str = "
-";
+/// Whatever should not be, by peer and job.
+fn sums(results: &Results, of: fn(&Figures) -> u64) -> String {
+    let mut found = Vec::new();
+    for peer in &results.peers {
+        for job in &JOBS {
+            let rounds = peer.jobs.get(job.name).map_or(&[][..], Outcome::rounds);
+            let sum: u64 = rounds.iter().flatten().map(of).sum();
+            if sum > 0 {
+                found.push(format!("{} {sum} times ({})", peer.name, job.title));
+            }
+        }
+    }
+    match found.is_empty() {
+        true => "never".to_owned(),
+        false => found.join(", "),
+    }
+}
