@@ -3,7 +3,8 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench bench-peers bench-peers-build bench-peers-draw
+.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench bench-peers bench-peers-build bench-peers-draw \
+        bench-peers-check
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -19,7 +20,7 @@ help:
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
-	@echo "                  ROUNDS=1 SECONDS=0.5 PEERS=floor,lockset for a quick look (RESULTS=folder)"
+	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
 demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
@@ -69,7 +70,8 @@ ROUNDS = 5
 SECONDS = 1.5
 RESULTS = benches/peers/results
 PEERS_OUT = $${CARGO_TARGET_DIR:-target}/bench-peers
-PEERS_RUN = cargo run --quiet --release --manifest-path benches/peers/Cargo.toml \
+PEERS_CARGO = --manifest-path benches/peers/Cargo.toml
+PEERS_RUN = cargo run $(PEERS_CARGO) --quiet --release \
 	  --target-dir "$(PEERS_OUT)/rust" --package peers-run --
 
 bench-peers:
@@ -83,3 +85,9 @@ bench-peers-build:
 # Table and plots again, from results.json.
 bench-peers-draw:
 	@$(PEERS_RUN) draw --results $(RESULTS)
+
+# They are a workspace of their own, which `check` and `test` do not see.
+bench-peers-check:
+	cargo fmt $(PEERS_CARGO) --all --check
+	cargo clippy $(PEERS_CARGO) --target-dir "$(PEERS_OUT)/rust" --release --all-targets -- -D warnings
+	cargo test $(PEERS_CARGO) --target-dir "$(PEERS_OUT)/rust" --release

@@ -92,15 +92,18 @@ fn warm_up(runners: &mut [Runner], stage: &mut Stage<'_>) {
 
 impl Runner {
     fn start(peer: &'static Peer, built: Result<(), String>, stage: &Stage<'_>) -> Self {
-        let address = stage.server.addr().to_string();
-        let started = built.and_then(|()| Harness::start(peer, stage.arguments, &address));
         let mut runner = Self {
             peer,
             harness: None,
             origins: BTreeMap::new(),
             results: PeerResults::new(peer.name),
         };
-        match started {
+        if let Err(reason) = built {
+            runner.results.not_run = Some(reason);
+            return runner;
+        }
+        let address = stage.server.addr().to_string();
+        match Harness::start(peer, stage.arguments, &address) {
             Ok(harness) => {
                 eprintln!("{}: {}", peer.name, harness.versions);
                 runner.results.versions.clone_from(&harness.versions);
@@ -113,8 +116,8 @@ impl Runner {
 
     /// It takes no further part; what it did until now is kept.
     pub(crate) fn stop(&mut self, reason: String) {
-        let log = self.peer.name;
-        eprintln!("{log} is not run (any further): {reason}; see {log}.log in the build folder");
+        let name = self.peer.name;
+        eprintln!("{name} stopped: {reason}; see {name}.log in the build folder");
         self.results.not_run = Some(reason);
         self.harness = None;
     }

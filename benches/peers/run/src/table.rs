@@ -60,7 +60,7 @@ pub(crate) fn of(results: &Results) -> String {
     let facts = &results.facts;
     let _ = writeln!(
         text,
-        "# Peers, measured {}\n\n`make bench-peers` at commit {}: {} rounds of {} s a job.\n\
+        "# Peers, measured {}\n\n`make bench-peers` at commit {}: rounds: {}, of {} s a job.\n\
          {}, {} cores, {}; {}; {}.\n",
         facts.date,
         facts.commit,

@@ -7,6 +7,7 @@ mod speed;
 mod svg;
 mod waits;
 
+use crate::facts::Facts;
 use crate::results::{PeerResults, Results};
 
 /// Name of the file and what is in it.
@@ -31,10 +32,14 @@ fn class(peer: &PeerResults) -> &'static str {
 fn subtitle(results: &Results, what: &str) -> String {
     let facts = &results.facts;
     let day = facts.date.split(' ').next().unwrap_or_default();
-    format!(
-        "{what} {}, {} cores, {}; medians of {} rounds, {day}",
-        facts.cpu, facts.cores, facts.server, results.rounds
-    )
+    let of = match results.rounds {
+        1 => "one round".to_owned(),
+        rounds => format!("medians of {rounds} rounds"),
+    };
+    let Facts {
+        cpu, cores, server, ..
+    } = facts;
+    format!("{what} {cpu}, {cores} cores, {server}; {of}, {day}")
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ text{fill:#e6edf3}
 .peer{fill:#6b7683;stroke:#6b7683}
 .floor{fill:#454d57;stroke:#454d57}
 .ring{fill:#0d1117}
+.solid,.light{stroke:none}
 }
 ";
 
