@@ -16,6 +16,9 @@ use crate::place;
 use crate::results::{Outcome, PeerResults, Results};
 use crate::server::{LISTENING, Meter, Origins};
 
+/// When it is worth a word that a job's last waiters have to be waited for.
+const LATE: Duration = Duration::from_secs(2);
+
 /// One peer in the run.
 pub(crate) struct Runner {
     pub(crate) peer: &'static Peer,
@@ -163,8 +166,18 @@ impl Runner {
     /// `None` if there is no answer with turns in it; why not is noted.
     fn ask(&mut self, job: &Job, seconds: f64) -> Option<Answer> {
         let harness = self.harness.as_mut()?;
-        let bound = Duration::from_secs_f64(seconds) + GRACE;
-        match harness.run(&job.request(self.peer.name, seconds), bound) {
+        let time = Duration::from_secs_f64(seconds);
+        let started = Instant::now();
+        let answer = harness.run(&job.request(self.peer.name, seconds), time + GRACE);
+        let late = started.elapsed().saturating_sub(time);
+        if late > LATE {
+            let (name, late) = (self.peer.name, late.as_secs_f64());
+            eprintln!(
+                "{name}, {}: the last waiter was {late:.1} s late",
+                job.title
+            );
+        }
+        match answer {
             Ok(Answer::Lacks(what)) => {
                 self.results
                     .jobs

@@ -91,7 +91,7 @@ impl Panel {
     /// A line of small print under the ticks.
     pub(super) fn footnote(&self, svg: &mut Svg, index: usize, note: &str) {
         let at = (
-            self.left + NAMES,
+            self.left + 16.0,
             self.row(self.rows) + 32.0 + index as f64 * NOTE,
         );
         svg.text(at, Anchor::Start, "lack", note);
