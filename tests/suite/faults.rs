@@ -14,6 +14,10 @@ use crate::support::{
 /// Of what goes wrong one time in six where it can; there are as many for each kind of lock.
 const ROUNDS: usize = 20;
 
+/// A loss is told when the deadline passes, which is shortly before the lease ends: as soon as a busy
+/// machine lets the task run that waits for it.
+const SCHEDULING: Duration = Duration::from_millis(500);
+
 async fn command(admin: &mut MultiplexedConnection, words: &str) {
     let mut words = words.split(' ');
     let mut command = redis::cmd(words.next().unwrap_or_default());
@@ -148,7 +152,7 @@ async fn an_asymmetric_partition_is_a_loss<P: Primitive>() {
     let cut = Instant::now();
     proxy.drop_replies();
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
-    assert!(cut.elapsed() <= LEASE);
+    assert!(cut.elapsed() <= LEASE + SCHEDULING);
     drop(guard);
     proxy.pass();
     // Renewals may have been executed all the time: the release of the guard ends that.
@@ -164,7 +168,7 @@ async fn a_stopped_server_does_not_stop_the_deadline<P: Primitive>() {
     let stopped = Instant::now();
     server.stop();
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
-    assert!(stopped.elapsed() <= LEASE);
+    assert!(stopped.elapsed() <= LEASE + SCHEDULING);
     server.cont();
     let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     assert!(stopped.elapsed() >= LEASE * 9 / 10, "the lease is over");

@@ -1,3 +1,5 @@
+//! What a link counts as under way.
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};

@@ -1,3 +1,5 @@
+//! Portions: how many answers, that nothing stands still, and what they do to the writes.
+
 use std::future::poll_fn;
 use std::sync::atomic::AtomicBool;
 use std::task::Wake;

@@ -1,3 +1,5 @@
+//! The socket: set up as asked, refused as it was, closed with its owner.
+
 use std::time::Duration;
 
 use redis::IntoConnectionInfo;
