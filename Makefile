@@ -3,8 +3,8 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench bench-peers bench-peers-build bench-peers-draw \
-        bench-peers-check
+.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench \
+        bench-peers bench-peers-build bench-peers-draw bench-peers-check
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -89,5 +89,5 @@ bench-peers-draw:
 # They are a workspace of their own, which `check` and `test` do not see.
 bench-peers-check:
 	cargo fmt $(PEERS_CARGO) --all --check
-	cargo clippy $(PEERS_CARGO) --target-dir "$(PEERS_OUT)/rust" --release --all-targets -- -D warnings
-	cargo test $(PEERS_CARGO) --target-dir "$(PEERS_OUT)/rust" --release
+	cargo clippy $(PEERS_CARGO) --release --target-dir "$(PEERS_OUT)/rust" --all-targets -- -D warnings
+	cargo test $(PEERS_CARGO) --release --target-dir "$(PEERS_OUT)/rust"

@@ -1,5 +1,7 @@
 //! The jobs, the same for all.
 
+use std::time::Duration;
+
 /// What every harness is told to do, and whoever reads the table is told that it did.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -74,6 +76,9 @@ pub(crate) const JOBS: [Job; 7] = [
         reads: 90,
     },
 ];
+
+/// How much later than its job's end a wait may end that nobody competes with any more.
+pub(crate) const LATE: Duration = Duration::from_secs(2);
 
 impl Job {
     /// The line that asks a harness for it.

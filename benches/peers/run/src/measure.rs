@@ -10,14 +10,11 @@ use crate::facts::Facts;
 use crate::failover;
 use crate::figures::Figures;
 use crate::harness::{Answer, GRACE, Harness};
-use crate::jobs::{JOBS, Job};
+use crate::jobs::{JOBS, Job, LATE};
 use crate::peers::{self, Peer};
 use crate::place;
 use crate::results::{Outcome, PeerResults, Results};
 use crate::server::{LISTENING, Meter, Origins};
-
-/// When it is worth a word that a job's last waiters have to be waited for.
-const LATE: Duration = Duration::from_secs(2);
 
 /// One peer in the run.
 pub(crate) struct Runner {

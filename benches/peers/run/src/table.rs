@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::figures::Figures;
-use crate::jobs::JOBS;
+use crate::jobs::{JOBS, LATE};
 use crate::ratios::{Cell, Spread};
 use crate::results::{Outcome, PeerResults, Results};
 
@@ -80,11 +80,14 @@ pub(crate) fn of(results: &Results) -> String {
     let _ = write!(text, "\n|---|---|{}\n", "---:|".repeat(results.peers.len()));
     jobs(&mut text, results);
     takeovers(&mut text, results);
+    let left_behind = (results.seconds + LATE.as_secs_f64()) * 1e6;
     let _ = write!(
         text,
-        "\nTwo inside a lock at once: {}.\n\nCalls that gave up and were made again: {}.\n\n{NOTES}",
+        "\nTwo inside a lock at once: {}.\n\nCalls that gave up and were made again: {}.\n\n\
+         Waiters left behind when the others were done: {}.\n\n{NOTES}",
         sums(results, |figures| figures.violations),
         sums(results, |figures| figures.failures),
+        sums(results, |figures| u64::from(figures.wait_max > left_behind)),
     );
     text
 }
@@ -167,12 +170,12 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Whatever should not be, by peer and job.
-fn sums(results: &Results, of: fn(&Figures) -> u64) -> String {
+fn sums(results: &Results, of: impl Fn(&Figures) -> u64) -> String {
     let mut found = Vec::new();
     for peer in &results.peers {
         for job in &JOBS {
             let rounds = peer.jobs.get(job.name).map_or(&[][..], Outcome::rounds);
-            let sum: u64 = rounds.iter().flatten().map(of).sum();
+            let sum: u64 = rounds.iter().flatten().map(&of).sum();
             if sum > 0 {
                 found.push(format!("{} {sum} times ({})", peer.name, job.title));
             }
