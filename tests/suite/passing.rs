@@ -140,10 +140,9 @@ async fn a_visit<L: Primitive>(
     let guard = Arc::into_inner(guard).expect("nobody looks at it any more");
     match way_out {
         2 => drop(guard),
-        3 => match poll_times(guard.release(), (1, Duration::ZERO)).await {
-            Some(released) => released?,
-            None => {}
-        },
+        3 => poll_times(guard.release(), (1, Duration::ZERO))
+            .await
+            .unwrap_or(Ok(()))?,
         _ => guard.release().await?,
     }
     Ok(())
