@@ -1,7 +1,7 @@
 //! A message that tells one waiter that it holds the lock.
 //!
 //! It is the only message that says more than "look again". Its words are those of
-//! `lua/includes/fair_give.lua`; whatever else comes on a channel is no letter.
+//! `lua/includes/fair_tell.lua`; whatever else comes on a channel is no letter.
 
 use std::time::Duration;
 

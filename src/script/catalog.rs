@@ -43,7 +43,6 @@ pub(crate) static FAIR_RELEASE: Script = script!(
     "next_token",
     "fair_pop",
     "fair_head",
-    "fair_give",
     "fair_tell",
     "fair_leave",
     "fair_lower"
@@ -55,7 +54,6 @@ pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "next_token",
     "fair_pop",
     "fair_head",
-    "fair_give",
     "fair_tell",
     "force_unlock"
 );
@@ -113,7 +111,6 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "next_token",
     "fair_pop",
     "fair_head",
-    "fair_give",
     "fair_tell",
     "fair_refusal",
     "fair_enqueue",
@@ -142,7 +139,6 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "next_token",
     "fair_pop",
     "fair_head",
-    "fair_give",
     "fair_tell",
     "fair_leave",
     "fair_lower",
