@@ -147,7 +147,8 @@ impl Handle {
 /// Who holds a lock, as the server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The holder id: opaque, and different each time a lock is taken.
+    /// The holder id: opaque, and different each time a lock is taken at the server; it stays the same
+    /// while the lock passes from task to task of one client.
     pub id: String,
     /// How often it is held.
     pub hold_count: u32,

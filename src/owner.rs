@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A call made for an owner that already holds the lock enters it again at once instead of waiting.
 /// Sharing an owner (it is `Clone`) therefore shares the right to re-enter; two owners made by two
 /// calls of [`Owner::new`] are strangers. An owner has a meaning inside this process only: what the
-/// server sees is a holder id that is fresh for each time the lock is taken.
+/// server sees is a holder id, fresh for each time the lock is taken there.
 ///
 /// ```
 /// use lockset::Owner;

@@ -500,6 +500,7 @@ fn hold_to_enter(ask: &Ask, local: &LocalLock) -> Option<Arc<Hold>> {
 async fn take_over(ask: &Ask, given: Given, deadline: Option<Tick>) -> Result<Option<Share>> {
     let Given { share, is_complete } = given;
     ensure_open(ask)?;
+    share.taken();
     let is_held = match is_complete {
         true => !share.is_lost(),
         false => share.adopt(ask.term, ask.operation, deadline).await?,

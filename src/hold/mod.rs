@@ -84,6 +84,9 @@ struct State {
     server_deadline: Tick,
     lease: Duration,
     renewed: bool,
+    /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
+    /// it for that one.
+    untaken: bool,
     /// It was handed over, and has not had its whole lease yet: no renewal is due before this.
     handed: Option<Tick>,
     token: Option<FencingToken>,
@@ -185,6 +188,7 @@ impl Hold {
                 server_deadline: now.after(given),
                 lease,
                 renewed: granted.term.is_renewed(),
+                untaken: false,
                 handed,
                 token: granted.token,
                 spare_tokens: granted.spare_tokens,
@@ -407,7 +411,7 @@ impl State {
         if let Some(since) = self.doubted {
             // At once: an answer that is older than the doubt does not end it.
             since
-        } else if self.renewed {
+        } else if self.renewed && !self.untaken {
             // Those that are due at about the same time go together, over one command.
             let look = self
                 .deadline

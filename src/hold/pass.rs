@@ -31,6 +31,20 @@ impl Hold {
         passed
     }
 
+    /// The task that it has passed to has it now.
+    pub(super) fn taken(&self) {
+        let look = {
+            let mut state = self.state.lock();
+            state.untaken = false;
+            state.next_look()
+        };
+        let now = self.core.clock.now();
+        if look <= now {
+            // Put off when it was due.
+            self.core.watchdog.shift(self.number, now);
+        }
+    }
+
     fn handed_to(self: &Arc<Self>, wish: &Wish) -> Option<Given> {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
@@ -57,6 +71,7 @@ impl Hold {
         }
         let owner = wish.owner.clone().unwrap_or_else(Owner::new);
         state.owner = owner.clone();
+        state.untaken = true;
         state.token = match wish.fenced {
             true => state.spare_tokens.next().map(FencingToken::new),
             false => None,

@@ -86,6 +86,7 @@ impl Hold {
                 return Ok(None);
             }
             state.counts = state.counts.raised(mode);
+            state.untaken = false;
             // The script sets one count; a change of the other one may still be to be sent.
             state.confirmed = known.map(|known| known.with(mode, target.of(mode)));
             if token.is_some() {

@@ -126,6 +126,11 @@ impl Share {
         self.hold().deadline()
     }
 
+    /// As [`Hold::taken`].
+    pub(crate) fn taken(&self) {
+        self.hold().taken();
+    }
+
     /// As [`Hold::adopt`].
     pub(crate) async fn adopt(
         &self,

@@ -228,3 +228,34 @@ async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
     drop(next);
     nothing_is_left(&client).await;
 }
+
+/// A future that is kept and never polled again keeps nobody out for longer than a lease.
+#[tokio::test(start_paused = true)]
+async fn nobody_renews_what_is_not_taken() {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut given = Box::pin(lock.lock());
+    assert!(poll(&mut given).await.is_pending());
+    client.core().locals.all()[0].end_passing();
+    guard.release().await.unwrap();
+    tokio::time::sleep(LEASE / 2).await;
+    assert!(!whats(&server).contains(&What::Renew));
+    // Taken, it is renewed at once, as that is overdue.
+    let Poll::Ready(Ok(taken)) = poll(&mut given).await else {
+        panic!("it is there");
+    };
+    tokio::time::sleep(MS).await;
+    assert!(whats(&server).contains(&What::Renew));
+    assert!(taken.remaining() > LEASE * 9 / 10);
+
+    let mut given = Box::pin(lock.lock());
+    assert!(poll(&mut given).await.is_pending());
+    client.core().locals.all()[0].end_passing();
+    taken.release().await.unwrap();
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(client.stats().holds, 0, "lost");
+    let again = given.await.unwrap();
+    assert!(!again.is_lost(), "asked for anew");
+}
