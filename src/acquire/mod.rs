@@ -12,6 +12,7 @@
 mod attempt;
 mod confirm;
 mod ear;
+mod enter;
 mod handed;
 mod listen;
 mod plan;
@@ -28,7 +29,7 @@ use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hold::core::Core;
-use crate::hold::line::{Given, Place, Wish};
+use crate::hold::line::{Place, Wish};
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::{Protocol, Queue};
 use crate::hold::{Hold, Share};
@@ -36,10 +37,12 @@ use crate::keys::LockName;
 use crate::options::{Options, Term};
 use crate::script::{Answer, Call};
 use attempt::{Candidate, Outcome};
+use enter::{enter_again, hold_to_enter, take_over};
 use listen::Waiter;
 use plan::Next;
 
 pub(crate) use ear::listen;
+pub(crate) use enter::{is_owned, reenter};
 pub(crate) use vote::{Vote, vote};
 
 /// How long the waiters of one client stand back at most after their share of turns, for another
@@ -127,38 +130,6 @@ pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
         Sought::Granted(mut shares) => Ok(shares.pop()),
         Sought::NotInTime | Sought::Owned => Ok(None),
     }
-}
-
-/// Enters the lock again, if the owner who asks has it.
-///
-/// # Errors
-/// If the owner reads and wants to write: it would wait for itself.
-pub(crate) async fn reenter(ask: &Ask, deadline: Option<Tick>) -> Result<Option<Share>> {
-    ensure_open(ask)?;
-    let Some(hold) = owned_hold(ask) else {
-        return Ok(None);
-    };
-    enter_again(ask, &hold, deadline).await
-}
-
-/// Whether the owner who asks has the lock, and can enter it again.
-///
-/// # Errors
-/// As for [`reenter`].
-pub(crate) fn is_owned(ask: &Ask) -> Result<bool> {
-    ensure_open(ask)?;
-    match owned_hold(ask) {
-        Some(hold) if ask.mode == Mode::Exclusive && !hold.is_exclusive() => {
-            Err(hold.no_upgrade(ask.operation))
-        }
-        hold => Ok(hold.is_some()),
-    }
-}
-
-fn owned_hold(ask: &Ask) -> Option<Arc<Hold>> {
-    let owner = ask.options.owner.as_ref()?;
-    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
-    local.hold_of(owner)
 }
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
@@ -486,35 +457,6 @@ enum Woken {
     /// The owner may have got the lock, or the client is being closed.
     Entry,
     Timer,
-}
-
-/// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of
-/// its owner may end that.
-fn hold_to_enter(ask: &Ask, local: &LocalLock) -> Option<Arc<Hold>> {
-    let hold = local.hold_of(ask.options.owner.as_ref()?)?;
-    (ask.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
-}
-
-/// What another task of this client has given, once the server agrees to all of it; `None` if it is
-/// lost by then.
-async fn take_over(ask: &Ask, given: Given, deadline: Option<Tick>) -> Result<Option<Share>> {
-    let Given { share, is_complete } = given;
-    ensure_open(ask)?;
-    share.taken();
-    let is_held = match is_complete {
-        true => !share.is_lost(),
-        false => share.adopt(ask.term, ask.operation, deadline).await?,
-    };
-    Ok(is_held.then_some(share))
-}
-
-async fn enter_again(ask: &Ask, hold: &Arc<Hold>, deadline: Option<Tick>) -> Result<Option<Share>> {
-    let Some(owner) = &ask.options.owner else {
-        return Ok(None);
-    };
-    let (term, fenced) = (Some(ask.term), ask.options.fenced);
-    hold.reenter(owner, ask.mode, term, fenced, ask.operation, deadline)
-        .await
 }
 
 fn ensure_open(ask: &Ask) -> Result<()> {
