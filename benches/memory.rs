@@ -53,12 +53,12 @@ fn main() {
             floor: Floor::connect(&url, Nagle::Off).await,
             _process: server,
         };
-        println!("| {many} of each | bytes here | bytes at the server |");
+        println!("| {many} of each, of fair waiters a tenth | bytes here | bytes at the server |");
         println!("| --- | ---: | ---: |");
         handles(&client, many).await;
         holds(&client, &mut server, many).await;
         waiters(&client, &mut server, many).await;
-        fair_waiters(&client, &mut server, many).await;
+        fair_waiters(&client, &mut server, many / 10).await;
         growth(&client, &mut server, cycles).await;
     });
 }
@@ -123,14 +123,13 @@ async fn holds(client: &Client, server: &mut AtServer, many: usize) {
 async fn waiters(client: &Client, server: &mut AtServer, many: usize) {
     let lock = client.lock("memory:crowd");
     let held = lock.lock().await.expect("the lock");
-    let (before, before_there) = (bytes_here(), server.bytes().await);
-    let tasks = crowd(many, || {
+    let wait = || {
         let lock = lock.clone();
         async move { drop(lock.lock().await.expect("the lock")) }
-    });
-    waiting(client, many).await;
-    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
-    row("a waiter, its task included", here, Some(there), many);
+    };
+    let all_wait = async || client.stats().waiters == many;
+    let what = "a waiter, its task included";
+    let tasks = measured(server, what, many, wait, all_wait).await;
     held.release().await.expect("a hold that was kept");
     end(tasks).await;
     idle(client).await;
@@ -138,25 +137,37 @@ async fn waiters(client: &Client, server: &mut AtServer, many: usize) {
 
 /// Tasks that wait for one fair lock: each has a place at the server, and a channel.
 async fn fair_waiters(client: &Client, server: &mut AtServer, many: usize) {
-    let many = many / 10;
     let lock = client.fair_lock("memory:queue");
     let held = lock.lock().await.expect("the lock");
-    let (before, before_there) = (bytes_here(), server.bytes().await);
-    let tasks = crowd(many, || {
+    let wait = || {
         let lock = lock.clone();
         async move { drop(lock.lock().await.expect("the lock")) }
-    });
-    waiting(client, many).await;
-    eventually(A_WHILE, "all are in the queue and listen", async || {
+    };
+    let all_wait = async || {
         client.stats().subscriptions == many
             && lock.waiters().await.expect("the queue").len() == many
-    })
-    .await;
-    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
-    row("a fair waiter, likewise", here, Some(there), many);
+    };
+    let what = "a fair waiter, likewise";
+    let tasks = measured(server, what, many, wait, all_wait).await;
     held.release().await.expect("a hold that was kept");
     end(tasks).await;
     idle(client).await;
+}
+
+/// What many tasks come to, once they are where they are to be.
+async fn measured<F: Future<Output = ()> + Send + 'static>(
+    server: &mut AtServer,
+    what: &str,
+    many: usize,
+    task: impl FnMut() -> F,
+    are_there: impl AsyncFnMut() -> bool,
+) -> Vec<JoinHandle<()>> {
+    let (before, before_there) = (bytes_here(), server.bytes().await);
+    let tasks = crowd(many, task);
+    eventually(A_WHILE, "all are there", are_there).await;
+    let (here, there) = (bytes_here() - before, server.bytes().await - before_there);
+    row(what, here, Some(there), many);
+    tasks
 }
 
 /// Takes and releases locks, half of the times one that all want, and says what is left of it.
@@ -199,10 +210,6 @@ async fn end(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
         task.await.expect("no task panics");
     }
-}
-
-async fn waiting(client: &Client, many: usize) {
-    eventually(A_WHILE, "all wait", async || client.stats().waiters == many).await;
 }
 
 async fn idle(client: &Client) {
