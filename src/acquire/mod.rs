@@ -52,7 +52,8 @@ const STAND_BACK: Duration = Duration::from_millis(2);
 /// After a subscription could not be made, it is not tried again for this many polls.
 const POLLS_WITHOUT_LISTENING: u32 = 4;
 
-/// So many hints in a row may lead to an attempt in vain; from then on there is a pause before each.
+/// So many hints in a row may lead to an attempt in vain; from then on there is a pause before every
+/// other one. Before each, it would always come after those of others, who have not lost as often.
 const HINTS_IN_A_ROW_MAX: u32 = 16;
 const HINT_PAUSE: Duration = Duration::from_millis(5);
 
@@ -261,7 +262,7 @@ impl<'a> Party<'a> {
             self.left(deadline).await;
             if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
                 self.stand_back(local, deadline).await;
-            } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX {
+            } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX && hints_in_a_row.is_multiple_of(2) {
                 self.pause(HINT_PAUSE, deadline).await;
             }
             if let Some(given) = place.and_then(Place::ask) {
