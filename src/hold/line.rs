@@ -150,6 +150,10 @@ impl State {
 
     fn leave(&mut self, number: u64) -> Option<Given> {
         let entry = self.places.remove(&number)?;
+        if self.places.is_empty() {
+            // An empty one keeps its last node, which would be a third of what a hold costs.
+            self.places = BTreeMap::new();
+        }
         if self.is_head(number) {
             self.heads -= 1;
             self.is_alone = false;
