@@ -1,6 +1,7 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
 mod handed;
+mod hints;
 mod passing;
 
 use std::sync::Arc;
