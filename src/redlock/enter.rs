@@ -14,8 +14,8 @@ use crate::hold::quorum::{Quorum, Seat};
 use crate::options::Term;
 
 /// Asks all servers of the quorum at once, and waits for a majority of all, not much longer than until
-/// `deadline`. `None`: it is lost or
-/// over, and the caller is a newcomer.
+/// `deadline`. `None`: it is lost or over, also if another task of its owner has given it back
+/// meanwhile, and the caller is a newcomer.
 ///
 /// If this is dropped or fails, the counts that servers may have raised are put right in the
 /// background.
@@ -58,11 +58,13 @@ pub(super) async fn enter(
             Err(error) => tally.note(server, Said::Failed(error)),
         }
     }
-    if quorum.loss().is_some() {
-        return Ok(None);
-    }
+    // What the servers say of a hold that has ended meanwhile is no failure of theirs.
+    let failed = |tally: Tally| match quorum.is_held() {
+        true => Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses())),
+        false => Ok(None),
+    };
     if shares.len() < ballot.need {
-        return Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses()));
+        return failed(tally);
     }
     if fenced {
         let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
@@ -79,7 +81,7 @@ pub(super) async fn enter(
                 }
             }
             if !quorum.fence(token, &places) {
-                return Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses()));
+                return failed(tally);
             }
         }
     }

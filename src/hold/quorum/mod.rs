@@ -208,6 +208,11 @@ impl Quorum {
         self.told();
     }
 
+    /// Whether it is neither lost nor over.
+    pub(crate) fn is_held(&self) -> bool {
+        self.loss().is_none() && self.state.lock().phase == Phase::Held
+    }
+
     /// Tells everybody that it is lost or over.
     fn told(&self) {
         self.changed.give();
@@ -356,9 +361,7 @@ impl LocalLock {
             let quorums = self.quorums.lock();
             quorums.iter().filter_map(Weak::upgrade).collect()
         };
-        let is_live = |quorum: &Arc<Quorum>| {
-            quorum.loss().is_none() && quorum.state.lock().phase == Phase::Held
-        };
-        quorums.into_iter().filter(is_live).collect()
+        let live = quorums.into_iter().filter(|quorum| quorum.is_held());
+        live.collect()
     }
 }

@@ -1,6 +1,7 @@
 //! The Redlock: independent servers, and what becomes of them.
 
 mod faults;
+mod owners;
 mod partition;
 mod rejoin;
 mod retry;
