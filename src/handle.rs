@@ -57,6 +57,27 @@ impl Handle {
         self.name.as_ref().map_err(Clone::clone)
     }
 
+    /// As it was given, also if it cannot work.
+    pub(crate) fn given_name(&self) -> &str {
+        match &self.name {
+            Ok(name) => name.as_str(),
+            Err(error) => error.lock_name().unwrap_or_default(),
+        }
+    }
+
+    /// What two handles on one key have not in common, if anything.
+    pub(crate) fn differs_from(&self, other: &Self) -> Option<&'static str> {
+        if !Arc::ptr_eq(&self.core, &other.core) {
+            Some("of different clients")
+        } else if self.protocol.kind() != other.protocol.kind() || self.mode != other.mode {
+            Some("of different kinds")
+        } else if self.options != other.options {
+            Some("with different options")
+        } else {
+            None
+        }
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

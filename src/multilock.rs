@@ -50,6 +50,14 @@ macro_rules! member {
 
 member!(ReentrantLock FairLock ReadSide WriteSide);
 
+impl Member {
+    /// The name of the lock, as it was given to the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.given_name()
+    }
+}
+
 /// Several locks taken as one: all of them, or none.
 ///
 /// A handle: cheap to clone, holds nothing. Members are [`ReentrantLock`]s, [`FairLock`]s, and the
@@ -95,22 +103,18 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// A lock of these members: at least one, at most [`MULTI_LOCK_MEMBERS_MAX`], each once.
+    /// A lock of these members: at least one, at most [`MULTI_LOCK_MEMBERS_MAX`]. The same lock with
+    /// the same options counts once, however often it is named: an order may have two lines of one
+    /// item.
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for too few or too many, for a name that cannot work,
-    /// and for two members of one name: whatever their kinds, they are one key.
+    /// and for two members of one name that differ in kind, options or client: they are one key.
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
         let members = members.into_iter().map(|member| member.into().0);
         let mut members: Vec<Handle> = members.collect();
         if members.is_empty() {
             return Err(invalid("a multi-lock needs at least one member"));
-        }
-        if members.len() > MULTI_LOCK_MEMBERS_MAX {
-            return Err(invalid(format!(
-                "{} members; the most is {MULTI_LOCK_MEMBERS_MAX}",
-                members.len()
-            )));
         }
         for member in &members {
             member.name()?;
@@ -121,9 +125,23 @@ impl MultiLock {
         };
         members.sort_by_cached_key(place);
         for pair in members.windows(2) {
-            if place(&pair[0]) == place(&pair[1]) {
-                return Err(invalid("it is a member twice").of_lock(pair[0].name()?.as_str()));
+            if place(&pair[0]) != place(&pair[1]) {
+                continue;
             }
+            if let Some(difference) = pair[0].differs_from(&pair[1]) {
+                let message = format!(
+                    "it is a member twice, {difference}: name it once, or in the same way each time"
+                );
+                return Err(invalid(message).of_lock(pair[0].given_name()));
+            }
+        }
+        // Those of one place are the same by now.
+        members.dedup_by(|one, other| place(one) == place(other));
+        if members.len() > MULTI_LOCK_MEMBERS_MAX {
+            return Err(invalid(format!(
+                "{} members; the most is {MULTI_LOCK_MEMBERS_MAX}",
+                members.len()
+            )));
         }
         Ok(Self {
             members: members.into(),

@@ -31,7 +31,7 @@ impl Term {
 }
 
 /// What all handles have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) owner: Option<Owner>,
     /// The client's lease if nothing is said.

@@ -30,10 +30,7 @@ async fn any_mix_of_one_to_a_hundred_is_taken_and_given_back() {
 #[tokio::test]
 async fn what_cannot_work_is_refused_with_a_reason() {
     let server = Server::start();
-    let (client, other) = (
-        patient_client(&server.url()).await,
-        patient_client(&server.url()).await,
-    );
+    let client = patient_client(&server.url()).await;
     let none = MultiLock::new(Vec::<Member>::new()).unwrap_err();
     assert!(none.is_invalid() && none.to_string().contains("at least one"));
 
@@ -42,22 +39,6 @@ async fn what_cannot_work_is_refused_with_a_reason() {
     assert!(many.is_invalid(), "{many}");
     let bound = MULTI_LOCK_MEMBERS_MAX.to_string();
     assert!(many.to_string().contains(&bound), "{many}");
-
-    for one in KINDS {
-        for two in KINDS {
-            let twice = [
-                one.member(&client, "x"),
-                Kind::Fair.member(&client, "between"),
-                two.member(&client, "x"),
-            ];
-            let error = MultiLock::new(twice).unwrap_err();
-            assert!(error.is_invalid(), "{one:?} {two:?}: {error}");
-            assert_eq!(error.lock_name(), Some("x"));
-        }
-    }
-    // Over two connections it would wait for itself all the same.
-    let twice = MultiLock::new([client.lock("x"), other.lock("x")]).unwrap_err();
-    assert!(twice.is_invalid() && twice.lock_name() == Some("x"));
 
     let long = "n".repeat(NAME_BYTES_MAX + 1);
     for bad in ["", "a{b", "{}a", &long] {

@@ -6,6 +6,7 @@ mod contention;
 mod loss;
 mod members;
 mod owners;
+mod repeated;
 mod servers;
 mod undone;
 
