@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::conn::answer::unusable;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, Lane, Setup, url};
+use crate::conn::{self, Lane, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
@@ -80,6 +80,7 @@ impl Client {
             lease: DEFAULT_LEASE,
             key_prefix: String::new(),
             replication: None,
+            opening: Opening::Now,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -184,6 +185,7 @@ pub struct ClientBuilder {
     lease: Duration,
     key_prefix: String,
     replication: Option<Replication>,
+    opening: Opening,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -221,7 +223,24 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects.
+    /// [`build`](Self::build) does not connect: the first call does that needs a connection. So a
+    /// program starts while its server is down, and what is wrong with address, password or server is
+    /// told by the first calls, not here.
+    ///
+    /// Behind sentinels the search for the primary begins in the background at once. A client of a
+    /// cluster cannot be lazy: that is [`is_invalid`](Error::is_invalid).
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder("redis://127.0.0.1:6379").lazy().build().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lazy(mut self) -> Self {
+        self.opening = Opening::Later;
+        self
+    }
+
+    /// Connects, unless the client is to be [lazy](Self::lazy).
     ///
     /// # Errors
     /// As for [`Client::connect`].
@@ -245,9 +264,11 @@ impl ClientBuilder {
             greeting: script::catalog::loading(),
             listener: Arc::clone(&locals) as _,
         };
-        let transport = conn::connect(target, setup).await?;
+        let transport = conn::connect(target, setup, self.opening).await?;
         let scripts = Arc::new(Scripts { transport, clock });
-        can_run_scripts(&scripts, dial_limit).await?;
+        if self.opening == Opening::Now {
+            can_run_scripts(&scripts, dial_limit).await?;
+        }
         let core = Core::new(&id, timing, scripts, locals);
         Ok(Client {
             core,

@@ -29,7 +29,7 @@ use self::sentinel::FollowedPrimary;
 use self::single::SingleServer;
 use self::url::Target;
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,8 +61,9 @@ pub(crate) enum Fault {
 pub(crate) const LATE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) trait Transport: Debug + Send + Sync + 'static {
-    /// Sends one command and waits at most `limit` for its reply, after at most as long for a
-    /// connection.
+    /// Sends one command and waits for its reply: at most `limit` in all, the wait for a connection
+    /// included. A connection that is being made goes on being made when the time is over, and a
+    /// command whose time is over before there is one is not sent.
     ///
     /// Commands of one lane and server are executed in the order in which these futures are first
     /// polled, as long as the connection stands. A dropped future does not take its command back.
@@ -74,8 +75,8 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<Value, Fault>>;
 
-    /// Sends these commands right behind each other over one connection, and waits at most `limit`
-    /// for all replies, after at most as long for a connection. An error that a command was answered
+    /// Sends these commands right behind each other over one connection, and waits for all replies: at
+    /// most `limit` in all, the wait for a connection included. An error that a command was answered
     /// is the value in its place. All go to the server of `route`; where they are redirected, it is
     /// followed if their keys have the slot of `route`.
     fn send_together<'a>(
@@ -160,14 +161,34 @@ pub(crate) struct Setup {
     pub(crate) listener: Arc<dyn Listener>,
 }
 
+/// When a client makes its first connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// Before it is handed out.
+    Now,
+    /// When they are needed.
+    Later,
+}
+
 /// Connects to whatever a URL stands for.
-pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Transport>> {
+pub(crate) async fn connect(
+    target: Target,
+    setup: Setup,
+    opening: Opening,
+) -> Result<Arc<dyn Transport>> {
     match target {
         Target::Single(info) => {
             let server = SingleServer::new(info, &setup);
-            server.open().await.map_err(unusable)?;
+            if opening == Opening::Now {
+                server.open().await.map_err(unusable)?;
+            }
             Ok(Arc::new(server))
         }
+        Target::Cluster { .. } if opening == Opening::Later => Err(Error::invalid(
+            "connect",
+            "a client of a cluster cannot be lazy: only its nodes say how channels are used there; \
+             leave out ClientBuilder::lazy, and build the client when the cluster is up",
+        )),
         Target::Cluster { seeds, model } => {
             let cluster = Cluster::connect(seeds, model, setup).await;
             Ok(Arc::new(cluster.map_err(unusable)?))
@@ -178,8 +199,13 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
             sentinel_model,
             model,
         } => {
-            let followed =
-                FollowedPrimary::connect(sentinels, primary, sentinel_model, model, setup);
+            let followed = FollowedPrimary::connect(
+                sentinels,
+                primary,
+                [sentinel_model, model],
+                setup,
+                opening,
+            );
             Ok(Arc::new(followed.await?))
         }
     }

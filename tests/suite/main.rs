@@ -17,6 +17,7 @@ mod hammer;
 mod house;
 mod input;
 mod interleavings;
+mod lazy;
 mod limits;
 mod multilock;
 mod passing;

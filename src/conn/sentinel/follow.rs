@@ -103,8 +103,9 @@ impl Follower {
         let announced = Arc::clone(self.council.announced());
         let present = Arc::clone(&self.present);
         let mut doubted = present.doubted.mark();
-        let mut is_settled = true;
-        let mut pause = LOOK_EVERY;
+        // Unless it was found before.
+        let mut is_settled = self.is_present || self.look(true).await.is_ok();
+        let mut pause = if is_settled { LOOK_EVERY } else { PAUSE_FIRST };
         let mut last_look = Tick::ZERO;
         loop {
             let is_woken = tokio::select! {

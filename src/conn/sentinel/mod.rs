@@ -35,7 +35,7 @@ use self::follow::{Follower, Following};
 use self::present::Present;
 use super::answer::code;
 use super::nodes::{Address, Nodes};
-use super::{Channels, Fault, Lane, Setup, Transport};
+use super::{Channels, Fault, Lane, Opening, Setup, Transport};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -47,13 +47,14 @@ pub(super) struct FollowedPrimary {
 }
 
 impl FollowedPrimary {
-    /// Finds the primary that these sentinels know under this name, and follows it.
+    /// Finds the primary that these sentinels know under this name, at once or in the background, and
+    /// follows it. The models are of how to connect to a sentinel, and to a server.
     pub(super) async fn connect(
         sentinels: Vec<Address>,
         name: String,
-        sentinel_model: ConnectionInfo,
-        model: ConnectionInfo,
+        [sentinel_model, model]: [ConnectionInfo; 2],
         setup: Setup,
+        opening: Opening,
     ) -> Result<Self, Error> {
         let mut shown: Vec<String> = sentinels.iter().map(Address::to_string).collect();
         shown.sort_unstable();
@@ -66,7 +67,9 @@ impl FollowedPrimary {
         let limit = setup.dial_limit;
         let nodes = Nodes::new(model, setup);
         let mut follower = Follower::new(name, council, nodes, Arc::clone(&present), clock, limit);
-        follower.find().await?;
+        if opening == Opening::Now {
+            follower.find().await?;
+        }
         Ok(Self {
             address,
             present,
