@@ -2,10 +2,19 @@
 //!
 //! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux the
 //! clock also counts the time a machine was suspended, so that a lease that ran out during a
-//! suspend is seen as lost at the first look. In tests the clock can follow tokio's paused time.
+//! suspend is seen as lost at the first look. The runtime's timers stand still meanwhile: who has to
+//! notice reads the clock again at least every [`LOOK_MAX`]. In tests the clock can follow tokio's
+//! paused time, and jump ahead of it as it does when a machine was suspended.
 
 use std::future::Future;
 use std::time::Duration;
+
+/// One task a client reads the clock at least this often while anything is held: so late at most is
+/// what a suspend of the machine has ended noticed after it.
+pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// A shorter suspend is none.
+const JUMP_MIN: Duration = Duration::from_millis(20);
 
 /// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,27 +70,41 @@ impl Tick {
 pub(crate) enum Clock {
     /// The machine's monotonic clock.
     System,
-    /// tokio's clock, which tests can pause and advance; ticks count from the given instant.
+    /// tokio's clock, which tests can pause and advance; ticks count from the given instant. It is
+    /// ahead by so many nanoseconds.
     #[cfg(test)]
-    Runtime(tokio::time::Instant),
+    Runtime(tokio::time::Instant, &'static std::sync::atomic::AtomicU64),
 }
 
 impl Clock {
     #[cfg(test)]
     pub(crate) fn of_runtime() -> Self {
-        Self::Runtime(tokio::time::Instant::now())
+        Self::Runtime(tokio::time::Instant::now(), Box::leak(Box::default()))
+    }
+
+    /// Goes on without the timers of the runtime.
+    #[cfg(test)]
+    pub(crate) fn jump(self, span: Duration) {
+        let Self::Runtime(_, ahead) = self else {
+            return;
+        };
+        let nanos = u64::try_from(span.as_nanos()).expect("a short time");
+        ahead.fetch_add(nanos, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn now(self) -> Tick {
         match self {
             Self::System => system_now(),
             #[cfg(test)]
-            Self::Runtime(origin) => Tick::ZERO.after(origin.elapsed()),
+            Self::Runtime(origin, ahead) => {
+                let ahead = ahead.load(std::sync::atomic::Ordering::Relaxed);
+                Tick(ahead).after(origin.elapsed())
+            }
         }
     }
 
-    /// Sleeps until `at`. Timers of the runtime may stop while a machine is suspended, so the
-    /// clock is read again when they fire.
+    /// Sleeps until `at`. Timers of the runtime stop while a machine is suspended, so the clock is
+    /// read again when they fire; until then a suspend goes unnoticed.
     pub(crate) async fn sleep_until(self, at: Tick) {
         loop {
             let left = self.now().until(at);
@@ -95,6 +118,27 @@ impl Clock {
     /// Drives `work` for at most `limit`; `None` if it did not end in time.
     pub(crate) async fn within<F: Future>(self, limit: Duration, work: F) -> Option<F::Output> {
         tokio::time::timeout(limit, work).await.ok()
+    }
+}
+
+/// Compares the clock with the timers of the runtime.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    clock: Clock,
+    looked: (Tick, tokio::time::Instant),
+}
+
+impl Pace {
+    pub(crate) fn of(clock: Clock) -> Self {
+        let looked = (clock.now(), tokio::time::Instant::now());
+        Self { clock, looked }
+    }
+
+    /// Whether the timers have stood still since the last look: the machine was suspended.
+    pub(crate) fn has_jumped(&mut self) -> bool {
+        let (tick, timer) = self.looked;
+        self.looked = (self.clock.now(), tokio::time::Instant::now());
+        tick.until(self.looked.0) > self.looked.1.duration_since(timer) + JUMP_MIN
     }
 }
 

@@ -1,6 +1,9 @@
 //! How the loss of a lease is told.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 /// Why a guard no longer holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +27,8 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// The error of [`run`](crate::ReentrantGuard::run): the lock was lost before the work was done.
+/// The error of [`run`](crate::ReentrantGuard::run): the lock was lost before the work was done, or
+/// while its last step blocked the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     name: String,
@@ -50,6 +54,29 @@ impl Lost {
     pub fn lock_name(&self) -> &str {
         &self.name
     }
+}
+
+/// Drives `work` to its end, or drops it when the lock is lost.
+///
+/// `lost` resolves when it is, but may be late: a thread that was blocked polls nothing. So `look` reads
+/// the clock before each step of the work, and once more at its end.
+pub(crate) async fn drive<T>(
+    lost: impl Future<Output = Lost>,
+    look: impl Fn() -> Option<Lost>,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|context| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(lost));
+        }
+        if let Some(lost) = look() {
+            return Poll::Ready(Err(lost));
+        }
+        let done = std::task::ready!(work.as_mut().poll(context));
+        Poll::Ready(look().map_or(Ok(done), Err))
+    })
+    .await
 }
 
 impl fmt::Display for Lost {

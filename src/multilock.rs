@@ -416,7 +416,7 @@ impl MultiGuard {
     }
 
     /// Resolves when a member is lost, with the reason; [`lost_member`](Self::lost_member) says
-    /// which.
+    /// which. After the machine was suspended for longer than the lease: within a quarter of a second.
     ///
     /// # Cancel safety
     /// Cancel safe; may be called any number of times, also after the loss.
@@ -434,11 +434,16 @@ impl MultiGuard {
 
     /// Drives `work` to its end, or drops it the moment a member is lost.
     ///
+    /// The clock is read before each step of the work and once more at its end: `Ok` means that
+    /// all were still held then. Only what is awaited in `work` itself stops with it: not a task it
+    /// spawned, nor a call that blocks its thread. What blocks for longer than the lease is found out
+    /// when it comes back, and `Lost` is the answer though the work was done.
+    ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
     ///
     /// # Errors
-    /// [`Lost`] with the name of the member that was lost.
+    /// [`Lost`] with the name of the member that was lost before the end.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.0.run(work).await
     }

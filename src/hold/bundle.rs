@@ -15,7 +15,7 @@ use super::{Group, Hold, Share};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::lost::{Lost, LostReason};
+use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
 
 /// At least one share, in the order of the members.
@@ -138,11 +138,15 @@ impl Bundle {
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        tokio::select! {
-            biased;
-            (name, reason) = self.lost() => Err(Lost::new(name, reason)),
-            done = work => Ok(done),
-        }
+        let lost = async {
+            let (name, reason) = self.lost().await;
+            Lost::new(name, reason)
+        };
+        let look = || {
+            let (hold, reason) = self.first_lost()?;
+            Some(Lost::new(hold.name(), reason))
+        };
+        drive(lost, look, work).await
     }
 
     /// One more share of each, or of none.

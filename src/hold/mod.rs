@@ -429,6 +429,10 @@ impl Leased for Hold {
         self.state.lock().doubted = Some(now);
     }
 
+    fn look(&self) {
+        self.changed.give();
+    }
+
     fn due(&self, now: Tick) -> Due {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {

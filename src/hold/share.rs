@@ -12,7 +12,7 @@ use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::lost::{Lost, LostReason};
+use crate::lost::{Lost, LostReason, drive};
 use crate::options::Term;
 use crate::owner::Owner;
 
@@ -53,12 +53,9 @@ impl Share {
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let hold = self.hold();
-        tokio::select! {
-            biased;
-            reason = hold.lost() => Err(Lost::new(hold.name(), reason)),
-            done = work => Ok(done),
-        }
+        let lost = |reason| Lost::new(self.name(), reason);
+        let look = || self.hold().loss().map(lost);
+        drive(async { lost(self.lost().await) }, look, work).await
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {

@@ -71,7 +71,8 @@ impl RedlockGuard {
     }
 
     /// Resolves when the lock is lost, with the reason that took the last server too many; at the
-    /// latest when the local deadline passes, whatever the network does.
+    /// latest when the local deadline passes, whatever the network does. After the machine was suspended
+    /// for longer than the lease: within a quarter of a second.
     ///
     /// # Cancel safety
     /// Cancel safe; may be called any number of times, also after the loss.
@@ -81,11 +82,16 @@ impl RedlockGuard {
 
     /// Drives `work` to its end, or drops it the moment the lock is lost.
     ///
+    /// The clock is read before each step of the work and once more at its end: `Ok` means that the
+    /// lock was still held then. Only what is awaited in `work` itself stops with it: not a task it
+    /// spawned, nor a call that blocks its thread. What blocks for longer than the lease is found out
+    /// when it comes back, and `Lost` is the answer though the work was done.
+    ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
     ///
     /// # Errors
-    /// [`Lost`] if the lock was lost first.
+    /// [`Lost`] if the lock was lost before the end.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.seat.run(work).await
     }

@@ -2,7 +2,8 @@
 //!
 //! It knows leases and background work, no primitive. Invariants: it never keeps a hold or its
 //! client alive; a hold that was withdrawn is in no later batch; work handed over is driven to its
-//! end even when the client is gone; a server that is slow or silent delays the renewals of no other.
+//! end even when the client is gone; a server that is slow or silent delays the renewals of no other;
+//! while anything is held, the clock is read every [`LOOK_MAX`](crate::clock::LOOK_MAX) at least.
 
 mod round;
 mod schedule;
@@ -30,6 +31,8 @@ pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 pub(crate) trait Leased: Send + Sync {
     /// Whether the server has it is in doubt: until that is answered, it is due at once.
     fn doubt(&self, now: Tick);
+    /// The clock has jumped: whoever sleeps until a time looks again.
+    fn look(&self);
     /// What to do with it now.
     fn due(&self, now: Tick) -> Due;
     /// The server confirmed a lease of `lease`, counted from `sent`. Says when to look again.
@@ -90,6 +93,14 @@ struct Shared {
 }
 
 impl Shared {
+    /// Wakes those who sleep until a time.
+    fn look_all(&self) {
+        let schedule = self.schedule.lock();
+        for lease in schedule.items().filter_map(Weak::upgrade) {
+            lease.look();
+        }
+    }
+
     /// Has every hold looked at now.
     fn doubt_all(&self, now: Tick) {
         let mut schedule = self.schedule.lock();

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::round::{self, Batch, Renewal, Rooms};
 use super::{Job, Shared, Work};
-use crate::clock::Tick;
+use crate::clock::{LOOK_MAX, Pace, Tick};
 use crate::conn::Lane;
 use crate::hint::Hint;
 use crate::script::{Call, Failure, Patience, Scripts, millis, reply};
@@ -48,7 +48,12 @@ pub(super) async fn run(
     let mut closing: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
     let mut doubted = moved.mark();
+    let mut pace = Pace::of(clock);
     while is_needed || !work.is_empty() {
+        if pace.has_jumped() {
+            // All that sleep go by timers that stood still.
+            shared.look_all();
+        }
         if work.is_empty() {
             for done in closing.drain(..) {
                 // Nobody may be waiting any more.
@@ -56,7 +61,8 @@ pub(super) async fn run(
             }
         }
         let mark = shared.sooner.mark();
-        let next = next_look(&shared, &rooms, clock.now());
+        let now = clock.now();
+        let next = next_look(&shared, &rooms, now);
         tokio::select! {
             biased;
             Some(ended) = calls.next(), if !calls.is_empty() => {
@@ -70,7 +76,7 @@ pub(super) async fn run(
                 doubted = moved.mark();
                 shared.doubt_all(clock.now());
             }
-            () = clock.sleep_until(next), if next != Tick::NEVER => {
+            () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
                 for batch in round::look(&shared, &scripts, &mut rooms, reply_max) {
                     // All of them are on their way before the loop waits again.
                     calls.extend(start(&scripts, batch));

@@ -1,6 +1,7 @@
 //! Renewals under paused time, with a server that says what the test wants.
 
 mod servers;
+mod suspend;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

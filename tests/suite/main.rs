@@ -19,6 +19,7 @@ mod input;
 mod interleavings;
 mod lazy;
 mod limits;
+mod loss;
 mod multilock;
 mod passing;
 mod process;

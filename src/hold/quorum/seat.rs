@@ -10,7 +10,7 @@ use super::{Phase, Quorum};
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
 use crate::hold::Share;
-use crate::lost::{Lost, LostReason};
+use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
 use crate::script::on_first_poll;
 
@@ -80,11 +80,9 @@ impl Seat {
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(Lost::new(self.name(), reason)),
-            done = work => Ok(done),
-        }
+        let lost = |reason| Lost::new(self.name(), reason);
+        let look = || self.quorum().loss().map(lost);
+        drive(async { lost(self.lost().await) }, look, work).await
     }
 
     /// Gives it back everywhere, and waits for a majority to say so; the rest goes on in the
