@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::{Channels, Fault, Lane, Transport};
+use crate::conn::{Channels, Fault, Lane, Transport, left};
 
 /// One command as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +140,7 @@ impl Transport for Scripted {
                 words: words.collect(),
             };
             self.sent.lock().push(sent.clone());
+            left::leaves();
             match (self.decide)(&sent) {
                 Answer::Value(value) => return Ok(value),
                 Answer::Error(line) => return Err(Fault::Answered(error(line))),

@@ -5,6 +5,7 @@
 //! it; a grant nobody takes is released at once; a place in a queue is given up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::confirm::Confirmed;
@@ -12,7 +13,7 @@ use super::handed::Kept;
 use super::undo::Abandoned;
 use super::{Ask, Party};
 use crate::clock::Tick;
-use crate::conn::Lane;
+use crate::conn::{Lane, left};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
@@ -35,6 +36,8 @@ pub(super) struct Candidate<'a> {
     waits: Option<Tick>,
     /// The lane of an attempt whose outcome is not known.
     unanswered: Option<Lane>,
+    /// Whether it may have left this client.
+    has_left: AtomicBool,
     /// The lock at whose queue it may have a place at the server.
     queued_at: Option<usize>,
     /// What it knows of that, where the lock may be handed to it.
@@ -81,6 +84,7 @@ impl<'a> Candidate<'a> {
             since: core.clock.now(),
             waits,
             unanswered: None,
+            has_left: AtomicBool::new(false),
             queued_at: None,
             kept: None,
         }
@@ -113,8 +117,11 @@ impl<'a> Candidate<'a> {
             let moved = core.locals.moved.mark();
             let spare = self.spare_tokens();
             let call = self.acquire(at, asked, spare);
-            self.unanswered = Some(lane);
-            let answer = match scripts.run(lane, &call, patience).await {
+            if self.unanswered.replace(lane).is_none() {
+                *self.has_left.get_mut() = false;
+            }
+            let run = scripts.run(lane, &call, patience);
+            let answer = match left::noting(&self.has_left, run).await {
                 Ok(answer) => answer,
                 Err(failure) => {
                     if !failure.unknown {
@@ -354,7 +361,10 @@ fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
 
 impl Drop for Candidate<'_> {
     fn drop(&mut self) {
-        if self.unanswered.is_none() && self.queued_at.is_none() {
+        // What waits for a connection to this day is not executed by anybody.
+        let unanswered = self.unanswered;
+        let unanswered = unanswered.filter(|_| self.has_left.load(Ordering::Relaxed));
+        if unanswered.is_none() && self.queued_at.is_none() {
             return;
         }
         let leases = self.party.asks.iter().map(|ask| ask.term.lease());
@@ -363,7 +373,7 @@ impl Drop for Candidate<'_> {
             locals: self.party.locals.to_vec(),
             call: self.release(),
             lease: leases.max().unwrap_or_default(),
-            lane: self.unanswered.unwrap_or(Lane::Command),
+            lane: unanswered.unwrap_or(Lane::Command),
         }
         .undo_later();
     }

@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 mod cluster;
 mod hearing;
+pub(crate) mod left;
 mod link;
 mod nodes;
 mod process;

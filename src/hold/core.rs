@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::local::Locals;
+use super::undos::{Undo, Undos};
 use crate::clock::{Clock, Tick};
 use crate::conn::Channels;
 use crate::error::{Error, Result};
@@ -21,6 +22,7 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
+    undos: Arc<Undos>,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -85,6 +87,7 @@ impl Core {
             replicas: Arc::new(Replicas::new(Arc::clone(&scripts), timing.reply)),
             scripts,
             locals,
+            undos: Arc::default(),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -103,6 +106,12 @@ impl Core {
     pub(crate) fn is_beside(&self, key: &str, other: &Self, others_key: &str) -> bool {
         let transport = &self.scripts.transport;
         std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
+    }
+
+    /// Has something undone in the background, which is not given up before `until`.
+    pub(crate) fn undo_later(&self, undo: Undo) {
+        let reply = self.timing.reply;
+        self.undos.push(undo, &self.scripts, &self.watchdog, reply);
     }
 
     /// How channels are used at the server.
@@ -157,6 +166,7 @@ impl Core {
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
+        self.undos.end();
         for local in self.locals.all() {
             for hold in local.live_holds() {
                 hold.close();
@@ -165,5 +175,11 @@ impl Core {
         self.waiters_gone().await;
         let done = self.watchdog.finish();
         self.clock.within(self.timing.give_up, done).await.is_some()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.undos.end();
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod quorum;
 mod reenter;
 mod settle;
 mod share;
+pub(crate) mod undos;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -94,6 +95,8 @@ struct State {
     spare_tokens: Range<u64>,
     /// Since when it is in doubt whether the server has it; a renewal sent later tells.
     doubted: Option<Tick>,
+    /// The server may still have a request to enter it again, and execute that when it can.
+    late_entry: bool,
     /// A release is decided on and was not sent yet.
     unsent: bool,
 }
@@ -193,6 +196,7 @@ impl Hold {
                 token: granted.token,
                 spare_tokens: granted.spare_tokens,
                 doubted: None,
+                late_entry: false,
                 unsent: false,
             }),
             operation: tokio::sync::Mutex::new(()),

@@ -33,7 +33,7 @@ impl Hold {
         if self.loss().is_some() {
             return Ok(None);
         }
-        let (target, known, bid) = {
+        let (target, known, bid, was_late) = {
             let mut state = self.state.lock();
             // It may have passed to another task since the caller looked.
             if state.phase != Phase::Held || state.owner != *owner {
@@ -61,7 +61,8 @@ impl Hold {
                 may_be_handed: false,
                 waited: Duration::ZERO,
             };
-            (wanted.raised(mode), state.confirmed, bid)
+            let was_late = std::mem::replace(&mut state.late_entry, true);
+            (wanted.raised(mode), state.confirmed, bid, was_late)
         };
         // If this is given up, the server may have counted one too many.
         let mut repair = Repair::armed(std::slice::from_ref(self));
@@ -71,7 +72,11 @@ impl Hold {
             .scripts
             .run(Lane::Command, &call, patience)
             .await
-            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+            .map_err(|failure| {
+                self.state.lock().late_entry = was_late || failure.unknown;
+                failure.into_error(operation).of_lock(self.name())
+            })?;
+        self.state.lock().late_entry = false;
         let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
             repair.disarm();
             self.lose(LostReason::Revoked);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
+use super::undos::Undo;
 use super::{Hold, Phase, Share};
 use crate::clock::Tick;
 use crate::conn::Lane;
@@ -163,6 +164,22 @@ impl Hold {
         }
     }
 
+    /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
+    /// again only then.
+    fn undo_late_entry(&self) {
+        let core = &self.core;
+        if !self.state.lock().late_entry {
+            return;
+        }
+        let call = self.protocol.release(
+            &self.claim(Counts::NONE),
+            Duration::ZERO,
+            core.channels().publish(),
+        );
+        let (lease, now) = (self.state.lock().lease, core.clock.now());
+        core.undo_later(Undo::new(call, Lane::Command, lease, now, None));
+    }
+
     fn server_deadline(&self) -> Tick {
         self.state.lock().server_deadline
     }
@@ -252,10 +269,13 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
     let work = async move {
         let mut patience = holds[0].core.patience(None).stubborn();
         patience.until = patience.until.max(end_of_leases(&holds));
-        // There is nobody to tell; once the lease is over, nothing is left to settle.
-        let _ = settle(&holds, patience, "release").await;
+        // There is nobody to tell.
+        let settled = settle(&holds, patience, "release").await;
         for hold in &holds {
             hold.sent(hold.wanted());
+            if settled.is_err() {
+                hold.undo_late_entry();
+            }
         }
     };
     core.watchdog.later(work.boxed());

@@ -186,9 +186,13 @@ impl Patience {
     }
 
     fn goes_on_after(self, error: &RedisError) -> bool {
-        let hopeless = matches!(code(error), Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT"));
-        is_not_now(error) || (self.stubborn && !hopeless)
+        is_not_now(error) || (self.stubborn && !is_hopeless(error))
     }
+}
+
+/// Whether nothing will change that answer by itself.
+fn is_hopeless(error: &RedisError) -> bool {
+    matches!(code(error), Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT"))
 }
 
 /// Runs scripts over a transport.
@@ -362,6 +366,16 @@ impl Failure {
     /// Whether the server itself said no, and would say it again.
     pub(crate) fn is_final_answer(&self) -> bool {
         matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
+    }
+
+    /// Whether the server answered.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self.cause, Cause::Answered(_))
+    }
+
+    /// Whether it is no use to ask the server again.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        matches!(&self.cause, Cause::Answered(error) if is_hopeless(error))
     }
 
     /// Whether it may be the matter of some of several keys, and not of the others: one that a user

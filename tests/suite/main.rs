@@ -30,4 +30,5 @@ mod rwlock;
 mod sentinel;
 #[cfg(feature = "tls")]
 mod tls;
+mod undoing;
 mod wire;

@@ -24,7 +24,7 @@ use self::socket::Socket;
 use super::answer::code;
 use super::hearing::Hearing;
 use super::process::Process;
-use super::{Fault, Listener, Setup, tls};
+use super::{Fault, Listener, Setup, left, tls};
 use crate::clock::{Clock, Tick};
 
 #[derive(Debug)]
@@ -149,6 +149,7 @@ impl Link {
             Some(live) => live,
             None => self.dialled().await?,
         };
+        left::leaves();
         let expected = live.hearing.expect(command);
         match self.clock.within(limit, live.ask(first, command)).await {
             Some(Ok(value)) => {
@@ -187,6 +188,7 @@ impl Link {
             Some(live) => live,
             None => self.dialled().await?,
         };
+        left::leaves();
         match self.clock.within(limit, live.ask_all(commands)).await {
             Some(Ok(values)) => {
                 live.heard

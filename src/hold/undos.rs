@@ -1,0 +1,286 @@
+//! What is still to be undone at the servers: attempts, and places in queues, that nobody waits for
+//! any more.
+//!
+//! Each lane to each server has one queue of small entries, which one task empties: all at once while
+//! the server answers; while it is silent, one of them now and then, and the others wait. So a server
+//! that is away costs next to nothing, however many attempts it left without an answer.
+//!
+//! Invariant: an entry leaves its queue when the server has answered it. It may have stood still for
+//! longer than the lease and execute the attempt only then: what undoes it comes behind that, on the
+//! same connection or on one that was used after the one before it was ended. Only once the client is gone, or
+//! where the server answers with refusals, an entry is given up when its time is over.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+
+use super::local::LocalLock;
+use crate::clock::Tick;
+use crate::conn::{LATE_MAX, Lane};
+use crate::hint::Hint;
+use crate::script::{Call, Patience, Scripts, on_first_poll};
+use crate::watchdog::Watchdog;
+
+/// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
+/// in the time it may be late, so that an orphan lives for a fraction of it.
+const CANCELS_WHILE_UNSETTLED: u32 = 8;
+
+/// So many are under way at once while the server answers.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// Pauses while it does not: doubled from the first to the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// One thing to undo.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    /// What gives up whatever is left. May run twice.
+    call: Call,
+    /// The lane of the attempt. What undoes it takes the same, so that it cannot overtake it.
+    lane: Lane,
+    /// Between two of the cancellations while the past is unsettled.
+    span: Duration,
+    /// Then it is given up if there is nobody any more, or the server refuses it.
+    until: Tick,
+    cancels: u32,
+    leaving: Option<Leaving>,
+}
+
+/// What is to be undone, by server and lane. A queue is there as long as a task empties it.
+#[derive(Debug, Default)]
+pub(crate) struct Undos {
+    queues: Mutex<HashMap<Way, Queue>>,
+    /// Given when there is more, or the client is gone.
+    changed: Hint,
+    is_ending: AtomicBool,
+    number: AtomicU64,
+}
+
+type Way = (u64, Lane);
+
+#[derive(Debug, Default)]
+struct Queue {
+    ready: VecDeque<Undo>,
+    /// To be sent again.
+    later: BTreeMap<(Tick, u64), Undo>,
+    is_silent: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Answered,
+    /// The server says that it will not do it.
+    Refused,
+    /// The server says that it cannot do it now.
+    NotNow,
+    Silent,
+}
+
+/// Counts as leaving these locks until dropped.
+#[derive(Debug)]
+pub(crate) struct Leaving(Vec<Arc<LocalLock>>);
+
+impl Leaving {
+    pub(crate) fn of(locals: Vec<Arc<LocalLock>>) -> Self {
+        for local in &locals {
+            local.begin_leaving();
+        }
+        Self(locals)
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        for local in &self.0 {
+            local.end_leaving();
+        }
+    }
+}
+
+impl Undo {
+    /// Of an attempt with this lease; given up at `until` at the earliest.
+    pub(crate) fn new(
+        call: Call,
+        lane: Lane,
+        lease: Duration,
+        until: Tick,
+        leaving: Option<Leaving>,
+    ) -> Self {
+        Self {
+            call,
+            lane,
+            span: lease.min(LATE_MAX) / CANCELS_WHILE_UNSETTLED,
+            until,
+            cancels: CANCELS_WHILE_UNSETTLED,
+            leaving,
+        }
+    }
+
+    async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
+        let leaving = self.leaving.take();
+        let cancel = scripts.run(self.lane, &self.call, Patience::once(reply));
+        let answer = if self.lane == Lane::Command {
+            on_first_poll(cancel, || drop(leaving)).await
+        } else {
+            // What this client asks next goes another way, and might arrive first.
+            let answer = cancel.await;
+            drop(leaving);
+            answer
+        };
+        let end = match answer {
+            Ok(_) => End::Answered,
+            Err(failure) if failure.is_hopeless() => End::Refused,
+            Err(failure) if failure.is_answer() => End::NotNow,
+            Err(_) => End::Silent,
+        };
+        (self, end)
+    }
+}
+
+impl Undos {
+    /// Has this undone by the task of the queue it belongs to. Neither blocks nor panics.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        mut undo: Undo,
+        scripts: &Arc<Scripts>,
+        watchdog: &Watchdog,
+        reply: Duration,
+    ) {
+        let way = (scripts.transport.server(undo.call.route()), undo.lane);
+        let mut leaving = None;
+        let is_new = {
+            let mut queues = self.queues.lock();
+            let is_new = !queues.contains_key(&way);
+            let queue = queues.entry(way).or_default();
+            if queue.is_silent {
+                // It is not sent soon: nobody asks behind it.
+                leaving = undo.leaving.take();
+            }
+            queue.ready.push_back(undo);
+            is_new
+        };
+        drop(leaving);
+        match is_new {
+            true => {
+                let task = Arc::clone(self).empty(way, Arc::clone(scripts), reply);
+                watchdog.later(task.boxed());
+            }
+            false => self.changed.give(),
+        }
+    }
+
+    /// The client is closed or gone.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.changed.give();
+    }
+
+    /// Empties one queue.
+    async fn empty(self: Arc<Self>, way: Way, scripts: Arc<Scripts>, reply: Duration) {
+        let clock = scripts.clock;
+        let mut under_way = FuturesUnordered::new();
+        let (mut pause, mut rests_until) = (PAUSE_FIRST, Tick::ZERO);
+        let mut room = UNDER_WAY_MAX;
+        loop {
+            let mark = self.changed.mark();
+            let now = clock.now();
+            while under_way.len() < room && now >= rests_until {
+                let Some(undo) = self.next(way, now) else {
+                    break;
+                };
+                under_way.push(undo.send(Arc::clone(&scripts), reply));
+            }
+            let Some(look) = self.look(way, rests_until, under_way.is_empty()) else {
+                return;
+            };
+            tokio::select! {
+                biased;
+                Some((undo, end)) = under_way.next(), if !under_way.is_empty() => {
+                    let is_silent = matches!(end, End::Silent | End::NotNow);
+                    if is_silent {
+                        rests_until = clock.now().after(pause.mul_f64(0.5 + 0.5 * fastrand::f64()));
+                        pause = PAUSE_MAX.min(pause * 2);
+                        room = 1;
+                    } else {
+                        (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
+                    }
+                    let is_settled = scripts.transport.past_is_settled(way.1, undo.call.route());
+                    self.ended(way, undo, end, is_settled, clock.now());
+                }
+                () = self.changed.past(mark), if under_way.len() < room => {}
+                () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}
+            }
+        }
+    }
+
+    /// Takes out what is to be sent next.
+    fn next(&self, way: Way, now: Tick) -> Option<Undo> {
+        let is_ending = self.is_ending.load(Ordering::Acquire);
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&way)?;
+        if is_ending {
+            // Nobody waits for these any more. They take nobody's lock along.
+            queue.later.clear();
+            while queue.ready.front().is_some_and(|undo| now >= undo.until) {
+                queue.ready.pop_front();
+            }
+        }
+        if let Some(entry) = queue.later.first_entry()
+            && entry.key().0 <= now
+        {
+            return Some(entry.remove());
+        }
+        queue.ready.pop_front()
+    }
+
+    /// When to look again; `None` if nothing is left, and the queue is gone.
+    fn look(&self, way: Way, rests_until: Tick, is_idle: bool) -> Option<Tick> {
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&way)?;
+        let later = queue.later.keys().next().map(|(at, _)| *at);
+        match (queue.ready.is_empty(), later) {
+            (true, None) if is_idle => {
+                queues.remove(&way);
+                None
+            }
+            (true, None) => Some(Tick::NEVER),
+            (true, Some(at)) => Some(at.max(rests_until)),
+            (false, _) => Some(rests_until),
+        }
+    }
+
+    fn ended(&self, way: Way, mut undo: Undo, end: End, is_settled: bool, now: Tick) {
+        let mut queues = self.queues.lock();
+        let Some(queue) = queues.get_mut(&way) else {
+            return;
+        };
+        queue.is_silent = matches!(end, End::Silent | End::NotNow);
+        match end {
+            End::Answered if is_settled || undo.cancels == 0 => {}
+            End::Answered => {
+                undo.cancels -= 1;
+                let number = self.number.fetch_add(1, Ordering::Relaxed);
+                queue.later.insert((now.after(undo.span), number), undo);
+            }
+            End::Refused => {}
+            End::NotNow if now >= undo.until => {}
+            End::NotNow | End::Silent => queue.ready.push_front(undo),
+        }
+        if queue.is_silent {
+            let held: Vec<_> = queue
+                .ready
+                .iter_mut()
+                .map(|undo| undo.leaving.take())
+                .collect();
+            drop(queues);
+            // Those who ask next do not wait for it.
+            drop(held);
+        }
+    }
+}

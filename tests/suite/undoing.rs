@@ -1,0 +1,121 @@
+//! Attempts that nobody waits for any more, at a server that stands still or is away for long.
+
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Server, eventually, unique_name};
+
+use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::support::SOON;
+
+/// Long enough to be told from what is over at once.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// So long is waited for an answer that does not come.
+const MOMENT: Duration = Duration::from_millis(30);
+
+async fn client(server: &Server) -> Client {
+    let builder = Client::builder(&server.url()).lease(LEASE);
+    builder.build().await.unwrap()
+}
+
+/// The server executes an attempt when it can, which may be after more than its lease. Nobody holds
+/// the lock then.
+async fn an_attempt_that_runs_late_is_undone<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let name = unique_name("late");
+    let lock = P::of(&ours, &name);
+    drop(lock.try_lock().await.unwrap().expect("it is free"));
+    crate::support::idle(&ours).await;
+    server.stop();
+    let attempt = tokio::time::timeout(MOMENT, lock.try_lock()).await;
+    assert!(attempt.is_err(), "it was answered");
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    assert_eq!(ours.stats().background, 1, "it is still to be undone");
+    server.cont();
+    let rival = P::rival(&theirs, &name);
+    eventually(LEASE / 2, "it is free", async || {
+        matches!(rival.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    crate::support::idle(&ours).await;
+}
+
+/// The same of a request to enter again, whose hold is over by then.
+async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let name = unique_name("late");
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    server.stop();
+    let entry = tokio::time::timeout(MOMENT, guard.reenter()).await;
+    assert!(entry.is_err(), "it was answered");
+    // The connection that carries it is given up.
+    tokio::time::sleep(LEASE / 2).await;
+    drop(guard);
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    server.cont();
+    let rival = P::rival(&theirs, &name);
+    eventually(LEASE / 2, "it is free", async || {
+        matches!(rival.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    crate::support::idle(&ours).await;
+}
+
+/// What waited in vain for a connection was executed by nobody.
+async fn what_never_left_is_not_undone<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server).await;
+    let name = unique_name("unsent");
+    let lock = P::of(&ours, &name);
+    server.stop();
+    // The connection there was is given up.
+    assert!(lock.try_lock().await.is_err());
+    eventually(SOON, "no more than one queue is left", async || {
+        ours.stats().background <= 1
+    })
+    .await;
+    for _ in 0..20 {
+        let attempt = tokio::time::timeout(MOMENT / 10, lock.try_lock()).await;
+        assert!(attempt.is_err(), "it was answered");
+        assert!(ours.stats().background <= 1, "{:?}", ours.stats());
+    }
+    server.cont();
+    crate::support::idle(&ours).await;
+    crate::support::nothing_left(&server).await;
+}
+
+/// However many they are, they wait together.
+async fn many_attempts_are_undone_together<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server).await;
+    let names: Vec<_> = (0..50).map(|_| unique_name("many")).collect();
+    let locks: Vec<_> = names.iter().map(|name| P::of(&ours, name)).collect();
+    server.stop();
+    let attempts = locks.iter().map(P::try_lock);
+    let attempts = futures_util::future::join_all(attempts);
+    assert!(tokio::time::timeout(MOMENT, attempts).await.is_err());
+    eventually(SOON, "they wait in one queue", async || {
+        ours.stats().background == 1
+    })
+    .await;
+    server.cont();
+    crate::support::idle(&ours).await;
+    crate::support::nothing_left(&server).await;
+}
+
+for_every_primitive! {"multi_thread":
+    an_attempt_that_runs_late_is_undone
+    a_re_entry_that_runs_late_is_undone
+    what_never_left_is_not_undone
+    many_attempts_are_undone_together
+}
+
+for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
+    an_attempt_that_runs_late_is_undone
+    a_re_entry_that_runs_late_is_undone
+    what_never_left_is_not_undone
+    many_attempts_are_undone_together
+}
