@@ -24,7 +24,7 @@ local why, remaining, head =
   fair_refusal(lock, queue, timeouts, alive, holder, hold_count, ARGV[6], ARGV[7])
 if why then
   if why ~= -3 and heartbeat_ms > 0 then
-    return { why, fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining) }
+    return { why, fair_enqueue(lock, queue, timeouts, alive, holder, heartbeat_ms, remaining) }
   end
   return why
 end

@@ -1,6 +1,16 @@
 --[[
   fair_waiters: who waits for the lock, the next one first.
-  KEYS[1]  queue  LIST  waiters, the next one first
+  KEYS[1]  lock   HASH  holder -> hold count; only its name is read
+  KEYS[2]  queue  LIST  waiters, the next one first
+  KEYS[3]  alive  ZSET  waiter of ours -> server ms until which its heartbeat lasts
   Reply    {waiter, ...}
 ]]
-return redis.call('LRANGE', KEYS[1], 0, -1)
+local mark, others, waiters = fair_mark(KEYS[1]), {}, {}
+local alive = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
+for i = 1, #alive, 2 do
+  others[alive[i]] = tonumber(alive[i + 1]) % 0.25 ~= mark
+end
+for _, waiter in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+  if not others[waiter] then waiters[#waiters + 1] = waiter end
+end
+return waiters

@@ -65,7 +65,8 @@ local function enqueue(m)
   if not m.heartbeat or m.heartbeat == 0 then return end
   if m.kind == 'fair' then
     -- It asks for all of them itself.
-    fair_enqueue(m.queue, m.timeouts, m.alive, m.holder, m.heartbeat + 0.25, m.remaining)
+    fair_enqueue(
+      m.lock, m.queue, m.timeouts, m.alive, m.holder, m.heartbeat + 0.25, m.remaining)
   elseif m.waiting then
     rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
   end

@@ -118,7 +118,7 @@ impl Client {
         ClientStats {
             locks: locks.len(),
             holds: self.core.watchdog.enrolled(),
-            waiters: locks.iter().map(|lock| lock.waiters()).sum(),
+            waiters: self.core.locals.waiters(),
             subscriptions: self.core.locals.channels(),
             background: self.core.watchdog.pending(),
         }

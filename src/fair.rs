@@ -75,7 +75,7 @@ impl FairLock {
             Call::new(
                 &catalog::FAIR_WAITERS,
                 name.key(),
-                &[&name.fair_queue_key()],
+                &[name.key(), &name.fair_queue_key(), &name.fair_alive_key()],
             )
         };
         self.0

@@ -79,7 +79,8 @@ impl LockName {
         self.helper("redisson_lock_timeout")
     }
 
-    /// Until when the heartbeat of each waiter of ours lasts.
+    /// Until when the heartbeat of each waiter of ours lasts. One for one queue: `x` and `{x}` have
+    /// the same, and scores that tell the two apart.
     pub(crate) fn fair_alive_key(&self) -> String {
         self.helper("lockset_fair_alive")
     }
@@ -89,9 +90,19 @@ impl LockName {
         self.helper("redisson_rwlock")
     }
 
-    /// Those of ours that wait for a read-write lock.
+    /// Those of ours that wait for a read-write lock. No other name has the same.
     pub(crate) fn rw_waiting_key(&self) -> String {
-        self.helper("lockset_rw_waiting")
+        self.side("lockset_rw_waiting")
+    }
+
+    /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
+    fn side(&self, prefix: &str) -> String {
+        let key = &self.key;
+        if key.contains('{') {
+            format!("{prefix}::{key}")
+        } else {
+            format!("{prefix}:{{{key}}}")
+        }
     }
 
     fn helper(&self, prefix: &str) -> String {
@@ -102,6 +113,13 @@ impl LockName {
             format!("{prefix}:{{{key}}}")
         }
     }
+}
+
+/// What stands between the braces, if they are around the whole key. Redisson gives `x` and `{x}` the
+/// same helper keys and channels, and no other two.
+pub(crate) fn within_braces(key: &str) -> Option<&str> {
+    let inner = key.strip_prefix('{')?.strip_suffix('}')?;
+    (!inner.contains(['{', '}'])).then_some(inner)
 }
 
 /// Whether `key` and its helper keys hash to one slot: a cluster hashes what stands between the
@@ -160,7 +178,34 @@ mod tests {
         }
     }
 
+    /// Who listens for the other, or waits in its place, has to be told apart.
+    #[test]
+    fn two_names_share_a_channel_only_with_and_without_braces() {
+        let shared = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|name| LockName::new("", name).unwrap());
+            assert_ne!(a.rw_waiting_key(), b.rw_waiting_key());
+            a.lock_channel() == b.lock_channel()
+        };
+        assert!(shared("abc", "{abc}"));
+        assert!(!shared("abc", ":{abc}") && !shared("{abc}", ":{abc}"));
+        assert_eq!(within_braces("{abc}"), Some("abc"));
+        for other in ["abc", "{a}{b}", "{a}b", "a{b}", "a}b{c}", "{"] {
+            assert_eq!(within_braces(other), None, "{other:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_other_names_share_a_channel(one in "[ab:{}]{1,6}", two in "[ab:{}]{1,6}") {
+            if let (Ok(a), Ok(b)) = (LockName::new("", &one), LockName::new("", &two))
+                && one != two
+            {
+                prop_assert_ne!(a.rw_waiting_key(), b.rw_waiting_key());
+                let family = |name| within_braces(name).unwrap_or(name).to_owned();
+                prop_assert_eq!(a.lock_channel() == b.lock_channel(), family(&one) == family(&two));
+            }
+        }
+
         #[test]
         fn all_keys_of_an_accepted_name_share_a_tag(prefix in "[a-z{}:]{0,4}", name in "[ab{}]{1,8}") {
             if let Ok(lock) = LockName::new(&prefix, &name) {

@@ -5,7 +5,7 @@
 -- queue; and no less than the waiter before it has. A Redisson waiter that is served or gives up
 -- takes its wait, 300 s by default, off all scores behind it, and so leaves this one in the future;
 -- we ourselves never shift scores, so a grant costs the same however long the queue is.
-local function fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remaining)
+local function fair_enqueue(lock, queue, timeouts, alive, holder, heartbeat_ms, remaining)
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', timeouts, holder))
   local length, scores = redis.call('LLEN', queue), redis.call('ZCARD', timeouts)
@@ -21,7 +21,7 @@ local function fair_enqueue(queue, timeouts, alive, holder, heartbeat_ms, remain
     before = math.floor(math.min(before, now + 31536000000))
   end
   local until_ms = math.max(now + math.max(remaining, 0) + places * 300000, before)
-  local alive_until = now + heartbeat_ms
+  local alive_until = now + heartbeat_ms + fair_mark(lock)
   redis.call('ZADD', alive, alive_until, holder)
   -- The heartbeats outlast the scores, so that our dead are known as ours.
   redis.call('PEXPIRE', alive, math.max(redis.call('PTTL', alive), until_ms - now))

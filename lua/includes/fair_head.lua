@@ -1,22 +1,28 @@
--- So many dead waiters leave queues in one call: bounds the time for which it blocks the server. Who
--- asks next goes on.
-local fair_evictions = 2000
+-- So many entries of queues are passed in one call, the dead and those that wait for another lock:
+-- bounds the time for which it blocks the server. Who asks next goes on.
+local fair_passed_max = 2000
 
 -- The first waiter of a free fair lock that may still come, and whether it became the first just
 -- now: the dead ones before it leave the queue. One of ours is dead when its heartbeat is over, one
--- of Redisson's when its score has passed, one with neither at once. Then, of one of ours, its score
--- in `alive`, and what time it is.
-local function fair_head(queue, timeouts, alive)
+-- of Redisson's when its score has passed, one with neither at once. Those of ours that wait for the
+-- other lock with this queue are let be; of which lock one of Redisson's is nobody can tell. Then, of
+-- one of ours, its score in `alive` without the mark, and what time it is.
+local function fair_head(lock, queue, timeouts, alive)
   local now
-  local is_new = false
+  local is_new, place = false, 0
   while true do
-    local head = redis.call('LINDEX', queue, 0)
+    local head = redis.call('LINDEX', queue, place)
     if not head then return nil, false end
-    if fair_evictions == 0 then return head, true end
+    if fair_passed_max == 0 then return head, true end
     now = now or server_ms()
     local heartbeat = redis.call('ZSCORE', alive, head)
     local score = tonumber(heartbeat or redis.call('ZSCORE', timeouts, head))
-    if score and score > now then
+    if not score or score <= now then
+      fair_pop(queue, timeouts, alive, head)
+      is_new = true
+    elseif heartbeat and score % 0.25 ~= fair_mark(lock) then
+      place = place + 1
+    else
       -- Further ahead than any heartbeat lasts: the server's clock was set back.
       if heartbeat and math.floor(score) > now + 3000 then
         score = now + 3000 + score % 1
@@ -28,9 +34,8 @@ local function fair_head(queue, timeouts, alive)
       if not heartbeat and score > latest then
         redis.call('ZADD', timeouts, latest, head)
       end
-      return head, is_new, heartbeat and score, now
+      return head, is_new, heartbeat and score - fair_mark(lock), now
     end
-    fair_pop(queue, timeouts, alive, head)
-    fair_evictions, is_new = fair_evictions - 1, true
+    fair_passed_max = fair_passed_max - 1
   end
 end

@@ -2,9 +2,9 @@
 //!
 //! Whoever frees a fair lock makes the next waiter the holder in the same script, and tells it in a
 //! letter. Invariants: the lease of the hold is counted from when the waiter last asked to be kept in
-//! the queue, and never from when the letter came; a letter is used only if it is about the very place
-//! that the last answer told of, so not an old one, nor one that somebody made up without a look at the
-//! keys; no attempt is under way when one is, so that nothing late can meet the hold. A letter that is
+//! the queue, and never from when the letter came; a letter is used only if it is about the very lock
+//! and the very place that the last answer told of, so not an old one, nor one that somebody made up
+//! without a look at the keys; no attempt is under way when one is, so that nothing late can meet the hold. A letter that is
 //! not used, lost or late costs a round trip: the next attempt finds the lock held already.
 
 use std::time::Duration;
@@ -52,6 +52,7 @@ impl Candidate<'_> {
         let end = local_deadline(kept.sent, letter.lease);
         let is_usable = self.may_be_handed()
             && letter.until_ms == kept.until_ms
+            && *letter.key == **self.party.asks[0].name.key()
             && core.clock.now().after(LEFT_MIN) <= end
             && (letter.token.is_some() || !is_fenced)
             && !self.is_in_doubt()

@@ -8,28 +8,30 @@ use std::time::Duration;
 use crate::fencing::FencingToken;
 
 /// The lock, and the lease that goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Letter {
     /// The place that it was given for: until when the server kept that, in ms of its clock.
     pub(crate) until_ms: u64,
     /// How much of that was left when it was given: the lease.
     pub(crate) lease: Duration,
     pub(crate) token: Option<FencingToken>,
+    /// The lock's own key: another lock may have the same channels.
+    pub(crate) key: Box<str>,
 }
 
 impl Letter {
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(message).ok()?.split(' ');
-        let mut number = || words.next().map(|word| word.parse::<u64>().ok());
-        let (until_ms, left_ms) = (number()??, number()??);
-        let token = match number() {
-            None => None,
-            Some(token) => Some(FencingToken::new(token?)),
+        let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
+        let (until_ms, left_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let token = match words.next()? {
+            "-" => None,
+            token => Some(FencingToken::new(token.parse().ok()?)),
         };
-        words.next().is_none().then_some(Self {
+        Some(Self {
             until_ms,
             lease: Duration::from_millis(left_ms),
             token,
+            key: words.next()?.into(),
         })
     }
 }
@@ -44,26 +46,31 @@ mod tests {
             until_ms: 1_763_000_000_123,
             lease: Duration::from_millis(2_900),
             token: None,
+            key: "a - b".into(),
         };
-        assert_eq!(Letter::read(b"1763000000123 2900"), Some(letter));
+        let read = Letter::read(b"1763000000123 2900 - a - b");
+        assert_eq!(read.as_ref(), Some(&letter));
         let fenced = Letter {
             token: Some(FencingToken::new(77)),
             ..letter
         };
-        assert_eq!(Letter::read(b"1763000000123 2900 77"), Some(fenced));
+        assert_eq!(Letter::read(b"1763000000123 2900 77 a - b"), Some(fenced));
         for other in [
             &b"0"[..],
             b"1",
             b"",
             b"5 ",
             b" 5",
-            b"5 x",
-            b"5 -1",
-            b"5 6 7 8",
-            b"5 6 ",
-            b"5.5 6",
-            b"\xff 6",
-            b"18446744073709551616 1",
+            b"5 6",
+            b"5 6 -",
+            b"5 6 7",
+            b"5 x - a",
+            b"5 -1 - a",
+            b"5 6 x a",
+            b"5 6  a",
+            b"5.5 6 - a",
+            b"\xff 6 - a",
+            b"18446744073709551616 1 - a",
         ] {
             assert_eq!(Letter::read(other), None, "{other:?}");
         }

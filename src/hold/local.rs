@@ -18,6 +18,7 @@ use super::quorum::Quorum;
 use crate::clock::Tick;
 use crate::conn::Listener;
 use crate::hint::Hint;
+use crate::keys::within_braces;
 use crate::owner::Owner;
 
 /// A lock goes from task to task of one client at most this often in a row while another process
@@ -30,7 +31,7 @@ const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
 /// All locks this client has to do with just now, and the channels it listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
-    locks: DashMap<LocalId, Weak<LocalLock>>,
+    locks: DashMap<LocalId, Namesakes>,
     channels: DashMap<Box<str>, Arc<Listening>>,
     /// How often every subscription was lost.
     gaps: AtomicU64,
@@ -40,7 +41,12 @@ pub(crate) struct Locals {
     pub(crate) moved: Arc<Hint>,
 }
 
+/// The kind of a lock, and its key without braces around it.
 type LocalId = (&'static str, Arc<str>);
+
+/// Two locks that have one channel, by whether there are braces around their name: what is told to one
+/// is told to the other, so one [`Listening`] serves both.
+type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
     id: LocalId,
@@ -69,29 +75,50 @@ struct State {
 
 impl Locals {
     pub(crate) fn enter(self: &Arc<Self>, kind: &'static str, key: &Arc<str>) -> Arc<LocalLock> {
-        let id = (kind, Arc::clone(key));
+        let inner = within_braces(key);
+        let has_braces = inner.is_some();
+        let id = (kind, inner.map_or_else(|| Arc::clone(key), Arc::from));
         let mut entry = self.locks.entry(id.clone()).or_default();
-        if let Some(local) = entry.upgrade() {
+        let [this, other] = [has_braces, !has_braces].map(usize::from);
+        if let Some(local) = entry[this].upgrade() {
             return local;
         }
+        let other = entry[other].upgrade();
         let local = Arc::new(LocalLock {
             id,
             locals: Arc::clone(self),
             line: Line::default(),
-            listening: Arc::default(),
+            listening: other
+                .as_ref()
+                .map(|other| Arc::clone(&other.listening))
+                .unwrap_or_default(),
             entered: Hint::default(),
             quorums: Mutex::default(),
             state: Mutex::default(),
         });
-        *entry = Arc::downgrade(&local);
+        entry[this] = Arc::downgrade(&local);
+        drop(entry);
+        // It may be the last of the other, which looks at the entry when it goes.
+        drop(other);
         local
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         self.locks
             .iter()
-            .filter_map(|entry| entry.value().upgrade())
+            .flat_map(|entry| entry.value().clone())
+            .filter_map(|local| local.upgrade())
             .collect()
+    }
+
+    /// How many wait, wherever they queue.
+    pub(crate) fn waiters(&self) -> usize {
+        let locks = self.all();
+        let mut listening: Vec<_> = locks.iter().map(|lock| &lock.listening).collect();
+        // Those with one channel count together.
+        listening.sort_unstable_by_key(|listening| Arc::as_ptr(listening));
+        listening.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        listening.iter().map(|listening| listening.waiters()).sum()
     }
 
     pub(crate) fn gaps(&self) -> u64 {
@@ -265,8 +292,8 @@ impl LocalLock {
 
 impl Drop for LocalLock {
     fn drop(&mut self) {
-        self.locals
-            .locks
-            .remove_if(&self.id, |_, lock| lock.strong_count() == 0);
+        self.locals.locks.remove_if(&self.id, |_, locks| {
+            locks.iter().all(|lock| lock.strong_count() == 0)
+        });
     }
 }

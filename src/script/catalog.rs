@@ -29,6 +29,7 @@ pub(crate) static FAIR_ACQUIRE: Script = script!(
     "server_ms",
     "refusal",
     "fair_pop",
+    "fair_mark",
     "fair_head",
     "fair_refusal",
     "fair_enqueue",
@@ -42,6 +43,7 @@ pub(crate) static FAIR_RELEASE: Script = script!(
     "keep",
     "next_token",
     "fair_pop",
+    "fair_mark",
     "fair_head",
     "fair_tell",
     "fair_leave",
@@ -53,11 +55,12 @@ pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "grant",
     "next_token",
     "fair_pop",
+    "fair_mark",
     "fair_head",
     "fair_tell",
     "force_unlock"
 );
-pub(crate) static FAIR_WAITERS: Script = script!("fair_waiters");
+pub(crate) static FAIR_WAITERS: Script = script!("fair_waiters", "fair_mark");
 pub(crate) static READ_ACQUIRE: Script = script!(
     "read_acquire",
     "server_ms",
@@ -110,6 +113,7 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "grant",
     "next_token",
     "fair_pop",
+    "fair_mark",
     "fair_head",
     "fair_tell",
     "fair_refusal",
@@ -138,6 +142,7 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "lower",
     "next_token",
     "fair_pop",
+    "fair_mark",
     "fair_head",
     "fair_tell",
     "fair_leave",

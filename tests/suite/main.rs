@@ -21,6 +21,7 @@ mod lazy;
 mod limits;
 mod loss;
 mod multilock;
+mod names;
 mod passing;
 mod process;
 mod redlock;

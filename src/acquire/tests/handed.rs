@@ -59,7 +59,12 @@ fn tell(server: &Scripted, client: &Client, message: &str) {
 
 /// That it holds the lock, for this much of a place that it asked for then.
 fn letter(asked: Duration, left: Duration) -> String {
-    format!("{} {}", kept_from(asked), left.as_millis())
+    letter_with("- x", asked, left)
+}
+
+/// The same of another lock, or with a token.
+fn letter_with(what: &str, asked: Duration, left: Duration) -> String {
+    format!("{} {} {what}", kept_from(asked), left.as_millis())
 }
 
 /// What becomes of a waiter that is told something after this time.
@@ -182,7 +187,9 @@ async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
         // Its lease is over, or as good as over, if it began right after the poll.
         letter(MS * 1_000, MS * 300),
         letter(MS * 1_000, MS * 450),
-        format!("{} 2900 no-token", kept_from(MS * 1_000)),
+        letter_with("no-token x", MS * 1_000, MS * 2_900),
+        // Of another lock with the same channels.
+        letter_with("- {x}", MS * 1_000, MS * 2_900),
     ] {
         let server = Scripted::new(move |sent| match is_attempt(sent) {
             true if sent.at >= at => Answer::Value(granted()),
@@ -237,7 +244,7 @@ async fn a_token_comes_with_the_letter() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fenced();
-    let message = format!("{} 77", letter(Duration::ZERO, MS * 2_900));
+    let message = letter_with("77 x", Duration::ZERO, MS * 2_900);
     let guard = told(&client, &server, &lock, MS * 500, &message).await;
     assert_eq!(
         guard.fencing_token().map(crate::FencingToken::get),

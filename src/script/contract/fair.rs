@@ -56,7 +56,7 @@ impl Bench {
     }
 
     pub(super) async fn queue(&mut self) -> Vec<String> {
-        let reply = self.run("fair_waiters", &[QUEUE], &[]).await;
+        let reply = self.run("fair_waiters", &["F", QUEUE, ALIVE], &[]).await;
         reply::texts(&reply).unwrap()
     }
 
@@ -437,7 +437,6 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         "llen",
         "lindex",
         "rpush",
-        "lpop",
         "lrem",
         "zadd",
         "zrem",

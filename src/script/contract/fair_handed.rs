@@ -362,7 +362,7 @@ async fn a_missing_right_hands_over_whole_or_not_at_all() {
     let mut bench = Bench::new().await;
     let mut ear = bench.ear().await;
     for right in [
-        "hset", "pexpire", "pttl", "publish", "lpop", "zrem", "lindex", "zscore", "time", "get",
+        "hset", "pexpire", "pttl", "publish", "lrem", "zrem", "lindex", "zscore", "time", "get",
         "set", "exists", "zadd",
     ] {
         for wish in ["3000", "3000.5"] {

@@ -5,6 +5,7 @@ mod bench;
 mod cost;
 mod fair;
 mod fair_handed;
+mod fair_names;
 mod multi;
 mod reentrant;
 mod rw;

@@ -152,10 +152,13 @@ impl Told {
             .strip_prefix(&self.before_waiter)
             .expect("it is the pattern's");
         let payload: String = message.get_payload().unwrap();
-        let numbers = payload.split(' ').map(|word| word.parse::<u64>().unwrap());
-        let lease = match numbers.collect::<Vec<_>>()[..] {
-            [0] => None,
-            [_, lease] | [_, lease, _] => Some(Duration::from_millis(lease)),
+        let lease = match payload.split(' ').collect::<Vec<_>>()[..] {
+            ["0"] => None,
+            [until, lease, token, _] => {
+                let number = |word: &str| word.parse::<u64>().unwrap();
+                assert!(number(until) > 0 && (token == "-" || number(token) > 0));
+                Some(Duration::from_millis(number(lease)))
+            }
             _ => panic!("{payload:?}"),
         };
         (waiter.to_owned(), lease)
