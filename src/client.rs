@@ -248,9 +248,10 @@ impl ClientBuilder {
         let target = url::parse(&self.url)?;
         #[cfg(feature = "tls")]
         let target = target.secured(self.tls.as_ref())?;
-        check_lease(self.lease)?;
+        let unusable = |error: Error| error.during("connect");
+        check_lease(self.lease).map_err(unusable)?;
         if let Some(replication) = self.replication {
-            replication.check(self.lease)?;
+            replication.check(self.lease).map_err(unusable)?;
         }
         let clock = Clock::System;
         let timing = Timing::of_lease(self.lease);

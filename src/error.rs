@@ -1,7 +1,7 @@
 //! The one error type.
 //!
-//! It is opaque: callers branch on the `is_*` predicates, people read the message. A message says
-//! which lock, which operation, what went wrong and what to do. Contention is never an error, and no
+//! It is opaque: callers branch on the `is_*` predicates or the kind, people read the message. A message
+//! says which lock, which operation, what went wrong and what to do. Contention is never an error, and no
 //! message ever carries a password.
 
 use std::error::Error as StdError;
@@ -35,29 +35,36 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A name, an option or a URL that cannot work.
+/// What kind of error an [`Error`] is: for a metric's label, or a match over all of them.
+///
+/// To decide what to do next, the `is_*` predicates of [`Error`] are the better question: some of them
+/// are true of several kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A name, an option, a URL or a server that cannot work.
     Invalid,
-    /// The server refuses these credentials or rights.
+    /// The server refuses these credentials or rights: [`Error::is_denied`].
     Denied,
-    /// The key holds something that is not a lock of this kind.
+    /// The key holds something that is not a lock of this kind: [`Error::is_wrong_type`].
     WrongType,
-    /// A reader that wants to write.
+    /// A reader that wants to write: [`Error::is_upgrade`].
     Upgrade,
-    /// The hold is not (or no longer) ours.
+    /// The hold is not, or no longer, ours: [`Error::is_not_held`].
     NotHeld,
-    /// No answer: unreachable, silent, or cut off.
+    /// No answer, as the server is unreachable, silent or cut off: [`Error::is_io`].
     Io,
-    /// The server answered that it cannot do this now.
+    /// The server answered that it cannot do this now: [`Error::is_refused`].
     Refused,
-    /// The client was shut down.
+    /// The client was shut down: [`Error::is_closed`].
     Closed,
-    /// Too few independent servers agreed.
+    /// Too few independent servers agreed: [`Error::is_quorum`].
     Quorum,
-    /// Too few replicas had the grant in time.
+    /// Too few replicas had the grant in time: [`Error::is_not_replicated`].
     NotReplicated,
 }
+
+pub(crate) use ErrorKind as Kind;
 
 impl Error {
     pub(crate) fn new(kind: Kind, operation: &'static str, message: impl Into<String>) -> Self {
@@ -100,6 +107,20 @@ impl Error {
     /// What went wrong, without lock and operation.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// What kind of error it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What was being done: the name of the method that was called, such as `"try_lock"` or
+    /// `"release"`; `"connect"` while a [`Client`](crate::Client) is built, `"multi_lock"` and
+    /// `"redlock"` while a [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
     }
 
     /// The hold was lost before the call: its lease ran out, or another process took it away.

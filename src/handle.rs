@@ -57,6 +57,10 @@ impl Handle {
         self.name.as_ref().map_err(Clone::clone)
     }
 
+    fn name_for(&self, operation: &'static str) -> Result<&LockName> {
+        self.name().map_err(|error| error.during(operation))
+    }
+
     /// As it was given, also if it cannot work.
     pub(crate) fn given_name(&self) -> &str {
         match &self.name {
@@ -83,14 +87,12 @@ impl Handle {
     }
 
     pub(crate) fn ask(&self, operation: &'static str) -> Result<Ask> {
-        let name = self.name.clone()?;
-        let term = self
-            .options
-            .term(self.core.timing.lease)
-            .map_err(|error| error.of_lock(name.as_str()))?;
+        let name = self.name_for(operation)?.clone();
+        let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
+        let term = self.options.term(self.core.timing.lease);
+        let term = term.map_err(unusable)?;
         if let Some(replication) = self.options.replication {
-            let checked = replication.check(term.lease());
-            checked.map_err(|error| error.of_lock(name.as_str()))?;
+            replication.check(term.lease()).map_err(unusable)?;
         }
         Ok(Ask {
             core: Arc::clone(&self.core),
@@ -136,7 +138,7 @@ impl Handle {
         call: impl FnOnce(&LockName) -> Call,
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
-        let name = self.name()?;
+        let name = self.name_for(operation)?;
         let answer = acquire::query(&self.core, name, operation, &call(name)).await?;
         read(&answer).map_err(|error: Error| error.during(operation).of_lock(name.as_str()))
     }
@@ -149,7 +151,8 @@ impl Handle {
     ) -> Result<bool> {
         let publish = self.core.channels().publish();
         // Before it is sent: what is granted after it was executed is another hold.
-        let holds = acquire::holds(&self.core, self.protocol, self.name()?);
+        let name = self.name_for("force_unlock")?;
+        let holds = acquire::holds(&self.core, self.protocol, name);
         let call = |name: &LockName| call(name, publish);
         // A repeat finds free what an attempt without an answer has freed.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
@@ -167,6 +170,7 @@ impl Handle {
 
 /// Who holds a lock, as the server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The holder id: opaque, and different each time a lock is taken at the server; it stays the same
     /// while the lock passes from task to task of one client.

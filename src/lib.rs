@@ -65,7 +65,7 @@ mod watchdog;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use fair::{FairGuard, FairLock};
 pub use fencing::FencingToken;
 pub use handle::Holder;

@@ -7,6 +7,7 @@ use std::task::Poll;
 
 /// Why a guard no longer holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LostReason {
     /// The local deadline passed without a confirmed renewal, or a fixed lease came to its end.
     Expired,

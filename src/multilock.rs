@@ -26,6 +26,9 @@ use crate::rwlock::{ReadSide, WriteSide};
 /// Most members of a [`MultiLock`]: bounds the time for which its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
+/// What is being done while a multi-lock is made.
+const NEW: &str = "multi_lock";
+
 /// A lock as a member of a [`MultiLock`], with the options of its handle.
 #[derive(Clone, Debug)]
 pub struct Member(Handle);
@@ -117,7 +120,7 @@ impl MultiLock {
             return Err(invalid("a multi-lock needs at least one member"));
         }
         for member in &members {
-            member.name()?;
+            member.name().map_err(|error| error.during(NEW))?;
         }
         let place = |member: &Handle| {
             let key = member.name().ok().map(|name| Arc::clone(name.key()));
@@ -350,7 +353,7 @@ impl Drop for Reversed {
 }
 
 fn invalid(message: impl Into<String>) -> Error {
-    Error::invalid("multi_lock", message)
+    Error::invalid(NEW, message)
 }
 
 /// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.

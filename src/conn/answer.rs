@@ -100,6 +100,19 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Invalid,
             "this server is a node of a cluster: connect with redis+cluster://",
         ),
+        _ if says(error, "SELECT is not allowed in cluster mode") => (
+            Kind::Invalid,
+            "this server is a node of a cluster: connect with redis+cluster://, without a database",
+        ),
+        _ if says(error, "DB index is out of range") => (
+            Kind::Invalid,
+            "the URL names a database that the server does not have: see its setting `databases`",
+        ),
+        // What it was refused for has lost its code on the way.
+        _ if says(error, "no permissions to run the 'select' command") => (
+            Kind::Denied,
+            "the URL names a database: give the user the right to SELECT, or leave it out",
+        ),
         _ if is_no_cluster(error) => (
             Kind::Invalid,
             "this server is not part of a cluster (cluster_enabled:0): connect with redis://",
@@ -141,15 +154,19 @@ pub(crate) fn unusable(fault: Fault) -> Error {
 }
 
 pub(super) fn is_unknown_command(error: &RedisError) -> bool {
-    error
-        .detail()
-        .is_some_and(|detail| detail.to_ascii_lowercase().contains("unknown command"))
+    says(error, "unknown command")
 }
 
 fn is_no_cluster(error: &RedisError) -> bool {
-    error
-        .detail()
-        .is_some_and(|detail| detail.contains("cluster support disabled"))
+    says(error, "cluster support disabled")
+}
+
+/// Whether the server's words have these in them, whichever letters are large.
+fn says(error: &RedisError, words: &str) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail
+        .to_ascii_lowercase()
+        .contains(&words.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Letter {
         let (until_ms, left_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let token = match words.next()? {
             "-" => None,
-            token => Some(FencingToken::new(token.parse().ok()?)),
+            token => Some(token.parse().ok()?),
         };
         Some(Self {
             until_ms,
@@ -51,7 +51,7 @@ mod tests {
         let read = Letter::read(b"1763000000123 2900 - a - b");
         assert_eq!(read.as_ref(), Some(&letter));
         let fenced = Letter {
-            token: Some(FencingToken::new(77)),
+            token: Some(FencingToken::from(77)),
             ..letter
         };
         assert_eq!(Letter::read(b"1763000000123 2900 77 a - b"), Some(fenced));

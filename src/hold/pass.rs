@@ -73,7 +73,7 @@ impl Hold {
         state.owner = owner.clone();
         state.untaken = true;
         state.token = match wish.fenced {
-            true => state.spare_tokens.next().map(FencingToken::new),
+            true => state.spare_tokens.next().map(FencingToken::from),
             false => None,
         };
         drop(state);

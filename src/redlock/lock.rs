@@ -16,6 +16,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Holder, option_methods};
 use crate::hold::protocol::Protocol;
+use crate::keys::LockName;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::reentrant::{self, PROTOCOL};
@@ -212,8 +213,14 @@ impl RedlockLock {
         self.0.handles.len() / 2 + 1
     }
 
+    fn name_for(&self, operation: &'static str) -> Result<&str> {
+        let name = self.0.handles[0].name();
+        name.map(LockName::as_str)
+            .map_err(|error| error.during(operation))
+    }
+
     fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
-        let name = self.0.handles[0].name()?.as_str();
+        let name = self.name_for(operation)?;
         let addresses = self
             .0
             .handles
@@ -239,11 +246,8 @@ impl RedlockLock {
         } = &self.0;
         let leases = handles.iter().map(|handle| handle.core().timing.lease);
         let term = options.term(leases.min().unwrap_or_default());
-        let term = term.and_then(|term| Ok((term, handles[0].name()?)));
-        let (term, _) = term.map_err(|error| match handles[0].name() {
-            Ok(name) => error.of_lock(name.as_str()),
-            Err(error) => error,
-        })?;
+        let name = self.name_for(operation)?;
+        let term = term.map_err(|error| error.during(operation).of_lock(name))?;
         // An owner of its own: whoever takes one of the members alone is somebody else.
         let voter = Owner::new();
         let asks = handles.iter().map(|handle| {
@@ -266,8 +270,7 @@ impl RedlockLock {
                 "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
                  votes again; give RedlockBuilder::longest_lease the longest that anybody uses"
             );
-            let name = handles[0].name()?;
-            return Err(Error::invalid(operation, message).of_lock(name.as_str()));
+            return Err(Error::invalid(operation, message).of_lock(name));
         }
         Ok(Seeker {
             ballot: Ballot {

@@ -25,6 +25,9 @@ use crate::options::check_lease;
 pub use guard::RedlockGuard;
 pub use lock::RedlockLock;
 
+/// What is being done while a Redlock is made.
+const NEW: &str = "redlock";
+
 /// Locks on several independent servers, each held when a majority of them grants it.
 ///
 /// Cheap to clone; all clones are one. The lock survives the loss of a minority of the servers, with
@@ -143,7 +146,7 @@ impl RedlockBuilder {
     /// # Errors
     /// As for [`Redlock::new`].
     pub fn build(self) -> Result<Redlock> {
-        let invalid = |message: String| Error::invalid("redlock", message);
+        let invalid = |message: String| Error::invalid(NEW, message);
         let transports = || {
             let cores = self.clients.iter().map(Client::core);
             cores.map(|core| &core.scripts.transport)
@@ -178,7 +181,7 @@ impl RedlockBuilder {
         }
         let leases = self.clients.iter().map(|client| client.core().timing.lease);
         let longest = leases.max().unwrap_or_default().max(self.longest_lease);
-        check_lease(longest)?;
+        check_lease(longest).map_err(|error| error.during(NEW))?;
         Ok(Redlock(Arc::new(Electorate {
             meeting,
             longest_lease: (!self.is_persistent).then_some(longest),

@@ -102,9 +102,7 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
             _ => Err(unreadable(value)),
         },
         other => match text(Some(other)).map(str::parse) {
-            Some(Ok(token)) => Ok(Acquired::Held {
-                token: Some(FencingToken::new(token)),
-            }),
+            Some(Ok(token)) => Ok(Acquired::Held { token: Some(token) }),
             _ => Err(unreadable(other)),
         },
     }
@@ -116,10 +114,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
         0 if items.len() == locks + 1 => {
             let tokens = items[1..].iter().map(|item| match text(Some(item)) {
                 Some("") => Ok(None),
-                Some(token) => token
-                    .parse()
-                    .map(|token| Some(FencingToken::new(token)))
-                    .map_err(|_| unreadable(value)),
+                Some(token) => token.parse().map(Some).map_err(|_| unreadable(value)),
                 None => Err(unreadable(value)),
             });
             Ok(AcquiredAll::Held {
@@ -289,7 +284,7 @@ mod tests {
         assert_eq!(read(&Value::Nil), granted(None));
         assert_eq!(
             read(&bulk("9007199254740991")),
-            granted(Some(FencingToken::new(9_007_199_254_740_991)))
+            granted(Some(FencingToken::from(9_007_199_254_740_991)))
         );
         let rest = Duration::from_millis(29_999);
         assert_eq!(read(&Value::Int(29_999)), elsewhere(Some(rest)));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockset::{Client, Error, LEASE_MAX, NAME_BYTES_MAX};
-use lockset_testkit::{Server, unique_name, within};
+use lockset::{Client, Error, ErrorKind, LEASE_MAX, NAME_BYTES_MAX};
+use lockset_testkit::{Cluster, Server, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{SOON, lock_keys, patient_client};
@@ -19,16 +19,19 @@ async fn names_that_cannot_work<P: Primitive>() {
     for name in ["", "a}b", "a{b", "{}a", &long] {
         let lock = P::of(&client, name);
         let errors = [
-            lock.lock().await.err(),
-            lock.try_lock().await.err(),
-            lock.try_lock_for(SOON).await.err(),
-            lock.is_locked().await.err(),
-            lock.force_unlock().await.err(),
+            ("lock", lock.lock().await.err()),
+            ("try_lock", lock.try_lock().await.err()),
+            ("try_lock_for", lock.try_lock_for(SOON).await.err()),
+            ("is_locked", lock.is_locked().await.err()),
+            ("force_unlock", lock.force_unlock().await.err()),
         ];
-        for error in errors {
+        for (operation, error) in errors {
             let error = error.expect("an error");
             assert!(error.is_invalid() && !error.is_io(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
             assert_eq!(error.lock_name(), Some(name));
+            let made = ["multi_lock", operation];
+            assert!(made.contains(&error.operation()), "{error}");
         }
     }
     assert_eq!(server.keys().await, [""; 0]);
@@ -60,6 +63,7 @@ async fn leases_that_cannot_work<P: Primitive>() {
         for lock in [lock.clone().lease(lease), lock.fixed_lease(lease)] {
             let error = lock.lock().await.err().expect("an error");
             assert!(error.is_invalid(), "{error}");
+            assert_eq!(error.operation(), "lock");
             assert!(names_it::<P>("x", error.lock_name()));
         }
     }
@@ -127,8 +131,53 @@ async fn a_client_lease_that_cannot_work() {
     for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
         // Whoever the server is: it is told before it is asked.
         let error = Client::builder("redis://127.0.0.1:1").lease(lease).build();
-        assert!(error.await.expect_err("an error").is_invalid());
+        let error = error.await.expect_err("an error");
+        assert!(error.is_invalid(), "{error}");
+        assert_eq!(error.operation(), "connect");
     }
+}
+
+/// Whoever connects is told, and of a client that is lazy the first call.
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have() {
+    let server = Server::start();
+    let url = server.url();
+    let url = url.trim_end_matches('/');
+    let lazy = Client::builder(&format!("{url}/99")).lazy().build().await;
+    let errors = [
+        Client::connect(&format!("{url}/99")).await.err(),
+        lazy.unwrap().lock("x").try_lock().await.err(),
+    ];
+    for error in errors {
+        let error = error.expect("no such database");
+        assert!(error.is_invalid() && !error.is_refused(), "{error}");
+        assert!(error.to_string().contains("`databases`"), "{error}");
+    }
+    assert!(Client::connect(&format!("{url}/15")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_database_that_the_user_has_no_right_to() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-select"]);
+    let _: () = user.query_async(&mut admin).await.unwrap();
+    let url = format!("redis://u:p@{}", server.addr());
+    assert!(Client::connect(&url).await.is_ok());
+    let error = Client::connect(&format!("{url}/1")).await;
+    let error = error.expect_err("no right to SELECT");
+    assert!(error.is_denied() && error.is_invalid(), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_of_a_node_of_a_cluster() {
+    let cluster = Cluster::shared().await;
+    let node = cluster.primaries().await[0].addr();
+    let error = Client::connect(&format!("redis://{node}/1")).await;
+    let error = error.expect_err("a cluster has database 0 alone");
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("redis+cluster://"), "{error}");
 }
 
 #[tokio::test]
