@@ -3,13 +3,14 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help demo failover desk config order test test-valkey test-acl interop check bench \
+.PHONY: help examples demo failover desk config order test test-valkey test-acl interop check bench \
         bench-peers bench-peers-build bench-peers-draw bench-peers-check
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
 	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
+	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own"
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
 	@echo "make config       many readers, one writer, no torn read: the read-write lock"
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
@@ -27,6 +28,18 @@ demo:
 
 desk config order failover:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
+
+# Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
+# its own.
+SMALL = quickstart job fencing transfer config_cache
+examples:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --examples && \
+	  for example in $(SMALL); do \
+	    echo "== $$example" && scripts/with-server cargo run --quiet --example $$example || exit 1; \
+	  done
+	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
+	  service="--quiet --locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
+	  cargo test $$service && scripts/with-server cargo run $$service --bin transaction
 
 # Most tests wait more than they work; those that work hard come alone.
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
@@ -57,6 +70,7 @@ interop:
 
 check:
 	cargo fmt --all --check
+	cargo fmt --manifest-path examples/service/Cargo.toml --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --package lockset -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features

@@ -1,0 +1,38 @@
+//! A job that every instance starts when its clock says so, and that one of them runs.
+//!
+//! ```sh
+//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example job
+//! ```
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockset::{Client, Result};
+
+/// True if this instance ran it. The lock stays for a minute, also when the job is done long before:
+/// an instance whose clock is a few seconds late does not run it again.
+async fn report(client: &Client, scheduled: u64) -> Result<bool> {
+    let lock = client.lock(format!("job:report:{scheduled}"));
+    let Some(guard) = lock.fixed_lease(Duration::from_secs(60)).try_lock().await? else {
+        return Ok(false);
+    };
+    if let Err(lost) = guard.run(async { println!("writing the report") }).await {
+        println!("stopped: {lost}"); // the lease is over: another instance may have begun
+    }
+    guard.forget();
+    Ok(true)
+}
+
+#[tokio::main]
+async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
+    let scheduled = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    // Each of the three would be a process of its own.
+    let mut ran = 0;
+    for _ in 0..3 {
+        let client = Client::builder(&url).key_prefix("shop:").build().await?;
+        ran += u32::from(report(&client, scheduled).await?);
+        client.shutdown().await?;
+    }
+    assert_eq!(ran, 1);
+    Ok(())
+}
