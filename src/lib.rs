@@ -11,7 +11,7 @@
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
-//! let guard = client.lock("order:7").fenced().lock().await?;
+//! let guard = client.lock("shop:order:7").fenced().lock().await?;
 //!
 //! // The resource refuses a token smaller than the largest it has seen.
 //! let token = guard.fencing_token();
@@ -35,6 +35,15 @@
 //! A lease cannot stop a process that was paused between looking at its lock and writing, and a
 //! server that fails over to a replica may forget a grant. Where two writers would do harm, have
 //! the resource check the [fencing token](FencingToken).
+//!
+//! # Where to begin
+//!
+//! The [guide] goes by task: jobs, transactions, fencing, loss, owners, time limits, shutting down,
+//! testing, errors, operating.
+//!
+//! A guard that is dropped is released in the background. A program that ends right after the drop
+//! leaves the lock taken until its lease is over: end with `release().await`, or with
+//! [`Client::shutdown`].
 
 mod acquire;
 mod client;
@@ -77,6 +86,9 @@ pub use owner::Owner;
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
+
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
 
 /// The examples of the README, compiled with the tests.
 #[cfg(doctest)]
