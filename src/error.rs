@@ -104,6 +104,16 @@ impl Error {
         self
     }
 
+    pub(crate) fn caused_by_any(
+        self,
+        source: Option<impl StdError + Send + Sync + 'static>,
+    ) -> Self {
+        match source {
+            Some(source) => self.caused_by(source),
+            None => self,
+        }
+    }
+
     /// What went wrong, without lock and operation.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
@@ -192,6 +202,24 @@ impl Error {
         self.0.kind == Kind::Quorum
     }
 
+    /// The same call may succeed later without a change: the server was [out of reach](Self::is_io),
+    /// could not do it [just then](Self::is_refused), or too few of [several](Self::is_quorum) could.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// match client.lock("report").try_lock().await {
+    ///     Ok(Some(guard)) => guard.release().await?,
+    ///     Ok(None) => println!("somebody else is at it"),
+    ///     Err(error) if error.is_transient() => println!("not today: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.is_io() || self.is_refused() || self.is_quorum()
+    }
+
     /// The name of the lock, as it was given to the client.
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
@@ -221,12 +249,19 @@ impl fmt::Debug for Error {
 }
 
 impl StdError for Error {
+    /// What the server or the socket said; if it was the socket, a [`std::io::Error`].
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0
-            .source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        let source: &(dyn StdError + 'static) = self.0.source.as_deref()?;
+        Some(socket_error(source).unwrap_or(source))
     }
+}
+
+/// What the socket said, out of the shared box in which the client library keeps it.
+fn socket_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    let kept = error.source()?;
+    let kept = kept.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    let kept: &(dyn StdError + 'static) = &**kept;
+    kept.is::<std::io::Error>().then_some(kept)
 }
 
 #[cfg(test)]
@@ -242,6 +277,26 @@ mod tests {
         );
         assert_eq!(error.lock_name(), Some("a\nb"));
         assert!(error.is_not_held() && !error.is_io() && !error.is_invalid());
+    }
+
+    #[test]
+    fn what_may_pass_is_transient() {
+        let transient = [Kind::Io, Kind::Refused, Kind::Quorum, Kind::NotReplicated];
+        for kind in [
+            Kind::Invalid,
+            Kind::Denied,
+            Kind::WrongType,
+            Kind::Upgrade,
+            Kind::NotHeld,
+            Kind::Io,
+            Kind::Refused,
+            Kind::Closed,
+            Kind::Quorum,
+            Kind::NotReplicated,
+        ] {
+            let error = Error::new(kind, "lock", "");
+            assert_eq!(error.is_transient(), transient.contains(&kind), "{kind:?}");
+        }
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Transport for Scripted {
                 Answer::Late(..) | Answer::Silence => {}
             }
             tokio::time::sleep(limit).await;
-            Err(Fault::Unknown("silence".to_owned()))
+            Err(Fault::Unknown("silence".into()))
         }
         .boxed()
     }

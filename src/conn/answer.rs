@@ -149,7 +149,8 @@ pub(crate) fn unusable(fault: Fault) -> Error {
             Kind::Io,
             "connect",
             format!("{why}; check host, port and that the server is up"),
-        ),
+        )
+        .caused_by_any(why.source),
     }
 }
 

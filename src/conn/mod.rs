@@ -16,7 +16,8 @@ mod single;
 pub(crate) mod tls;
 pub(crate) mod url;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,9 +54,58 @@ pub(crate) enum Fault {
     /// The server answered with an error while a connection was being made: it never left.
     Declined(RedisError),
     /// It never left: it is not and will not be executed.
-    Unsent(String),
+    Unsent(Why),
     /// It left, or may have left: it was executed, will be, or never will.
-    Unknown(String),
+    Unknown(Why),
+}
+
+/// Why there was no answer: in words, and what the socket said.
+#[derive(Clone, Debug)]
+pub(crate) struct Why {
+    words: String,
+    pub(crate) source: Option<RedisError>,
+}
+
+impl Why {
+    /// The same in other words.
+    pub(crate) fn put(self, words: String) -> Self {
+        Self { words, ..self }
+    }
+
+    /// It took too long.
+    pub(crate) fn late(words: String) -> Self {
+        Self::from(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))).put(words)
+    }
+}
+
+impl From<String> for Why {
+    fn from(words: String) -> Self {
+        Self {
+            words,
+            source: None,
+        }
+    }
+}
+
+impl From<&str> for Why {
+    fn from(words: &str) -> Self {
+        words.to_owned().into()
+    }
+}
+
+impl From<RedisError> for Why {
+    fn from(error: RedisError) -> Self {
+        Self {
+            words: error.to_string(),
+            source: Some(error),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
 }
 
 /// A command is not expected to be held back for longer than this on a connection that is gone.

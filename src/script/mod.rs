@@ -21,7 +21,7 @@ use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
 use crate::conn::answer::{advice, code, executed_nothing, is_not_now, said};
-use crate::conn::{Fault, Lane, Transport};
+use crate::conn::{Fault, Lane, Transport, Why};
 use crate::error::{Error, Kind};
 
 /// One Lua file with the shared pieces it names, as sent to the server.
@@ -153,7 +153,7 @@ pub(crate) struct Failure {
 #[derive(Clone, Debug)]
 enum Cause {
     Answered(RedisError),
-    Silent(String),
+    Silent(Why),
 }
 
 /// How long one call may take.
@@ -359,7 +359,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn silent(why: impl Into<String>) -> Self {
+    pub(crate) fn silent(why: impl Into<Why>) -> Self {
         Self::new(true, Cause::Silent(why.into()))
     }
 
@@ -409,7 +409,8 @@ impl Failure {
                 Kind::Io,
                 operation,
                 format!("no answer from the server: {why}; check that it is up and reachable"),
-            ),
+            )
+            .caused_by_any(why.source),
             Cause::Answered(error) => {
                 let (kind, advice) = advice(&error);
                 let missing = self.missing.map(|what| format!(" ({what})"));

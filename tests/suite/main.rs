@@ -22,6 +22,7 @@ mod limits;
 mod loss;
 mod multilock;
 mod names;
+mod outage;
 mod passing;
 mod process;
 mod redlock;

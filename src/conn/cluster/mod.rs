@@ -69,10 +69,8 @@ fn no_seed(faults: Vec<(Address, Fault)>) -> Fault {
             Fault::Unsent(why) | Fault::Unknown(why) => silent.push(format!("{address}: {why}")),
         }
     }
-    Fault::Unsent(format!(
-        "no node of the cluster answers ({})",
-        silent.join("; ")
-    ))
+    let silent = silent.join("; ");
+    Fault::Unsent(format!("no node of the cluster answers ({silent})").into())
 }
 
 impl Transport for Cluster {

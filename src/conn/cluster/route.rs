@@ -32,7 +32,7 @@ use crate::conn::answer::is_not_now;
 use crate::conn::link::Link;
 use crate::conn::nodes::{Address, Nodes};
 use crate::conn::single::SingleServer;
-use crate::conn::{Channels, Fault, Lane};
+use crate::conn::{Channels, Fault, Lane, Why};
 use crate::hint::Hint;
 
 /// A command follows so many redirections; nodes that go on contradicting each other need a while.
@@ -115,9 +115,7 @@ impl Router {
         let owner = self.map.read().owner(slot).cloned();
         owner.ok_or_else(|| {
             self.wanted.give();
-            Fault::Unsent(format!(
-                "no node serves slot {slot}, to which the key belongs"
-            ))
+            Fault::Unsent(format!("no node serves slot {slot}, to which the key belongs").into())
         })
     }
 
@@ -135,7 +133,7 @@ impl Router {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Value, Fault> {
-        let mut fault = Fault::Unsent("no node serves any slot".to_owned());
+        let mut fault = Fault::Unsent("no node serves any slot".into());
         let nodes = self.map.read().nodes();
         for node in nodes {
             match node.server.link(lane).send(command, limit).await {
@@ -166,7 +164,7 @@ impl Router {
             let passed = self.gate.ahead(slot).passed();
             if clock.within(limit, passed).await.is_none() {
                 let message = format!("no reply to a subscription within {limit:?}");
-                return Err(Fault::Unsent(message));
+                return Err(Fault::Unsent(Why::late(message)));
             }
         }
         let mut node = self.owner(route)?;
@@ -175,7 +173,7 @@ impl Router {
             let left = clock.now().until(end);
             if left.is_zero() {
                 let message = format!("no time was left to follow a redirection within {limit:?}");
-                return Err(of_node(Fault::Unsent(message), &node.address));
+                return Err(of_node(Fault::Unsent(Why::late(message)), &node.address));
             }
             let link = self.link(&node, lane, subscribes);
             let fault = match link.send_behind(behind.take(), command, left).await {
@@ -202,8 +200,7 @@ impl Router {
                 // The answer to another command: see `Hearing`.
                 Some(Redirect::Moved { .. }) => {
                     link.close();
-                    let message = "the answer to another command".to_owned();
-                    return Err(Fault::Unknown(message));
+                    return Err(Fault::Unknown("the answer to another command".into()));
                 }
                 None => {
                     if is_not_now(error) {
@@ -274,10 +271,11 @@ impl Router {
 
 /// Each of the nodes said that it did not execute it.
 fn unsettled(slot: u16, last: &Node) -> Fault {
-    Fault::Unsent(format!(
+    let why = format!(
         "redirected from node to node, last to {}; the cluster has not settled who serves slot {slot}",
         last.address
-    ))
+    );
+    Fault::Unsent(why.into())
 }
 
 /// What a node answered instead of executing it.
@@ -290,9 +288,13 @@ fn redirect_in(answers: &[Value], asked: &Address) -> Option<Redirect> {
 
 /// The same, and which node it is about.
 fn of_node(fault: Fault, node: &Address) -> Fault {
+    let of = |why: Why| {
+        let words = format!("{node}: {why}");
+        why.put(words)
+    };
     match fault {
-        Fault::Unsent(why) => Fault::Unsent(format!("{node}: {why}")),
-        Fault::Unknown(why) => Fault::Unknown(format!("{node}: {why}")),
+        Fault::Unsent(why) => Fault::Unsent(of(why)),
+        Fault::Unknown(why) => Fault::Unknown(of(why)),
         answer => answer,
     }
 }

@@ -88,7 +88,7 @@ async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<V
                 true => Err("it knows nobody who serves a slot: is the cluster created?"),
                 false => Ok(view),
             });
-        view.map_err(|why| Fault::Unsent(why.to_owned()))
+        view.map_err(|why| Fault::Unsent(why.into()))
     });
     (address, view)
 }

@@ -24,7 +24,7 @@ use self::socket::Socket;
 use super::answer::code;
 use super::hearing::Hearing;
 use super::process::Process;
-use super::{Fault, Listener, Setup, left, tls};
+use super::{Fault, Listener, Setup, Why, left, tls};
 use crate::clock::{Clock, Tick};
 
 #[derive(Debug)]
@@ -157,14 +157,14 @@ impl Link {
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
                 if !expected.accepts(command, &value) {
                     self.replace(&live);
-                    return Err(Fault::Unknown("the answer to another command".to_owned()));
+                    return Err(Fault::Unknown("the answer to another command".into()));
                 }
                 self.judge(&live, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
             Some(Err(error)) => {
                 self.replace(&live);
-                Err(Fault::Unknown(error.to_string()))
+                Err(Fault::Unknown(error.into()))
             }
             None => {
                 // Others may have been answered meanwhile: then it is slow, not dead.
@@ -172,7 +172,9 @@ impl Link {
                 if live.heard.load(Ordering::Relaxed) < sent.nanos() {
                     self.replace(&live);
                 }
-                Err(Fault::Unknown(format!("no reply within {limit:?}")))
+                Err(Fault::Unknown(Why::late(format!(
+                    "no reply within {limit:?}"
+                ))))
             }
         }
     }
@@ -200,12 +202,14 @@ impl Link {
             }
             Some(Err(error)) => {
                 self.replace(&live);
-                Err(Fault::Unknown(error.to_string()))
+                Err(Fault::Unknown(error.into()))
             }
             None => {
                 // What comes behind would be held up.
                 self.replace(&live);
-                Err(Fault::Unknown(format!("no reply within {limit:?}")))
+                Err(Fault::Unknown(Why::late(format!(
+                    "no reply within {limit:?}"
+                ))))
             }
         }
     }
@@ -240,7 +244,7 @@ impl Link {
 
     fn ensure_in_use(&self) -> Result<(), Fault> {
         match self.is_retired.load(Ordering::Acquire) {
-            true => Err(Fault::Unsent("this server is not in use now".to_owned())),
+            true => Err(Fault::Unsent("this server is not in use now".into())),
             false => Ok(()),
         }
     }
@@ -251,7 +255,7 @@ impl Link {
         dialled.unwrap_or_else(|| {
             let hint = tls::hint(self.info.addr());
             let why = format!("no connection within {limit:?}{hint}");
-            Err(Fault::Unsent(why))
+            Err(Fault::Unsent(Why::late(why)))
         })
     }
 
@@ -281,8 +285,11 @@ impl Link {
                 Fault::Declined(error)
             }
             None if tls::advice(&error).is_some() => Fault::Declined(error),
-            None if error.is_connection_refusal() => Fault::Unsent(error.to_string()),
-            None => Fault::Unsent(format!("{error}{}", tls::hint(self.info.addr()))),
+            None if error.is_connection_refusal() => Fault::Unsent(error.into()),
+            None => {
+                let words = format!("{error}{}", tls::hint(self.info.addr()));
+                Fault::Unsent(Why::from(error).put(words))
+            }
         };
         let hearing = Arc::new(Hearing::new(self.listener.clone()));
         let mut socket = Socket::connect(&self.info, self.config(&hearing))

@@ -167,7 +167,7 @@ impl Follower {
             said = role(&server, self.limit) => said,
             // It may be frozen, and another one take its place.
             () = self.council.announced().past(self.told) => {
-                Err(Fault::Unknown("a failover is under way".to_owned()))
+                Err(Fault::Unknown("a failover is under way".into()))
             }
         };
         match said {
@@ -216,7 +216,7 @@ async fn role(server: &SingleServer, limit: Duration) -> Result<Role, Fault> {
                 Ok(Role::Primary)
             }
             Ok(_) => Ok(Role::Replica),
-            Err(error) => Err(Fault::Unknown(error.to_string())),
+            Err(error) => Err(Fault::Unknown(error.to_string().into())),
         },
         Err(Fault::Answered(no)) if code(&no) == Some("NOPERM") || is_unknown_command(&no) => {
             Ok(Role::Primary)

@@ -79,7 +79,7 @@ impl FollowedPrimary {
 }
 
 fn exchanged() -> Fault {
-    Fault::Unknown("another server became the primary meanwhile".to_owned())
+    Fault::Unknown("another server became the primary meanwhile".into())
 }
 
 impl Transport for FollowedPrimary {

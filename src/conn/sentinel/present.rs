@@ -37,7 +37,7 @@ impl Present {
         let primary = self.primary.lock();
         match &*primary {
             Ok(server) => Ok((Arc::clone(server), self.exchanged.mark())),
-            Err(why) => Err(Fault::Unsent(why.clone())),
+            Err(why) => Err(Fault::Unsent(why.clone().into())),
         }
     }
 
