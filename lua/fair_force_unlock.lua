@@ -9,7 +9,7 @@
   ARGV[2]  publish   PUBLISH or SPUBLISH
   Reply    1 it was held, and is no more by that holder | 0 it was free
 ]]
-local was_held, refused = force_unlock(KEYS[1])
-if not was_held then return refused or 0 end
+if exclusive_lease(KEYS[1]) == -2 then return 0 end
+redis.call('DEL', KEYS[1])
 fair_tell(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], KEYS[5])
 return 1

@@ -7,7 +7,7 @@
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
   ARGV[4]  tokens      how many fencing tokens come with the grant
   Reply    nil held now | text held now, with this token and those that follow
-           remaining_ms (-1: without end) held elsewhere | -3 no such hold
+           remaining_ms held elsewhere | -3 no such hold
 ]]
 -- What `refusal` and `grant` say, written out: each function a script defines costs it time, and this
 -- is the script that runs most often.
@@ -17,6 +17,7 @@ local is_free = remaining == -2
 if is_free then
   if hold_count ~= '1' then return -3 end
 elseif redis.call('HEXISTS', lock, holder) == 0 then
+  must_be_lock(lock, remaining)
   if hold_count ~= '1' then return -3 end
   return remaining
 end

@@ -5,7 +5,7 @@
   ARGV[2]  publish  PUBLISH or SPUBLISH
   Reply    1 it was held and is free now | 0 it was free
 ]]
-local was_held, refused = force_unlock(KEYS[1])
-if not was_held then return refused or 0 end
+if exclusive_lease(KEYS[1]) == -2 then return 0 end
+redis.call('DEL', KEYS[1])
 redis.pcall(ARGV[2], ARGV[1], '0')
 return 1

@@ -7,11 +7,7 @@
   Reply    1 it was held and is free now | 0 it was not held in this mode
 ]]
 local lock = KEYS[1]
-local mode = redis.call('HGET', lock, 'mode')
-if not mode and redis.call('EXISTS', lock) == 1 then
-  return redis.error_reply('WRONGTYPE the key holds no read-write lock')
-end
-if mode ~= ARGV[1] then return 0 end
+if rw_mode(lock) ~= ARGV[1] then return 0 end
 local fields = redis.call('HGETALL', lock)
 for i = 1, #fields, 2 do
   for hold = 1, tonumber(fields[i + 1]) or 0 do

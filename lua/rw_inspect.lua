@@ -7,10 +7,8 @@ local lock, reply = KEYS[1], {}
 local function add(...)
   for _, what in ipairs({ ... }) do reply[#reply + 1] = what end
 end
+if not rw_mode(lock) then return reply end
 local fields = redis.call('HGETALL', lock)
-if #fields > 0 and redis.call('HEXISTS', lock, 'mode') == 0 then
-  return redis.error_reply('WRONGTYPE the key holds no read-write lock')
-end
 for i = 1, #fields, 2 do
   local field, holds = fields[i], tonumber(fields[i + 1])
   local writer = string.match(field, '^(.*):write$')

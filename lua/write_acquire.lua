@@ -10,7 +10,7 @@
   ARGV[5]  is_new      1 a new holder | 0 one that writes already
   ARGV[6]  heartbeat   ms for which new readers let it go first; 0 does not wait
   Reply    nil held now | text held now, with this token and those that follow
-           remaining_ms (-1: without end) held elsewhere, or readers first | -3 no such hold
+           remaining_ms held elsewhere, or readers first | -3 no such hold
 ]]
 local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
 local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1')

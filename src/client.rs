@@ -201,7 +201,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Put before every name, like a name mapper of Redisson's. Default: nothing.
+    /// Put before every name, like a name mapper of Redisson's. Default: nothing. It keeps the locks
+    /// apart from other data: a lock whose key holds something else is refused with
+    /// [`is_wrong_type`](Error::is_wrong_type).
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.key_prefix);
         self

@@ -168,7 +168,9 @@ impl Error {
         self.0.kind == Kind::Denied
     }
 
-    /// The key of the lock holds a value that is not a lock of this kind. It was not touched.
+    /// The key of the lock holds a value that is not a lock of this kind, such as an application's
+    /// hash. It was not touched. A lock has a lease: one whose lease was taken away by hand
+    /// (`PERSIST`) is none either, to anybody but its holder, whose next renewal heals it.
     #[must_use]
     pub fn is_wrong_type(&self) -> bool {
         self.0.kind == Kind::WrongType

@@ -7,5 +7,5 @@ local function fair_lower(
     return fair_tell(lock, queue, timeouts, alive, channel, publish, token)
   end
   local left = fair_leave(lock, queue, timeouts, alive, holder, channel, publish, token)
-  return left and 0 or -1
+  return left and 0 or not_held(lock)
 end

@@ -3,7 +3,7 @@
 local function lower(lock, holder, hold_count, lease, channel, publish)
   if hold_count ~= '0' then return keep(lock, holder, hold_count, lease) end
   -- The last field takes the key with it.
-  if redis.call('HDEL', lock, holder) == 0 then return -1 end
+  if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end
   -- A user without the right to publish still frees the lock: waiters poll.
   return tonumber(redis.pcall(publish, channel, '0')) or 0
 end

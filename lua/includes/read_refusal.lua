@@ -7,6 +7,7 @@ local function read_refusal(lock, waiting, holder, is_new, waited_ms)
     local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
     -- Its own write hold does not keep a reader out, nor does a writer that waits.
     if held[2] or held[3] then return nil, remaining end
+    must_be_lock(lock, remaining)
     -- A hash without a mode is another kind of lock.
     if is_new and held[1] ~= 'read' then return remaining, remaining end
   end

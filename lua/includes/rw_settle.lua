@@ -6,7 +6,7 @@ local function rw_settle(lock, waiting, holder, writes, reads, lease, channel, p
   local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
   local is_over = writes + reads == 0
   if had_reads + had_writes == 0 then
-    return is_over and rw_leave(waiting, holder, channel, publish) and 0 or -1
+    return is_over and rw_leave(waiting, holder, channel, publish) and 0 or not_held(lock)
   end
   if writes > 0 and had_writes == 0 then return -1 end
   local was_writer = writes == 0 and had_writes > 0

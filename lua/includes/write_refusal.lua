@@ -1,10 +1,11 @@
--- Why a holder cannot write, or write once more: what is left of the lease of the lock (-1: without
--- end), or -3 if it has no write hold to build on; nil if it can. Then what is left of that lease, and
--- whether it waits.
+-- Why a holder cannot write, or write once more: what is left of the lease of the lock, or -3
+-- if it has no write hold to build on; nil if it can. Then what is left of that lease, and whether it
+-- waits.
 local function write_refusal(lock, waiting, holder, is_new)
   local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     if redis.call('HEXISTS', lock, holder .. ':write') == 1 then return nil, remaining end
+    must_be_lock(lock, remaining)
     if not is_new then return -3, remaining end
     local mode = redis.call('HGET', lock, 'mode')
     if mode ~= 'read' or readers_lease(lock, -1) ~= -2 then return remaining, remaining end

@@ -72,7 +72,8 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     match code(error) {
         Some("WRONGTYPE") => (
             Kind::WrongType,
-            "a key of this lock holds something else, which was not touched: choose another name",
+            "a key of this lock holds something else, which was not touched: choose another name, or \
+             a prefix for all locks",
         ),
         Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
         Some("NOPERM" | "NOPERM-INSIDE") => (

@@ -161,7 +161,12 @@ impl Tally {
             granted.count(),
             each.join(", "),
         );
-        let error = Error::new(Kind::Quorum, operation, message).of_lock(name);
+        let wrong_type = |said: &Said| matches!(said, Said::Failed(error) if error.is_wrong_type());
+        let kind = match self.are_too_many(wrong_type) {
+            true => Kind::WrongType,
+            false => Kind::Quorum,
+        };
+        let error = Error::new(kind, operation, message).of_lock(name);
         let cause = self.said.iter().find_map(|said| match said {
             Said::Failed(cause) => Some(cause.clone()),
             _ => None,

@@ -18,15 +18,24 @@ macro_rules! script {
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script = script!("reentrant_acquire", "next_token");
-pub(crate) static REENTRANT_RELEASE: Script =
-    script!("reentrant_release", "grant", "keep", "lower");
-pub(crate) static REENTRANT_INSPECT: Script = script!("reentrant_inspect");
+pub(crate) static REENTRANT_ACQUIRE: Script =
+    script!("reentrant_acquire", "must_be_lock", "next_token");
+pub(crate) static REENTRANT_RELEASE: Script = script!(
+    "reentrant_release",
+    "must_be_lock",
+    "not_held",
+    "grant",
+    "keep",
+    "lower"
+);
+pub(crate) static REENTRANT_INSPECT: Script =
+    script!("reentrant_inspect", "must_be_lock", "exclusive_lease");
 pub(crate) static REENTRANT_FORCE_UNLOCK: Script =
-    script!("reentrant_force_unlock", "force_unlock");
+    script!("reentrant_force_unlock", "must_be_lock", "exclusive_lease");
 pub(crate) static FAIR_ACQUIRE: Script = script!(
     "fair_acquire",
     "server_ms",
+    "must_be_lock",
     "refusal",
     "fair_pop",
     "fair_mark",
@@ -39,6 +48,8 @@ pub(crate) static FAIR_ACQUIRE: Script = script!(
 pub(crate) static FAIR_RELEASE: Script = script!(
     "fair_release",
     "server_ms",
+    "must_be_lock",
+    "not_held",
     "grant",
     "keep",
     "next_token",
@@ -58,12 +69,14 @@ pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "fair_mark",
     "fair_head",
     "fair_tell",
-    "force_unlock"
+    "must_be_lock",
+    "exclusive_lease"
 );
 pub(crate) static FAIR_WAITERS: Script = script!("fair_waiters", "fair_mark");
 pub(crate) static READ_ACQUIRE: Script = script!(
     "read_acquire",
     "server_ms",
+    "must_be_lock",
     "readers_wait",
     "writers_wait",
     "writer_waits",
@@ -80,6 +93,7 @@ pub(crate) static READ_ACQUIRE: Script = script!(
 pub(crate) static WRITE_ACQUIRE: Script = script!(
     "write_acquire",
     "server_ms",
+    "must_be_lock",
     "read_timeout",
     "readers_lease",
     "write_refusal",
@@ -93,6 +107,8 @@ pub(crate) static WRITE_ACQUIRE: Script = script!(
 pub(crate) static RW_RELEASE: Script = script!(
     "rw_release",
     "server_ms",
+    "must_be_lock",
+    "not_held",
     "read_timeout",
     "read_leases",
     "readers_lease",
@@ -103,12 +119,15 @@ pub(crate) static RW_RELEASE: Script = script!(
     "write_ends",
     "rw_settle"
 );
-pub(crate) static RW_INSPECT: Script = script!("rw_inspect", "read_timeout");
-pub(crate) static RW_FORCE_UNLOCK: Script = script!("rw_force_unlock", "read_timeout");
+pub(crate) static RW_INSPECT: Script =
+    script!("rw_inspect", "must_be_lock", "rw_mode", "read_timeout");
+pub(crate) static RW_FORCE_UNLOCK: Script =
+    script!("rw_force_unlock", "must_be_lock", "rw_mode", "read_timeout");
 pub(crate) static MULTI_ACQUIRE: Script = script!(
     "multi_acquire",
     "error_text",
     "server_ms",
+    "must_be_lock",
     "refusal",
     "grant",
     "next_token",
@@ -137,6 +156,8 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "multi_release",
     "error_text",
     "server_ms",
+    "must_be_lock",
+    "not_held",
     "grant",
     "keep",
     "lower",

@@ -242,8 +242,14 @@ async fn a_read_write_lock_of_the_same_name() {
     let client = patient_client(&server.url()).await;
     let mut admin = server.admin().await;
     let mut make = redis::cmd("HSET");
-    make.arg("k").arg(&["mode", "read", "u:1", "1"]);
+    let holder = "8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57";
+    make.arg("k").arg(&["mode", "read", holder, "1"]);
     let _: () = make.query_async(&mut admin).await.unwrap();
+    let _: () = redis::cmd("PEXPIRE")
+        .arg(&["k", "60000"])
+        .query_async(&mut admin)
+        .await
+        .unwrap();
     let lock = client.lock("k");
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(lock.force_unlock().await.unwrap_err().is_wrong_type());

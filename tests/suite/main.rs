@@ -13,6 +13,7 @@ mod conformance;
 mod cost;
 mod fair;
 mod faults;
+mod foreign;
 mod hammer;
 mod house;
 mod input;

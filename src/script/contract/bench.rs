@@ -10,6 +10,16 @@ use redis::{RedisError, RedisResult, Value};
 
 use crate::script::catalog;
 
+/// Holders of one client, as the scripts know them.
+macro_rules! holders {
+    ($($name:ident $number:literal)*) => {
+        $(pub(super) const $name: &str = concat!("fa2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:", $number);)*
+    };
+}
+holders! {
+    U0 "0" U1 "1" U2 "2" U3 "3" U4 "4" U5 "5" U6 "6" U8 "8" U9 "9" U1_WRITE "1:write" U3_WRITE "3:write"
+}
+
 pub(super) const HELD: Value = Value::Nil;
 pub(super) const NO_SUCH_HOLD: Value = Value::Int(-3);
 pub(super) const UNKNOWN: Value = Value::Int(-1);

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use lockset_testkit::within;
 use redis::aio::Monitor;
 
-use super::bench::Bench;
+use super::bench::{Bench, U1, U2, U3, U4};
 use super::file;
 
 /// Watches a server, and notes what each script calls.
@@ -86,62 +86,62 @@ async fn the_table_of_calls_is_true() {
     let take = |holder, place| [holder, "1", "30000", "0", place, "C", "PUBLISH"];
     let leave = |holder| [holder, "0", "0", "C", "PUBLISH"];
     let (acquire, release) = ("fair_acquire", "fair_release");
-    till.row("fair acquire", acquire, &FAIR, &take("a", "0"))
+    till.row("fair acquire", acquire, &FAIR, &take(U1, "0"))
         .await;
     till.row(
         "fair acquire, held elsewhere, the first to wait",
         acquire,
         &FAIR,
-        &take("b", "3000"),
+        &take(U2, "3000"),
     )
     .await;
     till.row(
         "fair acquire, held elsewhere, behind others",
         acquire,
         &FAIR,
-        &take("c", "3000"),
+        &take(U3, "3000"),
     )
     .await;
     till.row(
         "fair acquire, in the queue already",
         acquire,
         &FAIR,
-        &take("b", "3000"),
+        &take(U2, "3000"),
     )
     .await;
     till.row(
         "fair acquire, held elsewhere, takes no place",
         acquire,
         &FAIR,
-        &take("d", "0"),
+        &take(U4, "0"),
     )
     .await;
     till.row(
         "fair release, the next one does not hear of it",
         release,
         &FAIR,
-        &leave("a"),
+        &leave(U1),
     )
     .await;
     till.row(
         "fair acquire, free, not its turn",
         acquire,
         &FAIR,
-        &take("d", "0"),
+        &take(U4, "0"),
     )
     .await;
     till.row(
         "fair acquire, first in the queue",
         acquire,
         &FAIR,
-        &take("b", "3000"),
+        &take(U2, "3000"),
     )
     .await;
-    till.row("fair, gives up its place", release, &FAIR, &leave("c"))
+    till.row("fair, gives up its place", release, &FAIR, &leave(U3))
         .await;
-    till.row("fair release, nobody waits", release, &FAIR, &leave("b"))
+    till.row("fair release, nobody waits", release, &FAIR, &leave(U2))
         .await;
-    for (holder, place) in [("a", "0"), ("b", "3000.25"), ("c", "3000")] {
+    for (holder, place) in [(U1, "0"), (U2, "3000.25"), (U3, "3000")] {
         till.stage(acquire, &FAIR, &take(holder, place)).await;
     }
     let ear = till.bench.ear().await;
@@ -149,22 +149,22 @@ async fn the_table_of_calls_is_true() {
         "fair release, the next one asks by itself",
         release,
         &FAIR,
-        &leave("a"),
+        &leave(U1),
     )
     .await;
     till.row(
         "fair, the head gives up, the next one is handed it",
         release,
         &FAIR,
-        &leave("b"),
+        &leave(U2),
     )
     .await;
-    till.stage(acquire, &FAIR, &take("d", "3000")).await;
+    till.stage(acquire, &FAIR, &take(U4, "3000")).await;
     till.row(
         "fair release, the next one is handed it",
         release,
         &FAIR,
-        &leave("c"),
+        &leave(U3),
     )
     .await;
     drop(ear);
@@ -173,119 +173,109 @@ async fn the_table_of_calls_is_true() {
     let read = |holder, count, lease, is_new| [holder, count, lease, "0", is_new, "0", "0"];
     let write = |holder, count, is_new, place| [holder, count, "15000", "0", is_new, place];
     let settle = |holder, writes, reads| [holder, writes, reads, "10000", "C", "PUBLISH"];
-    till.row("read", "read_acquire", &RW, &read("a", "1", "90000", "1"))
+    till.row("read", "read_acquire", &RW, &read(U1, "1", "90000", "1"))
         .await;
     till.row(
         "read, others read",
         "read_acquire",
         &RW,
-        &read("b", "1", "60000", "1"),
+        &read(U2, "1", "60000", "1"),
     )
     .await;
     till.row(
         "read again",
         "read_acquire",
         &RW,
-        &read("b", "2", "70000", "0"),
+        &read(U2, "2", "70000", "0"),
     )
     .await;
     till.row(
         "read release, reads on",
         "rw_release",
         &RW,
-        &settle("b", "0", "1"),
+        &settle(U2, "0", "1"),
     )
     .await;
-    till.row("renew a reader", "rw_renew", &RW[..1], &["b", "80000"])
+    till.row("renew a reader", "rw_renew", &RW[..1], &[U2, "80000"])
         .await;
     till.row(
         "write, others read",
         "write_acquire",
         &RW,
-        &write("c", "1", "1", "0"),
+        &write(U3, "1", "1", "0"),
     )
     .await;
     till.row(
         "write, others read, waits",
         "write_acquire",
         &RW,
-        &write("c", "1", "1", "3000"),
+        &write(U3, "1", "1", "3000"),
     )
     .await;
     till.row(
         "read, a writer waits",
         "read_acquire",
         &RW,
-        &read("d", "1", "30000", "1"),
+        &read(U4, "1", "30000", "1"),
     )
     .await;
     till.row(
         "write, gives up waiting",
         "rw_release",
         &RW,
-        &settle("c", "0", "0"),
+        &settle(U3, "0", "0"),
     )
     .await;
     // Its own lease is the longest, whatever time passes between two calls of a script.
-    till.stage("rw_renew", &RW[..1], &["a", "95000"]).await;
+    till.stage("rw_renew", &RW[..1], &[U1, "95000"]).await;
     till.row(
         "read release, others read on",
         "rw_release",
         &RW,
-        &settle("a", "0", "0"),
+        &settle(U1, "0", "0"),
     )
     .await;
     till.row(
         "read release, the last",
         "rw_release",
         &RW,
-        &settle("b", "0", "0"),
+        &settle(U2, "0", "0"),
     )
     .await;
-    till.row("write", "write_acquire", &RW, &write("a", "1", "1", "3000"))
+    till.row("write", "write_acquire", &RW, &write(U1, "1", "1", "3000"))
         .await;
     till.row(
         "write again",
         "write_acquire",
         &RW,
-        &write("a", "2", "0", "0"),
+        &write(U1, "2", "0", "0"),
     )
     .await;
     till.row(
         "read, held by a writer",
         "read_acquire",
         &RW,
-        &read("b", "1", "30000", "1"),
+        &read(U2, "1", "30000", "1"),
     )
     .await;
     till.row(
         "write release, writes on",
         "rw_release",
         &RW,
-        &settle("a", "1", "0"),
+        &settle(U1, "1", "0"),
     )
     .await;
-    till.row("renew a writer", "rw_renew", &RW[..1], &["a", "15000"])
+    till.row("renew a writer", "rw_renew", &RW[..1], &[U1, "15000"])
         .await;
-    till.row("downgrade", "rw_release", &RW, &settle("a", "0", "1"))
+    till.row("downgrade", "rw_release", &RW, &settle(U1, "0", "1"))
         .await;
-    till.stage("rw_release", &RW, &settle("a", "0", "0")).await;
-    till.stage("write_acquire", &RW, &write("a", "1", "1", "0"))
+    till.stage("rw_release", &RW, &settle(U1, "0", "0")).await;
+    till.stage("write_acquire", &RW, &write(U1, "1", "1", "0"))
         .await;
-    till.row("write release", "rw_release", &RW, &settle("a", "0", "0"))
+    till.row("write release", "rw_release", &RW, &settle(U1, "0", "0"))
         .await;
 
-    let two = [
-        "PUBLISH",
-        "0",
-        "reentrant",
-        "a",
-        "30000",
-        "0",
-        "0",
-        "0",
-        "C",
-    ];
+    let two = ["PUBLISH", "0", "reentrant", U1, "30000", "0", "0", "0", "C"];
     let two = [&two[..], &two[2..]].concat();
     till.row(
         "multi, two reentrant locks",
@@ -294,7 +284,7 @@ async fn the_table_of_calls_is_true() {
         &two,
     )
     .await;
-    let two = ["PUBLISH", "reentrant", "a", "0", "0", "0", "C"];
+    let two = ["PUBLISH", "reentrant", U1, "0", "0", "0", "C"];
     let two = [&two[..], &two[1..]].concat();
     till.row(
         "multi release, two reentrant locks",

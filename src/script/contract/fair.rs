@@ -3,7 +3,8 @@
 use redis::Value;
 
 use super::bench::{
-    Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, UNKNOWN, User, elsewhere, list, near,
+    Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, User, elsewhere,
+    list, near,
 };
 use crate::conn::answer::code;
 use crate::script::reply;
@@ -97,9 +98,9 @@ impl Bench {
 async fn the_fair_trace() {
     let mut bench = Bench::new().await;
     let mut ear = bench.ear().await;
-    assert_eq!(bench.fair("u:0").await, HELD);
+    assert_eq!(bench.fair(U0).await, HELD);
     assert_eq!(bench.server.keys().await, ["F"], "nobody waits");
-    for (place, waiter) in [(1, "u:1"), (2, "u:2")] {
+    for (place, waiter) in [(1, U1), (2, U2)] {
         // The second time it asks it keeps its place.
         for _ in 0..2 {
             assert!(elsewhere(&bench.fair(waiter).await, 30_000));
@@ -109,54 +110,54 @@ async fn the_fair_trace() {
         let heartbeat = bench.score(ALIVE, waiter).await - bench.now().await;
         assert!(near(heartbeat, 3_000), "{heartbeat}");
     }
-    bench.in_all_three(&["u:1", "u:2"]).await;
+    bench.in_all_three(&[U1, U2]).await;
     assert!(near(bench.pttl_of(ALIVE).await, 630_000));
     assert_eq!(bench.pttl_of(QUEUE).await, -1, "as Redisson's");
     assert_eq!(bench.pttl_of(TIMEOUTS).await, -1, "as Redisson's");
-    assert_eq!(bench.fair_release("u:9", "0").await, NOT_HELD, "a stranger");
+    assert_eq!(bench.fair_release(U9, "0").await, NOT_HELD, "a stranger");
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
 
     // The ear is the one who hears it.
-    assert_eq!(bench.fair_release("u:0", "0").await, Value::Int(1));
+    assert_eq!(bench.fair_release(U0, "0").await, Value::Int(1));
     let turn_of = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
-    assert_eq!(bench.heard(&mut ear).await, turn_of("u:1"));
-    assert_eq!(bench.fair_release("u:0", "0").await, NOT_HELD);
+    assert_eq!(bench.heard(&mut ear).await, turn_of(U1));
+    assert_eq!(bench.fair_release(U0, "0").await, NOT_HELD);
     // A free lock is the turn of the head, and of nobody else, waiting or not.
-    assert_eq!(bench.fair("u:2").await, UNKNOWN);
-    assert_eq!(bench.fair("u:3").await, UNKNOWN);
-    assert_eq!(bench.fair_try("u:4").await, UNKNOWN);
-    bench.in_all_three(&["u:1", "u:2", "u:3"]).await;
+    assert_eq!(bench.fair(U2).await, UNKNOWN);
+    assert_eq!(bench.fair(U3).await, UNKNOWN);
+    assert_eq!(bench.fair_try(U4).await, UNKNOWN);
+    bench.in_all_three(&[U1, U2, U3]).await;
     let scores = [
-        bench.score(TIMEOUTS, "u:2").await,
-        bench.score(TIMEOUTS, "u:3").await,
+        bench.score(TIMEOUTS, U2).await,
+        bench.score(TIMEOUTS, U3).await,
     ];
     for _ in 0..2 {
-        assert_eq!(bench.fair("u:1").await, HELD);
-        bench.in_all_three(&["u:2", "u:3"]).await;
+        assert_eq!(bench.fair(U1).await, HELD);
+        bench.in_all_three(&[U2, U3]).await;
     }
     let after = [
-        bench.score(TIMEOUTS, "u:2").await,
-        bench.score(TIMEOUTS, "u:3").await,
+        bench.score(TIMEOUTS, U2).await,
+        bench.score(TIMEOUTS, U3).await,
     ];
     assert_eq!(after, scores, "nobody's score is shifted");
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
 
     // Entered again, and a lower count, touch no queue.
-    let again = ask_args("u:1", "2", "0");
+    let again = ask_args(U1, "2", "0");
     assert_eq!(bench.run("fair_acquire", &KEYS, &again).await, HELD);
-    assert_eq!(bench.fair_release("u:1", "1").await, DONE);
-    bench.in_all_three(&["u:2", "u:3"]).await;
+    assert_eq!(bench.fair_release(U1, "1").await, DONE);
+    bench.in_all_three(&[U2, U3]).await;
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
-    assert_eq!(bench.fair_release("u:1", "0").await, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, turn_of("u:2"));
+    assert_eq!(bench.fair_release(U1, "0").await, Value::Int(1));
+    assert_eq!(bench.heard(&mut ear).await, turn_of(U2));
 
     // The head that was told gives up: the next one is told.
-    assert_eq!(bench.fair_release("u:2", "0").await, DONE);
-    assert_eq!(bench.heard(&mut ear).await, turn_of("u:3"));
-    assert_eq!(bench.fair_release("u:2", "0").await, NOT_HELD, "not twice");
+    assert_eq!(bench.fair_release(U2, "0").await, DONE);
+    assert_eq!(bench.heard(&mut ear).await, turn_of(U3));
+    assert_eq!(bench.fair_release(U2, "0").await, NOT_HELD, "not twice");
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
-    assert_eq!(bench.fair("u:3").await, HELD);
-    assert_eq!(bench.fair_release("u:3", "0").await, DONE, "told nobody");
+    assert_eq!(bench.fair(U3).await, HELD);
+    assert_eq!(bench.fair_release(U3, "0").await, DONE, "told nobody");
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
 
@@ -164,26 +165,26 @@ async fn the_fair_trace() {
 async fn one_who_gives_up_behind_the_head_tells_nobody() {
     let mut bench = Bench::new().await;
     let mut ear = bench.ear().await;
-    for waiter in ["u:0", "u:1", "u:2"] {
+    for waiter in [U0, U1, U2] {
         bench.fair(waiter).await;
     }
     // Of a lock that is held not even the next is told: it is when that ends.
-    assert_eq!(bench.fair_release("u:1", "0").await, DONE);
-    bench.in_all_three(&["u:2"]).await;
-    bench.fair("u:3").await;
-    bench.fair_release("u:0", "0").await;
+    assert_eq!(bench.fair_release(U1, "0").await, DONE);
+    bench.in_all_three(&[U2]).await;
+    bench.fair(U3).await;
+    bench.fair_release(U0, "0").await;
     bench.heard(&mut ear).await;
-    assert_eq!(bench.fair_release("u:3", "0").await, DONE);
-    bench.in_all_three(&["u:2"]).await;
+    assert_eq!(bench.fair_release(U3, "0").await, DONE);
+    bench.in_all_three(&[U2]).await;
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
     let mut bench = Bench::new().await;
-    let again = ask_args("u:1", "2", "3000");
+    let again = ask_args(U1, "2", "3000");
     assert_eq!(bench.run("fair_acquire", &KEYS, &again).await, NO_SUCH_HOLD);
-    bench.fair("u:2").await;
+    bench.fair(U2).await;
     assert_eq!(bench.run("fair_acquire", &KEYS, &again).await, NO_SUCH_HOLD);
     assert_eq!(bench.server.keys().await, ["F"], "and no place");
 }
@@ -192,13 +193,13 @@ async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_dead_head() {
     let mut bench = Bench::new().await;
-    bench.fair("u:0").await;
-    bench.fair("u:1").await;
+    bench.fair(U0).await;
+    bench.fair(U1).await;
     let ahead = (bench.now().await + 3_600_000).to_string();
-    bench.make(&["ZADD", ALIVE, &ahead, "u:1"]).await;
-    bench.fair_release("u:0", "0").await;
-    assert_eq!(bench.fair("u:2").await, UNKNOWN, "not its turn yet");
-    let left = bench.score(ALIVE, "u:1").await - bench.now().await;
+    bench.make(&["ZADD", ALIVE, &ahead, U1]).await;
+    bench.fair_release(U0, "0").await;
+    assert_eq!(bench.fair(U2).await, UNKNOWN, "not its turn yet");
+    let left = bench.score(ALIVE, U1).await - bench.now().await;
     assert!((0..=3_000).contains(&left), "{left}");
 }
 
@@ -206,33 +207,33 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head() {
 async fn the_dead_are_passed_over_and_the_next_is_told() {
     let mut bench = Bench::new().await;
     let mut ear = bench.ear().await;
-    bench.fair("u:0").await;
-    bench.fair("u:1").await;
+    bench.fair(U0).await;
+    bench.fair(U1).await;
     bench.redisson_waits("r:1", -1).await;
     bench.make(&["RPUSH", QUEUE, "neither"]).await;
-    bench.fair("u:2").await;
-    bench.fair("u:3").await;
-    bench.dies("u:1").await;
+    bench.fair(U2).await;
+    bench.fair(U3).await;
+    bench.dies(U1).await;
     // Of a lock that is held nobody is passed over yet.
-    assert!(elsewhere(&bench.fair_try("u:9").await, 30_000));
+    assert!(elsewhere(&bench.fair_try(U9).await, 30_000));
     assert_eq!(bench.queue().await.len(), 5);
-    bench.fair_release("u:0", "0").await;
-    bench.in_all_three(&["u:2", "u:3"]).await;
+    bench.fair_release(U0, "0").await;
+    bench.in_all_three(&[U2, U3]).await;
     let turn = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
-    assert_eq!(bench.heard(&mut ear).await, turn("u:2"));
+    assert_eq!(bench.heard(&mut ear).await, turn(U2));
     // Also by one who only asks.
-    bench.dies("u:2").await;
-    assert_eq!(bench.fair_try("u:9").await, UNKNOWN);
-    bench.in_all_three(&["u:3"]).await;
-    assert_eq!(bench.heard(&mut ear).await, turn("u:3"));
-    assert_eq!(bench.fair_try("u:9").await, UNKNOWN);
+    bench.dies(U2).await;
+    assert_eq!(bench.fair_try(U9).await, UNKNOWN);
+    bench.in_all_three(&[U3]).await;
+    assert_eq!(bench.heard(&mut ear).await, turn(U3));
+    assert_eq!(bench.fair_try(U9).await, UNKNOWN);
     assert_eq!(bench.heard(&mut ear).await, [""; 0], "told once");
     // And one that comes back goes to the end.
-    bench.fair("u:2").await;
-    bench.in_all_three(&["u:3", "u:2"]).await;
-    bench.dies("u:3").await;
-    assert_eq!(bench.fair("u:2").await, HELD);
-    bench.fair_release("u:2", "0").await;
+    bench.fair(U2).await;
+    bench.in_all_three(&[U3, U2]).await;
+    bench.dies(U3).await;
+    assert_eq!(bench.fair(U2).await, HELD);
+    bench.fair_release(U2, "0").await;
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
 
@@ -241,7 +242,7 @@ async fn a_head_of_redissons_keeps_the_lock_for_five_minutes_at_most() {
     let mut bench = Bench::new().await;
     bench.redisson_waits("r:1", 1_000_000).await;
     bench.redisson_waits("r:2", 2_000_000).await;
-    assert_eq!(bench.fair("u:1").await, UNKNOWN);
+    assert_eq!(bench.fair(U1).await, UNKNOWN);
     let left = bench.score(TIMEOUTS, "r:1").await - bench.now().await;
     assert!(near(left, 300_000), "{left}");
     let left = bench.score(TIMEOUTS, "r:2").await - bench.now().await;
@@ -249,7 +250,7 @@ async fn a_head_of_redissons_keeps_the_lock_for_five_minutes_at_most() {
     // What it has left of less is let be.
     bench.make(&["DEL", QUEUE, TIMEOUTS, ALIVE]).await;
     bench.redisson_waits("r:1", 1_000).await;
-    bench.fair("u:1").await;
+    bench.fair(U1).await;
     let left = bench.score(TIMEOUTS, "r:1").await - bench.now().await;
     assert!(left <= 1_000, "{left}");
 }
@@ -258,42 +259,42 @@ async fn a_head_of_redissons_keeps_the_lock_for_five_minutes_at_most() {
 #[tokio::test]
 async fn whoever_asks_again_gets_back_what_redisson_took_off_its_score() {
     let mut bench = Bench::new().await;
-    bench.fair("u:0").await;
-    bench.fair("u:1").await;
-    bench.make(&["ZINCRBY", TIMEOUTS, "-300000", "u:1"]).await;
-    bench.fair("u:1").await;
-    let left = bench.score(TIMEOUTS, "u:1").await - bench.now().await;
+    bench.fair(U0).await;
+    bench.fair(U1).await;
+    bench.make(&["ZINCRBY", TIMEOUTS, "-300000", U1]).await;
+    bench.fair(U1).await;
+    let left = bench.score(TIMEOUTS, U1).await - bench.now().await;
     assert!(near(left, 630_000), "{left}");
-    bench.in_all_three(&["u:1"]).await;
+    bench.in_all_three(&[U1]).await;
 }
 
 /// Somebody took a part of a place away: the rest does not become a second place.
 #[tokio::test]
 async fn a_place_is_made_whole_again_at_the_end_of_the_queue() {
     let mut bench = Bench::new().await;
-    for waiter in ["u:0", "u:1", "u:2"] {
+    for waiter in [U0, U1, U2] {
         bench.fair(waiter).await;
     }
-    bench.make(&["ZREM", TIMEOUTS, "u:1"]).await;
-    bench.fair("u:1").await;
-    bench.in_all_three(&["u:2", "u:1"]).await;
+    bench.make(&["ZREM", TIMEOUTS, U1]).await;
+    bench.fair(U1).await;
+    bench.in_all_three(&[U2, U1]).await;
     // One that gives up takes with it what is left.
-    bench.make(&["ZREM", TIMEOUTS, "u:1"]).await;
-    bench.make(&["ZREM", ALIVE, "u:1"]).await;
-    assert_eq!(bench.fair_release("u:1", "0").await, DONE);
-    bench.in_all_three(&["u:2"]).await;
+    bench.make(&["ZREM", TIMEOUTS, U1]).await;
+    bench.make(&["ZREM", ALIVE, U1]).await;
+    assert_eq!(bench.fair_release(U1, "0").await, DONE);
+    bench.in_all_three(&[U2]).await;
 }
 
 /// Redisson takes a waiter of ours out of its own keys only.
 #[tokio::test]
 async fn heartbeats_that_redisson_left_behind_go_with_the_next_queue() {
     let mut bench = Bench::new().await;
-    bench.fair("u:0").await;
-    bench.fair("u:1").await;
-    bench.dies("u:1").await;
+    bench.fair(U0).await;
+    bench.fair(U1).await;
+    bench.dies(U1).await;
     bench.make(&["DEL", QUEUE, TIMEOUTS]).await;
-    bench.fair("u:2").await;
-    bench.in_all_three(&["u:2"]).await;
+    bench.fair(U2).await;
+    bench.in_all_three(&[U2]).await;
 }
 
 #[tokio::test]
@@ -303,10 +304,10 @@ async fn one_call_passes_over_so_many_and_no_more() {
     let mut push = redis::cmd("RPUSH");
     push.arg(QUEUE).arg(dead);
     let _: i64 = push.query_async(&mut bench.connection).await.unwrap();
-    bench.fair("u:1").await;
+    bench.fair(U1).await;
     assert_eq!(bench.queue().await.len(), 501);
-    assert_eq!(bench.fair("u:1").await, HELD, "who asks next goes on");
-    bench.fair_release("u:1", "0").await;
+    assert_eq!(bench.fair(U1).await, HELD, "who asks next goes on");
+    bench.fair_release(U1, "0").await;
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
 
@@ -317,15 +318,15 @@ async fn a_fair_lock_is_forced_for_its_head() {
     let args = [CHANNEL, "PUBLISH"];
     let free = bench.run("fair_force_unlock", &KEYS, &args).await;
     assert_eq!(free, Value::Int(0));
-    bench.fair("u:0").await;
-    bench.fair("u:1").await;
+    bench.fair(U0).await;
+    bench.fair(U1).await;
     let forced = bench.run("fair_force_unlock", &KEYS, &args).await;
     assert_eq!(forced, Value::Int(1));
     let told = bench.heard(&mut ear).await;
-    assert_eq!(told, [format!("{CHANNEL}:u:1 0")]);
+    assert_eq!(told, [format!("{CHANNEL}:{U1} 0")]);
     let again = bench.run("fair_force_unlock", &KEYS, &args).await;
     assert_eq!(again, Value::Int(0));
-    assert_eq!(bench.fair("u:1").await, HELD);
+    assert_eq!(bench.fair(U1).await, HELD);
 }
 
 #[tokio::test]
@@ -333,7 +334,7 @@ async fn a_fair_grant_has_its_token() {
     let mut bench = Bench::new().await;
     let [lock, queue, timeouts, alive] = KEYS;
     let keys = [lock, queue, timeouts, alive, TOKEN];
-    let mut args = ask_args("u:1", "1", "3000");
+    let mut args = ask_args(U1, "1", "3000");
     args[3] = "1";
     let mut last = 0;
     for _ in 0..2 {
@@ -347,7 +348,7 @@ async fn a_fair_grant_has_its_token() {
         assert_eq!(kept, last.to_string());
     }
     // Who is refused costs no token.
-    (args[0], args[4]) = ("u:2", "0");
+    (args[0], args[4]) = (U2, "0");
     assert!(elsewhere(
         &bench.run("fair_acquire", &keys, &args).await,
         30_000
@@ -360,23 +361,23 @@ async fn a_fair_grant_has_its_token() {
 #[tokio::test]
 async fn a_full_server_lets_fair_waiters_and_holders_go() {
     let mut bench = Bench::new().await;
-    for waiter in ["u:0", "u:1", "u:2"] {
+    for waiter in [U0, U1, U2] {
         bench.fair(waiter).await;
     }
-    let again = ask_args("u:0", "2", "0");
+    let again = ask_args(U0, "2", "0");
     bench.run("fair_acquire", &KEYS, &again).await;
     let before = bench.keys().await;
     bench.fill().await;
-    let args = ask_args("u:3", "1", "3000");
+    let args = ask_args(U3, "1", "3000");
     let refused = bench.refused("fair_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(bench.keys().await, before, "nothing is half done");
-    let renewed = bench.run("renew", &["F"], &["u:0", "60000"]).await;
+    let renewed = bench.run("renew", &["F"], &[U0, "60000"]).await;
     assert_eq!(renewed, list(&[1]));
-    assert_eq!(bench.fair_release("u:0", "1").await, DONE);
-    assert_eq!(bench.fair_release("u:1", "0").await, DONE);
-    assert_eq!(bench.fair_release("u:0", "0").await, DONE);
-    assert_eq!(bench.fair_release("u:2", "0").await, DONE);
+    assert_eq!(bench.fair_release(U0, "1").await, DONE);
+    assert_eq!(bench.fair_release(U1, "0").await, DONE);
+    assert_eq!(bench.fair_release(U0, "0").await, DONE);
+    assert_eq!(bench.fair_release(U2, "0").await, DONE);
     assert_eq!(bench.queue().await, [""; 0]);
 }
 
@@ -388,12 +389,12 @@ async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
         for held in [false, true] {
             let _: () = bench.ask(&["FLUSHALL"]).await;
             if held {
-                bench.fair("u:0").await;
-                bench.fair("u:1").await;
+                bench.fair(U0).await;
+                bench.fair(U1).await;
             }
             bench.make(&["SET", foreign, "theirs"]).await;
             let before = bench.keys().await;
-            let args = ask_args("u:3", "1", "3000");
+            let args = ask_args(U3, "1", "3000");
             let what = format!("{foreign}, held: {held}");
             match bench.try_fair(&args).await {
                 Ok(reply) => {
@@ -408,7 +409,7 @@ async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
             let kept: String = bench.ask(&["GET", foreign]).await;
             assert_eq!(kept, "theirs");
             if held && foreign != "F" {
-                assert_eq!(bench.fair_release("u:0", "0").await, DONE, "{what}");
+                assert_eq!(bench.fair_release(U0, "0").await, DONE, "{what}");
                 let exists: i64 = bench.ask(&["EXISTS", "F"]).await;
                 assert_eq!(exists, 0, "{what}: it is free");
             }
@@ -454,22 +455,22 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         "lpos",
     ] {
         let _: () = bench.ask(&["FLUSHALL"]).await;
-        bench.fair("u:0").await;
+        bench.fair(U0).await;
         let mut user = bench.user(&format!("-{right}")).await;
-        anything(&mut user, "fair_acquire", &ask_args("u:1", "1", "3000")).await;
+        anything(&mut user, "fair_acquire", &ask_args(U1, "1", "3000")).await;
         bench.a_score_for_each_in_the_queue().await;
-        anything(&mut user, "fair_release", &leave_args("u:1", "0")).await;
+        anything(&mut user, "fair_release", &leave_args(U1, "0")).await;
         bench.a_score_for_each_in_the_queue().await;
         if !["lindex", "lrem", "zrem", "exists", "hdel"].contains(&right) {
             bench.in_all_three(&[]).await;
         }
         // And as the head of a free lock.
-        bench.fair("u:1").await;
-        bench.fair_release("u:0", "0").await;
-        anything(&mut user, "fair_acquire", &ask_args("u:1", "1", "3000")).await;
+        bench.fair(U1).await;
+        bench.fair_release(U0, "0").await;
+        anything(&mut user, "fair_acquire", &ask_args(U1, "1", "3000")).await;
         bench.a_score_for_each_in_the_queue().await;
         assert_ne!(bench.pttl_of("F").await, -1, "{right}: a hold for ever");
-        anything(&mut user, "fair_release", &leave_args("u:1", "0")).await;
+        anything(&mut user, "fair_release", &leave_args(U1, "0")).await;
         bench.a_score_for_each_in_the_queue().await;
         if right != "hdel" {
             assert_eq!(bench.pttl_of("F").await, -2, "{right}: it is free again");

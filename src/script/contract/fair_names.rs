@@ -2,9 +2,12 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, UNKNOWN};
+use super::bench::{Bench, DONE, HELD, U0, U1, U9, UNKNOWN};
 use super::fair::{ALIVE, CHANNEL, KEYS, QUEUE, TIMEOUTS, ask_args, leave_args};
 
+/// Holders that wait for the other lock.
+const V0: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:0";
+const V1: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:1";
 const BRACED: [&str; 4] = ["{F}", QUEUE, TIMEOUTS, ALIVE];
 
 impl Bench {
@@ -27,13 +30,13 @@ impl Bench {
     /// Each is held, and has one that waits and may be handed it; that of the other lock goes first.
     async fn both_are_waited_for(&mut self, [this, other]: [&[&str; 4]; 2]) {
         self.make(&["FLUSHALL"]).await;
-        assert_eq!(self.asks(this, "u:0", "3000").await, HELD);
-        assert_eq!(self.asks(other, "v:0", "3000").await, HELD);
-        self.asks(other, "v:1", "3000").await;
-        self.asks(this, "u:1", "3000").await;
-        assert_eq!(self.queue_keys().await, ["v:1", "u:1"]);
-        assert_eq!(self.waiters_of(this).await, ["u:1"]);
-        assert_eq!(self.waiters_of(other).await, ["v:1"]);
+        assert_eq!(self.asks(this, U0, "3000").await, HELD);
+        assert_eq!(self.asks(other, V0, "3000").await, HELD);
+        self.asks(other, V1, "3000").await;
+        self.asks(this, U1, "3000").await;
+        assert_eq!(self.queue_keys().await, [V1, U1]);
+        assert_eq!(self.waiters_of(this).await, [U1]);
+        assert_eq!(self.waiters_of(other).await, [V1]);
     }
 
     async fn queue_keys(&mut self) -> Vec<String> {
@@ -50,24 +53,24 @@ async fn a_release_hands_the_lock_to_the_first_that_waits_for_it_and_names_it() 
         for wish in ["3000", "3000.25", "3000.5"] {
             bench.both_are_waited_for([this, other]).await;
             let mut ear = bench.ear().await;
-            bench.asks(this, "u:1", wish).await;
-            assert_eq!(bench.leaves(this, "u:0").await, Value::Int(1));
+            bench.asks(this, U1, wish).await;
+            assert_eq!(bench.leaves(this, U0).await, Value::Int(1));
             let heard = bench.heard(&mut ear).await;
             let [message] = &*heard else {
                 panic!("{heard:?}")
             };
-            let words = message.strip_prefix(&format!("{CHANNEL}:u:1 ")).unwrap();
+            let words = message.strip_prefix(&format!("{CHANNEL}:{U1} ")).unwrap();
             if wish == "3000" {
                 assert!(words.ends_with(&format!(" - {}", this[0])), "{words}");
-                assert_eq!(bench.queue_keys().await, ["v:1"]);
+                assert_eq!(bench.queue_keys().await, [V1]);
             } else {
                 // There is no key for a token.
                 assert_eq!(words, "0");
-                assert_eq!(bench.asks(this, "u:1", wish).await, HELD);
+                assert_eq!(bench.asks(this, U1, wish).await, HELD);
             }
             let held: Vec<String> = bench.ask(&["HKEYS", other[0]]).await;
-            assert_eq!(held, ["v:0"]);
-            bench.in_all_three(&["v:1"]).await;
+            assert_eq!(held, [V0]);
+            bench.in_all_three(&[V1]).await;
         }
     }
 }
@@ -77,20 +80,20 @@ async fn a_free_lock_is_the_turn_of_nobody_who_waits_for_the_other() {
     let mut bench = Bench::new().await;
     for [this, other] in BOTH_WAYS {
         bench.both_are_waited_for([this, other]).await;
-        assert_eq!(bench.leaves(this, "u:1").await, DONE);
-        assert_eq!(bench.leaves(this, "u:0").await, DONE);
-        assert_eq!(bench.asks(this, "u:9", "0").await, HELD);
-        assert_eq!(bench.leaves(this, "u:9").await, DONE);
-        bench.in_all_three(&["v:1"]).await;
+        assert_eq!(bench.leaves(this, U1).await, DONE);
+        assert_eq!(bench.leaves(this, U0).await, DONE);
+        assert_eq!(bench.asks(this, U9, "0").await, HELD);
+        assert_eq!(bench.leaves(this, U9).await, DONE);
+        bench.in_all_three(&[V1]).await;
         // One of Redisson's may wait for either.
         bench.redisson_waits("r:1", 300_000).await;
-        assert_eq!(bench.asks(this, "u:9", "0").await, UNKNOWN);
+        assert_eq!(bench.asks(this, U9, "0").await, UNKNOWN);
         bench.make(&["ZADD", TIMEOUTS, "1", "r:1"]).await;
-        assert_eq!(bench.asks(this, "u:9", "0").await, HELD);
+        assert_eq!(bench.asks(this, U9, "0").await, HELD);
         // One that is dead is so for both.
-        assert_eq!(bench.leaves(this, "u:9").await, DONE);
-        bench.dies("v:1").await;
-        assert_eq!(bench.asks(this, "u:9", "0").await, HELD);
+        assert_eq!(bench.leaves(this, U9).await, DONE);
+        bench.dies(V1).await;
+        assert_eq!(bench.asks(this, U9, "0").await, HELD);
         bench.in_all_three(&[]).await;
     }
 }
@@ -108,7 +111,7 @@ async fn many_that_wait_for_the_other_are_passed_in_a_bounded_time() {
     }
     let _: i64 = push.query_async(&mut bench.connection).await.unwrap();
     let _: i64 = score.query_async(&mut bench.connection).await.unwrap();
-    assert_eq!(bench.asks(&KEYS, "u:1", "0").await, UNKNOWN);
+    assert_eq!(bench.asks(&KEYS, U1, "0").await, UNKNOWN);
     bench.make(&["LTRIM", QUEUE, "501", "-1"]).await;
-    assert_eq!(bench.asks(&KEYS, "u:1", "0").await, HELD);
+    assert_eq!(bench.asks(&KEYS, U1, "0").await, HELD);
 }

@@ -2,7 +2,7 @@
 
 use redis::{RedisResult, Value};
 
-use super::bench::{Bench, Ear, Keys, list, near};
+use super::bench::{Bench, Ear, Keys, U1, U2, U3, U4, U9, list, near};
 use crate::conn::answer::code;
 use crate::script::reply::{self, AcquiredAll};
 
@@ -177,10 +177,10 @@ async fn the_multi_trace() {
     };
     let mut first = Keys::new();
     for round in 0..2 {
-        assert_eq!(bench.take_all(&ALL, "u:1", 0).await, held);
+        assert_eq!(bench.take_all(&ALL, U1, 0).await, held);
         let keys = bench.keys().await;
         let names: Vec<_> = keys.keys().map(String::as_str).collect();
-        let read_lease = "{R}:u:1:rwlock_timeout:1";
+        let read_lease = &format!("{{R}}:{U1}:rwlock_timeout:1");
         assert_eq!(names, ["F", "P", "R", "W", read_lease]);
         for name in names {
             assert!(near(bench.pttl_of(name).await, 30_000), "{name}");
@@ -190,36 +190,36 @@ async fn the_multi_trace() {
         }
         first = keys;
     }
-    assert_eq!(first["P"], ["u:1", "1"]);
-    assert_eq!(first["F"], ["u:1", "1"]);
+    assert_eq!(first["P"], [U1, "1"]);
+    assert_eq!(first["F"], [U1, "1"]);
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
     for (index, member) in ALL.into_iter().enumerate() {
         // Others may read too.
         if member.kind != "read" {
-            let (at, remaining) = bench.take_none(&[member], "u:2", 0).await;
+            let (at, remaining) = bench.take_none(&[member], U2, 0).await;
             assert_eq!(at, 0);
             assert!(near(remaining.unwrap(), 30_000), "{index}");
         }
     }
-    bench.set_all(&ALL, "u:2", "0").await;
+    bench.set_all(&ALL, U2, "0").await;
     bench.told(&mut ear).await;
 
     for _ in 0..2 {
-        assert_eq!(bench.set_all(&ALL, "u:1", "1").await, list(&[0; 4]));
+        assert_eq!(bench.set_all(&ALL, U1, "1").await, list(&[0; 4]));
         assert_eq!(bench.keys().await, first);
     }
-    assert_eq!(bench.set_all(&ALL, "u:9", "0").await, list(&[-1; 4]));
+    assert_eq!(bench.set_all(&ALL, U9, "0").await, list(&[-1; 4]));
     assert_eq!(bench.keys().await, first, "a stranger");
     assert_eq!(bench.heard(&mut ear).await, [""; 0]);
     // Of the fair one there is nobody to be told.
-    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[1, 0, 1, 1]));
+    assert_eq!(bench.set_all(&ALL, U1, "0").await, list(&[1, 0, 1, 1]));
     let told = [
         "redisson_lock__channel:{P} 0",
         "redisson_rwlock:{R} 0",
         "redisson_rwlock:{W} 1",
     ];
     assert_eq!(bench.told(&mut ear).await, told);
-    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[-1; 4]));
+    assert_eq!(bench.set_all(&ALL, U1, "0").await, list(&[-1; 4]));
     assert_eq!(bench.heard(&mut ear).await, [""; 0], "not twice");
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
@@ -235,9 +235,9 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
         } else {
             taken
         };
-        bench.taken(by_other, "u:2").await;
+        bench.taken(by_other, U2).await;
         for _ in 0..2 {
-            let (at, remaining) = bench.take_none(&ALL, "u:1", 0).await;
+            let (at, remaining) = bench.take_none(&ALL, U1, 0).await;
             assert_eq!(at, index);
             assert!(near(remaining.unwrap(), 30_000));
             // It waits there, if there is a place to wait at, and is nowhere else.
@@ -246,7 +246,7 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
                 _ => taken.side_keys(),
             };
             place.sort();
-            assert_eq!(who_is_in(&bench.keys().await, "u:1"), place);
+            assert_eq!(who_is_in(&bench.keys().await, U1), place);
         }
     }
 }
@@ -256,32 +256,32 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
 async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     let mut bench = Bench::new().await;
     let mut ear = bench.ear().await;
-    bench.taken(FAIR, "u:2").await;
-    bench.taken(WRITE, "u:2").await;
-    assert_eq!(bench.take_none(&ALL, "u:1", 0).await.0, 1);
-    assert_eq!(bench.take_none(&[FAIR], "u:3", 0).await.0, 0);
-    bench.set_all(&[FAIR], "u:2", "0").await;
+    bench.taken(FAIR, U2).await;
+    bench.taken(WRITE, U2).await;
+    assert_eq!(bench.take_none(&ALL, U1, 0).await.0, 1);
+    assert_eq!(bench.take_none(&[FAIR], U3, 0).await.0, 0);
+    bench.set_all(&[FAIR], U2, "0").await;
     bench.told(&mut ear).await;
-    assert_eq!(bench.take_none(&ALL, "u:1", 2).await.0, 3);
+    assert_eq!(bench.take_none(&ALL, U1, 2).await.0, 3);
     let waits = WRITE.side_keys();
-    assert_eq!(who_is_in(&bench.keys().await, "u:1"), waits);
+    assert_eq!(who_is_in(&bench.keys().await, U1), waits);
     // It was the first of the queue that it left: the next is told, once.
     let told = bench.told(&mut ear).await;
-    assert_eq!(told, [format!("{}:u:3 0", FAIR.channel())]);
+    assert_eq!(told, [format!("{}:{U3} 0", FAIR.channel())]);
     // Back again: those who let the writer go first are told.
-    bench.taken(FAIR, "u:3").await;
-    assert_eq!(bench.take_none(&ALL, "u:1", 4).await.0, 1);
+    bench.taken(FAIR, U3).await;
+    assert_eq!(bench.take_none(&ALL, U1, 4).await.0, 1);
     assert_eq!(bench.told(&mut ear).await, ["redisson_rwlock:{W} 1"]);
     assert!(!bench.keys().await.contains_key(&WRITE.side_keys()[0]));
     // All free, and its turn: nothing is left of its places.
-    bench.set_all(&[WRITE], "u:2", "0").await;
-    bench.set_all(&[FAIR], "u:3", "0").await;
+    bench.set_all(&[WRITE], U2, "0").await;
+    bench.set_all(&[FAIR], U3, "0").await;
     assert!(matches!(
-        bench.take_all(&ALL, "u:1", 2).await,
+        bench.take_all(&ALL, U1, 2).await,
         AcquiredAll::Held { .. }
     ));
     let holds = ["F", "P", "R", "W"];
-    assert_eq!(who_is_in(&bench.keys().await, "u:1"), holds);
+    assert_eq!(who_is_in(&bench.keys().await, U1), holds);
 }
 
 #[tokio::test]
@@ -304,7 +304,7 @@ async fn a_grant_to_many_has_a_token_of_each_that_asks() {
     ];
     let mut last = vec![0; 4];
     for _ in 0..2 {
-        let AcquiredAll::Held { tokens } = bench.take_all(&fenced, "u:1", 0).await else {
+        let AcquiredAll::Held { tokens } = bench.take_all(&fenced, U1, 0).await else {
             panic!("it is free or its own");
         };
         let tokens: Vec<u64> = tokens
@@ -321,7 +321,7 @@ async fn a_grant_to_many_has_a_token_of_each_that_asks() {
         last = tokens;
     }
     // None is used up by an attempt that is refused.
-    let (at, _) = bench.take_none(&fenced, "u:2", 0).await;
+    let (at, _) = bench.take_none(&fenced, U2, 0).await;
     assert_eq!(at, 0);
     let kept: String = bench.ask(&["GET", &fenced[3].token_key()]).await;
     assert_eq!(kept, last[3].to_string());
@@ -341,7 +341,7 @@ async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
             let _: () = bench.ask(&["FLUSHALL"]).await;
             bench.make(&["SET", &key, "theirs"]).await;
             let before = bench.keys().await;
-            match bench.try_all(&fenced, "u:1").await {
+            match bench.try_all(&fenced, U1).await {
                 Err(error) => {
                     assert_eq!(code(&error), Some("WRONGTYPE"), "{key}: {error}");
                     let number = format!(" member {}", index + 1);
@@ -360,10 +360,10 @@ async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
     // Nor does a place that it cannot have.
     for key in FAIR.side_keys() {
         let _: () = bench.ask(&["FLUSHALL"]).await;
-        bench.taken(FAIR, "u:2").await;
+        bench.taken(FAIR, U2).await;
         bench.make(&["SET", &key, "theirs"]).await;
         let before = bench.keys().await;
-        let error = bench.try_all(&ALL, "u:1").await.unwrap_err();
+        let error = bench.try_all(&ALL, U1).await.unwrap_err();
         assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
         assert!(error.to_string().contains(" member 2"), "{error}");
         assert_eq!(bench.keys().await, before, "{key}");
@@ -376,9 +376,9 @@ async fn a_foreign_key_keeps_no_other_member_from_being_released() {
     let mut bench = Bench::new().await;
     for (index, lost) in ALL.into_iter().enumerate() {
         let _: () = bench.ask(&["FLUSHALL"]).await;
-        bench.take_all(&ALL, "u:1", 0).await;
+        bench.take_all(&ALL, U1, 0).await;
         bench.make(&["SET", lost.name, "theirs"]).await;
-        let Value::Array(replies) = bench.set_all(&ALL, "u:1", "0").await else {
+        let Value::Array(replies) = bench.set_all(&ALL, U1, "0").await else {
             panic!("a reply for each");
         };
         for (at, reply) in replies.iter().enumerate() {
@@ -395,22 +395,22 @@ async fn a_foreign_key_keeps_no_other_member_from_being_released() {
 #[tokio::test]
 async fn a_full_server_lets_go_of_many() {
     let mut bench = Bench::new().await;
-    bench.take_all(&ALL, "u:1", 0).await;
-    bench.taken(member("fair", "G"), "u:2").await;
+    bench.take_all(&ALL, U1, 0).await;
+    bench.taken(member("fair", "G"), U2).await;
     let others = [member("fair", "G"), member("write", "V")];
-    bench.take_none(&others, "u:3", 0).await;
+    bench.take_none(&others, U3, 0).await;
     let before = bench.keys().await;
     bench.fill().await;
     let free = [PLAIN.kind, FAIR.kind, READ.kind, WRITE.kind].map(|kind| member(kind, "N"));
     for one in free {
-        let refused = bench.try_all(&[one], "u:4").await.unwrap_err();
+        let refused = bench.try_all(&[one], U4).await.unwrap_err();
         assert_eq!(code(&refused), Some("OOM"), "{refused}");
         assert_eq!(bench.keys().await, before);
     }
-    let reply = bench.set_all(&ALL, "u:1", "1").await;
+    let reply = bench.set_all(&ALL, U1, "1").await;
     assert_eq!(reply, list(&[0; 4]));
-    assert_eq!(bench.set_all(&ALL, "u:1", "0").await, list(&[0; 4]));
-    assert_eq!(bench.set_all(&others, "u:3", "0").await, list(&[0, -1]));
+    assert_eq!(bench.set_all(&ALL, U1, "0").await, list(&[0; 4]));
+    assert_eq!(bench.set_all(&others, U3, "0").await, list(&[0, -1]));
     assert_eq!(bench.server.keys().await, ["G"]);
 }
 
@@ -422,18 +422,18 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
     for right in ["hset", "pexpire", "set", "lrem", "zrem", "zscore", "lindex"] {
         let _: () = bench.ask(&["FLUSHALL"]).await;
         // It is the head of the queue and a writer that waits.
-        bench.taken(FAIR, "u:2").await;
-        bench.take_none(&[FAIR], "u:1", 0).await;
-        bench.set_all(&[FAIR], "u:2", "0").await;
-        bench.taken(WRITE, "u:2").await;
-        bench.take_none(&[WRITE], "u:1", 0).await;
-        bench.set_all(&[WRITE], "u:2", "0").await;
+        bench.taken(FAIR, U2).await;
+        bench.take_none(&[FAIR], U1, 0).await;
+        bench.set_all(&[FAIR], U2, "0").await;
+        bench.taken(WRITE, U2).await;
+        bench.take_none(&[WRITE], U1, 0).await;
+        bench.set_all(&[WRITE], U2, "0").await;
         let mut user = bench.user(&format!("-{right}")).await;
         let fenced = ALL.map(|member| Member {
             fenced: true,
             ..member
         });
-        let (keys, args) = acquire(&fenced, "u:1", 0);
+        let (keys, args) = acquire(&fenced, U1, 0);
         let taken = user
             .run("multi_acquire", &words(&keys), &words(&args))
             .await;
@@ -446,7 +446,7 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
         for member in ALL {
             assert_ne!(bench.pttl_of(member.name).await, -1, "{right}: for ever");
         }
-        let (keys, args) = release(&ALL, "u:1", "0");
+        let (keys, args) = release(&ALL, U1, "0");
         let released = user
             .run("multi_release", &words(&keys), &words(&args))
             .await;

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, list, near};
+use super::bench::{Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
 use crate::script::reply;
 
 impl Bench {
@@ -40,40 +40,36 @@ impl Bench {
 #[tokio::test]
 async fn the_reentrant_trace() {
     let mut bench = Bench::new().await;
-    assert_eq!(bench.acquire("u:1", "1", "30000").await, HELD);
-    assert_eq!(bench.holds().await, ["u:1", "1"]);
+    assert_eq!(bench.acquire(U1, "1", "30000").await, HELD);
+    assert_eq!(bench.holds().await, [U1, "1"]);
     assert!(near(bench.pttl().await, 30_000));
-    match bench.acquire("u:2", "1", "30000").await {
+    match bench.acquire(U2, "1", "30000").await {
         Value::Int(rest) => assert!(near(rest, 30_000), "{rest}"),
         other => panic!("{other:?}"),
     }
     // A shorter lease of a re-entry does not shorten the one that runs.
-    assert_eq!(bench.acquire("u:1", "2", "1000").await, HELD);
-    assert_eq!(bench.holds().await, ["u:1", "2"]);
+    assert_eq!(bench.acquire(U1, "2", "1000").await, HELD);
+    assert_eq!(bench.holds().await, [U1, "2"]);
     assert!(near(bench.pttl().await, 30_000));
     // A longer one lengthens it, and a repeat changes nothing.
     for _ in 0..2 {
-        assert_eq!(bench.acquire("u:1", "3", "60000").await, HELD);
-        assert_eq!(bench.holds().await, ["u:1", "3"]);
+        assert_eq!(bench.acquire(U1, "3", "60000").await, HELD);
+        assert_eq!(bench.holds().await, [U1, "3"]);
         assert!(near(bench.pttl().await, 60_000));
     }
     for _ in 0..2 {
-        assert_eq!(bench.release("u:1", "1").await, DONE);
-        assert_eq!(bench.holds().await, ["u:1", "1"]);
+        assert_eq!(bench.release(U1, "1").await, DONE);
+        assert_eq!(bench.holds().await, [U1, "1"]);
     }
-    assert_eq!(bench.release("u:2", "0").await, NOT_HELD, "a stranger");
+    assert_eq!(bench.release(U2, "0").await, NOT_HELD, "a stranger");
     let client = redis::Client::open(bench.server.url()).unwrap();
     let mut listener = client.get_async_pubsub().await.unwrap();
     listener
         .subscribe("redisson_lock__channel:{L}")
         .await
         .unwrap();
-    assert_eq!(
-        bench.release("u:1", "0").await,
-        Value::Int(1),
-        "one was told"
-    );
-    assert_eq!(bench.release("u:1", "0").await, NOT_HELD, "and not twice");
+    assert_eq!(bench.release(U1, "0").await, Value::Int(1), "one was told");
+    assert_eq!(bench.release(U1, "0").await, NOT_HELD, "and not twice");
     assert_eq!(bench.holds().await, [""; 0]);
     assert_eq!(bench.server.keys().await, [""; 0]);
 }
@@ -81,11 +77,11 @@ async fn the_reentrant_trace() {
 #[tokio::test]
 async fn a_re_entry_never_creates_a_hold() {
     let mut bench = Bench::new().await;
-    assert_eq!(bench.acquire("u:1", "2", "30000").await, NO_SUCH_HOLD);
+    assert_eq!(bench.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
     assert_eq!(bench.server.keys().await, [""; 0]);
-    bench.acquire("u:2", "1", "30000").await;
-    assert_eq!(bench.acquire("u:1", "2", "30000").await, NO_SUCH_HOLD);
-    assert_eq!(bench.holds().await, ["u:2", "1"]);
+    bench.acquire(U2, "1", "30000").await;
+    assert_eq!(bench.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
+    assert_eq!(bench.holds().await, [U2, "1"]);
 }
 
 /// Somebody took the lease away: nothing of ours deletes the key over that.
@@ -93,27 +89,34 @@ async fn a_re_entry_never_creates_a_hold() {
 async fn a_key_without_a_lease_gets_one_back() {
     let mut bench = Bench::new().await;
     for (verb, lease) in [("acquire", 30_000), ("release", 1), ("renew", 30_000)] {
-        bench.acquire("u:1", "1", "30000").await;
+        bench.acquire(U1, "1", "30000").await;
         let _: i64 = bench.ask(&["PERSIST", "L"]).await;
-        assert_eq!(bench.acquire("u:2", "1", "30000").await, Value::Int(-1));
+        let refused = bench.refused("reentrant_acquire", &["L"], &[U2, "1", "30000", "0"]);
+        let refused = refused.await;
+        let code = crate::conn::answer::code(&refused);
+        assert_eq!(
+            code,
+            Some("WRONGTYPE"),
+            "to others it is no lock: {refused}"
+        );
         match verb {
-            "acquire" => drop(bench.acquire("u:1", "2", "30000").await),
-            "release" => drop(bench.release("u:1", "1").await),
-            _ => drop(bench.run("renew", &["L"], &["u:1", "30000"]).await),
+            "acquire" => drop(bench.acquire(U1, "2", "30000").await),
+            "release" => drop(bench.release(U1, "1").await),
+            _ => drop(bench.run("renew", &["L"], &[U1, "30000"]).await),
         }
         assert!(near(bench.pttl().await, lease), "{verb}");
-        bench.release("u:1", "0").await;
+        bench.release(U1, "0").await;
     }
 }
 
 #[tokio::test]
 async fn tokens_grow_with_every_answer() {
     let mut bench = Bench::new().await;
-    let first = bench.fenced("u:1").await;
-    let now = bench.fenced("u:1").await;
+    let first = bench.fenced(U1).await;
+    let now = bench.fenced(U1).await;
     assert!(now > first, "a repeated grant has the token of its answer");
-    bench.release("u:1", "0").await;
-    let next = bench.fenced("u:2").await;
+    bench.release(U1, "0").await;
+    let next = bench.fenced(U2).await;
     assert!(next > now);
     assert!(next < 1 << 53);
     let kept: String = bench.ask(&["GET", "redisson_lock_token:{L}"]).await;
@@ -124,22 +127,20 @@ async fn tokens_grow_with_every_answer() {
 async fn renewal_inspection_and_force() {
     let mut bench = Bench::new().await;
     assert_eq!(bench.run("reentrant_inspect", &["L"], &[]).await, list(&[]));
-    bench.acquire("u:1", "1", "1000").await;
+    bench.acquire(U1, "1", "1000").await;
     let _: Value = bench.ask(&["RPUSH", "foreign", "x"]).await;
-    let args = [
-        "u:1", "60000", "u:1", "60000", "u:1", "60000", "u:9", "60000",
-    ];
+    let args = [U1, "60000", U1, "60000", U1, "60000", U9, "60000"];
     let keys = ["L", "absent", "foreign", "L"];
     let renewed = bench.run("renew", &keys, &args).await;
     assert_eq!(renewed, list(&[1, 0, 0, 0]));
     let _: Value = bench.ask(&["DEL", "foreign"]).await;
     assert!(near(bench.pttl().await, 60_000));
     // A late renewal for a shorter lease shortens nothing.
-    bench.run("renew", &["L"], &["u:1", "1000"]).await;
+    bench.run("renew", &["L"], &[U1, "1000"]).await;
     assert!(near(bench.pttl().await, 60_000));
     let seen = bench.run("reentrant_inspect", &["L"], &[]).await;
     let seen = reply::inspected(&seen).unwrap().unwrap();
-    assert_eq!((&*seen.holder, seen.hold_count), ("u:1", 1));
+    assert_eq!((&*seen.holder, seen.hold_count), (U1, 1));
     let args = ["redisson_lock__channel:{L}", "PUBLISH"];
     let forced = bench.run("reentrant_force_unlock", &["L"], &args).await;
     assert_eq!(forced, Value::Int(1));
@@ -162,7 +163,7 @@ async fn a_token_is_raised_and_never_lowered() {
             assert_eq!(kept, then, "exact, and plain digits");
         }
     }
-    assert_eq!(bench.fenced("u:1").await, 9_007_199_254_740_991);
+    assert_eq!(bench.fenced(U1).await, 9_007_199_254_740_991);
     for make in [["RPUSH", key, "x"], ["SET", key, "not a number"]] {
         let _: i64 = bench.ask(&["DEL", key]).await;
         let _: Value = bench.ask(&make).await;
@@ -179,7 +180,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
     let token = "redisson_lock_token:{L}";
     for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
         let _: Value = bench.ask(&make).await;
-        let args = ["u:1", "1", "30000", "1"];
+        let args = [U1, "1", "30000", "1"];
         let error = bench
             .refused("reentrant_acquire", &["L", token], &args)
             .await;
@@ -198,7 +199,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
 async fn a_lease_that_is_refused_leaves_no_hold() {
     let mut bench = Bench::new().await;
     let mut user = bench.user("-pexpire").await;
-    let args = ["u:1", "1", "30000", "0"];
+    let args = [U1, "1", "30000", "0"];
     let error = user.refused("reentrant_acquire", &["L"], &args).await;
     assert_eq!(
         crate::conn::answer::advice(&error).0,

@@ -1,34 +1,34 @@
 //! The read-write lock on servers and for users that allow less, and beside other kinds.
 
-use super::bench::{Bench, DONE, NOT_HELD, User, elsewhere, list, near};
+use super::bench::{Bench, DONE, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
 use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
 use crate::conn::answer::code;
 
 #[tokio::test]
 async fn a_full_server_lets_readers_and_writers_go() {
     let mut bench = Bench::new().await;
-    bench.try_write("u:1").await;
-    bench.write_again("u:1", "2").await;
-    bench.read_again("u:1", "1", "30000").await;
-    bench.write("u:2").await;
+    bench.try_write(U1).await;
+    bench.write_again(U1, "2").await;
+    bench.read_again(U1, "1", "30000").await;
+    bench.write(U2).await;
     let before = bench.keys().await;
     bench.fill().await;
-    let args = ["u:3", "1", "30000", "0", "1", "3000"];
+    let args = [U3, "1", "30000", "0", "1", "3000"];
     let refused = bench.refused("write_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(bench.keys().await, before, "nothing is half done");
-    assert_eq!(bench.renew_rw("u:1", "60000").await, list(&[1]));
-    assert!(near(bench.pttl_of(&lease_of("u:1", 1)).await, 60_000));
-    assert_eq!(bench.settle("u:1", "1", "1").await, DONE);
+    assert_eq!(bench.renew_rw(U1, "60000").await, list(&[1]));
+    assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 60_000));
+    assert_eq!(bench.settle(U1, "1", "1").await, DONE);
     // Nobody listens, so nobody is told.
-    assert_eq!(bench.settle("u:1", "0", "1").await, DONE);
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
-    assert_eq!(bench.settle("u:2", "0", "0").await, DONE);
-    let args = ["u:3", "1", "30000", "0", "1", "60000", "0"];
+    assert_eq!(bench.settle(U1, "0", "1").await, DONE);
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
+    assert_eq!(bench.settle(U2, "0", "0").await, DONE);
+    let args = [U3, "1", "30000", "0", "1", "60000", "0"];
     let refused = bench.refused("read_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), ("u:1", "1")]);
-    assert_eq!(bench.settle("u:1", "0", "0").await, DONE);
+    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
+    assert_eq!(bench.settle(U1, "0", "0").await, DONE);
     assert!(!bench.keys().await.contains_key("W"));
 }
 
@@ -42,7 +42,7 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
             let value = ["RPUSH", foreign, "theirs"];
             bench.make(&value).await;
             let before = bench.keys().await;
-            let args = ["u:1", "1", "30000", "1", "1", "0"];
+            let args = [U1, "1", "30000", "1", "1", "0"];
             let keys = ["W", WAITING, TOKEN];
             let error = bench.refused(script, &keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{foreign}: {error}");
@@ -52,11 +52,11 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
     for mode in ["read", "write"] {
         let _: () = bench.ask(&["FLUSHALL"]).await;
         match mode {
-            "read" => drop(bench.read("u:1", "30000").await),
-            _ => drop(bench.try_write("u:1").await),
+            "read" => drop(bench.read(U1, "30000").await),
+            _ => drop(bench.try_write(U1).await),
         }
         bench.make(&["SET", WAITING, "theirs"]).await;
-        assert_eq!(bench.settle("u:1", "0", "0").await, DONE, "{mode}");
+        assert_eq!(bench.settle(U1, "0", "0").await, DONE, "{mode}");
         assert_eq!(bench.server.keys().await, [WAITING]);
     }
 }
@@ -80,15 +80,15 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
                 let _: () = bench.ask(&["FLUSHALL"]).await;
                 if waits {
                     // Another one that waits; nobody holds it.
-                    bench.read("u:8", "30000").await;
-                    bench.write("u:9").await;
-                    bench.settle("u:8", "0", "0").await;
+                    bench.read(U8, "30000").await;
+                    bench.write(U9).await;
+                    bench.settle(U8, "0", "0").await;
                 }
-                let args = ["u:1", "1", "30000", "0", "1", "60000"];
+                let args = [U1, "1", "30000", "0", "1", "60000"];
                 anything(&mut user, script, &args).await;
                 let what = format!("{right}, {script}, {waits}");
                 assert_ne!(bench.pttl_of("W").await, -1, "{what}: a hold for ever");
-                anything(&mut user, "rw_release", &settle_args("u:1", "0", "0")).await;
+                anything(&mut user, "rw_release", &settle_args(U1, "0", "0")).await;
                 if hash(&bench.keys().await).len() == 1 {
                     panic!("{what}: held by nobody");
                 }
@@ -104,11 +104,11 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
 #[tokio::test]
 async fn kinds_that_share_a_name_exclude_each_other() {
     let mut bench = Bench::new().await;
-    bench.make(&["HSET", "W", "u:1", "1"]).await;
+    bench.make(&["HSET", "W", U1, "1"]).await;
     bench.make(&["PEXPIRE", "W", "30000"]).await;
     let before = bench.keys().await;
-    assert!(elsewhere(&bench.read("u:2", "30000").await, 30_000));
-    assert!(elsewhere(&bench.try_write("u:2").await, 30_000));
+    assert!(elsewhere(&bench.read(U2, "30000").await, 30_000));
+    assert!(elsewhere(&bench.try_write(U2).await, 30_000));
     for side in ["read", "write"] {
         let args = [side, CHANNEL, "PUBLISH"];
         let error = bench.refused("rw_force_unlock", &["W"], &args).await;
@@ -116,21 +116,21 @@ async fn kinds_that_share_a_name_exclude_each_other() {
     }
     let error = bench.refused("rw_inspect", &["W"], &[]).await;
     assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
-    assert_eq!(bench.settle("u:2", "0", "0").await, NOT_HELD);
+    assert_eq!(bench.settle(U2, "0", "0").await, NOT_HELD);
     assert_eq!(bench.keys().await, before);
 
     for mode in ["read", "write"] {
         let _: () = bench.ask(&["FLUSHALL"]).await;
         match mode {
-            "read" => drop(bench.read("u:1", "30000").await),
-            _ => drop(bench.try_write("u:1").await),
+            "read" => drop(bench.read(U1, "30000").await),
+            _ => drop(bench.try_write(U1).await),
         }
         let before = bench.keys().await;
-        let args = ["u:2", "1", "30000", "0"];
+        let args = [U2, "1", "30000", "0"];
         let reply = bench.run("reentrant_acquire", &["W"], &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let keys = ["W", "queue", "timeouts", "alive"];
-        let args = ["u:2", "1", "30000", "0", "0", "channel", "PUBLISH"];
+        let args = [U2, "1", "30000", "0", "0", "channel", "PUBLISH"];
         let reply = bench.run("fair_acquire", &keys, &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let args = ["channel", "PUBLISH"];
@@ -141,10 +141,10 @@ async fn kinds_that_share_a_name_exclude_each_other() {
             let error = bench.refused(script, keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
         }
-        let args = ["u:2", "0", "1", "channel", "PUBLISH"];
+        let args = [U2, "0", "1", "channel", "PUBLISH"];
         let reply = bench.run("reentrant_release", &["W"], &args).await;
         assert_eq!(reply, NOT_HELD);
-        let renewed = bench.run("renew", &["W"], &["u:2", "60000"]).await;
+        let renewed = bench.run("renew", &["W"], &[U2, "60000"]).await;
         assert_eq!(renewed, list(&[0]));
         assert_eq!(bench.keys().await, before, "{mode}");
     }

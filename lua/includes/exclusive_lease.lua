@@ -1,0 +1,11 @@
+-- What is left of the lease of a lock of one holder, -2 if it is free; fails if the key holds anything
+-- else.
+local function exclusive_lease(lock)
+  local remaining = redis.call('PTTL', lock)
+  if remaining == -2 then return -2 end
+  must_be_lock(lock, remaining)
+  if redis.call('HEXISTS', lock, 'mode') == 1 then
+    error('WRONGTYPE the key holds a read-write lock', 0)
+  end
+  return remaining
+end
