@@ -111,6 +111,13 @@ impl Client {
         ))
     }
 
+    /// The id of this client, a UUID: what the holder ids of all it holds begin with, and the names of
+    /// its connections at the server end with.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.core.id()
+    }
+
     /// What this client is busy with, for monitoring and for tests.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
@@ -155,6 +162,8 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No URL: it may carry a password.
         f.debug_struct("Client")
+            .field("id", &self.id())
+            .field("server", &self.core.scripts.transport.address())
             .field("key_prefix", &self.key_prefix)
             .field("lease", &self.core.timing.lease)
             .field("stats", &self.stats())

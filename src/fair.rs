@@ -53,7 +53,7 @@ impl Client {
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct FairLock(pub(crate) Handle);
 
@@ -100,7 +100,6 @@ impl FairLock {
 /// One hold on a [`FairLock`]; dropping it releases in the background.
 ///
 /// Use [`release`](Self::release) to know that the lock was held to the end.
-#[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct FairGuard(Share);

@@ -17,6 +17,13 @@ macro_rules! guard_methods {
                 self.0.owner()
             }
 
+            /// The holder id under which the server knows this hold, as in
+            /// [`Holder::id`]($crate::Holder::id): for logs and for questions to the server.
+            #[must_use]
+            pub fn holder_id(&self) -> &str {
+                self.0.holder_id()
+            }
+
             /// How many guards of this owner share this hold now. Two tasks of one owner that began
             /// to read at the same moment may have a hold each.
             #[must_use]
@@ -115,6 +122,10 @@ macro_rules! guard_methods {
             /// gone, renewals stop and the forgotten hold runs out.
             pub fn forget(self) {
                 self.0.forget();
+            }
+
+            pub(crate) fn loss(&self) -> Option<$crate::LostReason> {
+                self.0.loss()
             }
         }
     };

@@ -1,5 +1,6 @@
 //! What all handles on a lock have in common: a client, a name, options, and the verbs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
 use crate::watchdog::Leased;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Handle {
     core: Arc<Core>,
     /// A name that cannot work is told by the first call that uses it.
@@ -67,6 +68,15 @@ impl Handle {
             Ok(name) => name.as_str(),
             Err(error) => error.lock_name().unwrap_or_default(),
         }
+    }
+
+    /// What there is to say about it, on one line.
+    pub(crate) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(kind);
+        shown.field("name", &self.given_name());
+        shown.field("client", &self.core.id());
+        self.options.show(&mut shown);
+        shown.finish()
     }
 
     /// What two handles on one key have not in common, if anything.
@@ -168,11 +178,23 @@ impl Handle {
     }
 }
 
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match (self.protocol.kind(), self.mode) {
+            ("rw", Mode::Shared) => "read",
+            ("rw", Mode::Exclusive) => "write",
+            (kind, _) => kind,
+        };
+        self.show(kind, f)
+    }
+}
+
 /// Who holds a lock, as the server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The holder id: opaque, and different each time a lock is taken at the server; it stays the same
+    /// The holder id, as [`holder_id`](crate::ReentrantGuard::holder_id) of its guard: opaque, and
+    /// different each time a lock is taken at the server; it stays the same
     /// while the lock passes from task to task of one client.
     pub id: String,
     /// How often it is held.
@@ -192,10 +214,22 @@ impl From<Inspected> for Holder {
     }
 }
 
-/// Stamps the options onto a public handle, a newtype over [`Handle`].
+/// Stamps the name and the options onto a public handle, a newtype over [`Handle`].
 macro_rules! option_methods {
     ($lock:ident) => {
+        impl ::std::fmt::Debug for $lock {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                self.0.show(stringify!($lock), f)
+            }
+        }
+
         impl $lock {
+            /// The name of the lock, as it was given, also if it is one that cannot work.
+            #[must_use]
+            pub fn name(&self) -> &str {
+                self.0.given_name()
+            }
+
             /// Asks in the name of `owner`: a call made while that owner holds the lock enters it
             /// again at once. Without an owner every call is a stranger to every other, so nothing
             /// re-enters by accident.

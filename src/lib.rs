@@ -8,6 +8,8 @@
 //! * [`MultiLock`]: several of these, all or none;
 //! * [`Redlock`]: one lock on several independent servers, of which a majority decides.
 //!
+//! What all of them have in common are the traits [`Lock`] and [`Guard`].
+//!
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
@@ -69,6 +71,7 @@ mod rwlock;
 mod script;
 #[cfg(test)]
 mod testing;
+mod traits;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, ClientStats};
@@ -86,6 +89,7 @@ pub use owner::Owner;
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
+pub use traits::{Guard, Lock};
 
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}

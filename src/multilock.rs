@@ -5,6 +5,7 @@
 //! multi-locks over the same things cannot each wait for the other; while it waits for one, it holds
 //! those before it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
 use crate::lost::{Lost, LostReason};
-use crate::options::{Replication, Term};
+use crate::options::{Options, Replication, Term};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
@@ -94,15 +95,13 @@ impl Member {
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct MultiLock {
     /// In the order of their keys.
     members: Arc<[Handle]>,
-    owner: Option<Owner>,
-    term: Option<Term>,
-    fenced: bool,
-    replication: Option<Replication>,
+    /// What is asked for of all members.
+    options: Options,
 }
 
 impl MultiLock {
@@ -148,43 +147,52 @@ impl MultiLock {
         }
         Ok(Self {
             members: members.into(),
-            owner: None,
-            term: None,
-            fenced: false,
-            replication: None,
+            options: Options::new(),
         })
+    }
+
+    /// The name of the first member, in the order in which they are taken.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.members[0].given_name()
+    }
+
+    /// The names of the members, in the order in which they are taken.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.members.iter().map(Handle::given_name).collect()
     }
 
     /// Asks in the name of `owner` for all members. Members it holds are entered again.
     pub fn owner(mut self, owner: &Owner) -> Self {
-        self.owner = Some(owner.clone());
+        self.options.owner = Some(owner.clone());
         self
     }
 
     /// A lease of `lease` for all members, renewed in the background; as
     /// [`ReentrantLock::lease`].
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.term = Some(Term::Renewed(lease));
+        self.options.term = Some(Term::Renewed(lease));
         self
     }
 
     /// A lease of `lease` for all members that is never renewed; as
     /// [`ReentrantLock::fixed_lease`].
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.term = Some(Term::Fixed(lease));
+        self.options.term = Some(Term::Fixed(lease));
         self
     }
 
     /// Every new grant carries a fencing token for each member.
     pub fn fenced(mut self) -> Self {
-        self.fenced = true;
+        self.options.fenced = true;
         self
     }
 
     /// The grant counts only once `count` replicas have it, for each member; as
     /// [`ReentrantLock::replicated`]. Members that are taken with one script are waited for together.
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {
-        self.replication = Some(Replication { count, within });
+        self.options.replication = Some(Replication { count, within });
         self
     }
 
@@ -242,19 +250,29 @@ impl MultiLock {
 
     fn asks(&self, operation: &'static str) -> Result<Vec<Ask>> {
         // One owner for those that name none, so that the guard has one.
-        let owner = self.owner.clone().unwrap_or_else(Owner::new);
+        let all = &self.options;
+        let owner = all.owner.clone().unwrap_or_else(Owner::new);
         let ask = |member: &Handle| {
             let mut member = member.clone();
             let options = &mut member.options;
-            if self.owner.is_some() || options.owner.is_none() {
+            if all.owner.is_some() || options.owner.is_none() {
                 options.owner = Some(owner.clone());
             }
-            options.term = self.term.or(options.term);
-            options.fenced |= self.fenced;
-            options.replication = self.replication.or(options.replication);
+            options.term = all.term.or(options.term);
+            options.fenced |= all.fenced;
+            options.replication = all.replication.or(options.replication);
             member.ask(operation)
         };
         self.members.iter().map(ask).collect()
+    }
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("MultiLock");
+        shown.field("names", &self.names());
+        self.options.show(&mut shown);
+        shown.finish()
     }
 }
 
@@ -361,7 +379,6 @@ fn invalid(message: impl Into<String>) -> Error {
 /// It is lost when any member is lost; the others are then released at once, so stop what is done
 /// under it ([`run`](Self::run) does). Use [`release`](Self::release) to know that all were held to
 /// the end.
-#[derive(Debug)]
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard(Bundle);
@@ -383,6 +400,19 @@ impl MultiGuard {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         self.0.owner()
+    }
+
+    /// The holder id of the first member; see [`holder_ids`](Self::holder_ids).
+    #[must_use]
+    pub fn holder_id(&self) -> &str {
+        self.holder_ids()[0]
+    }
+
+    /// The holder id of each member, under which its server knows the hold, in the order of
+    /// [`names`](Self::names).
+    #[must_use]
+    pub fn holder_ids(&self) -> Vec<&str> {
+        self.0.holder_ids().collect()
     }
 
     /// How often this owner holds all members: the least count of any.
@@ -482,6 +512,10 @@ impl MultiGuard {
     /// leases run out.
     pub fn forget(self) {
         self.0.forget();
+    }
+
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.0.loss()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a handle may ask for, checked where it is used.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -83,6 +84,24 @@ impl Options {
             term: None,
             fenced: false,
             replication: None,
+        }
+    }
+
+    /// Those that were given.
+    pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        if let Some(owner) = &self.owner {
+            shown.field("owner", owner);
+        }
+        match &self.term {
+            Some(Term::Renewed(lease)) => shown.field("lease", lease),
+            Some(Term::Fixed(lease)) => shown.field("fixed_lease", lease),
+            None => shown,
+        };
+        if self.fenced {
+            shown.field("fenced", &true);
+        }
+        if let Some(Replication { count, within }) = self.replication {
+            shown.field("replicated", &(count, within));
         }
     }
 

@@ -42,7 +42,7 @@ impl Client {
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct ReentrantLock(pub(crate) Handle);
 
@@ -84,7 +84,6 @@ pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<
 /// The release of a dropped guard leaves at once and costs the caller nothing; a later attempt of
 /// this client goes behind it. Use [`release`](Self::release) to know that the lock was held to the
 /// end.
-#[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct ReentrantGuard(Share);

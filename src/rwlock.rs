@@ -55,7 +55,7 @@ impl Client {
 /// reading.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct RwLock(Handle);
 
@@ -154,7 +154,7 @@ impl RwLock {
 }
 
 /// The side of a [`RwLock`] that reads; held by any number of owners together.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct ReadSide(pub(crate) Handle);
 
@@ -201,7 +201,7 @@ impl ReadSide {
 }
 
 /// The side of a [`RwLock`] that writes; held by one owner at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct WriteSide(pub(crate) Handle);
 
@@ -241,7 +241,6 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
 /// Use [`release`](Self::release) to know that nobody wrote until the end.
-#[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct ReadGuard(Share);
@@ -251,7 +250,6 @@ guard_methods!(ReadGuard);
 /// One write hold on a [`RwLock`]; dropping it releases in the background.
 ///
 /// Use [`release`](Self::release) to know that nobody else read or wrote until the end.
-#[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct WriteGuard(Share);

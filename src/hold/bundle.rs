@@ -97,6 +97,10 @@ impl Bundle {
         self.holds().map(|hold| hold.name())
     }
 
+    pub(crate) fn holder_ids(&self) -> impl Iterator<Item = &str> {
+        self.holds().map(|hold| hold.holder_id())
+    }
+
     pub(crate) fn owner(&self) -> &Owner {
         &self.0.0[0].owner
     }
@@ -119,8 +123,12 @@ impl Bundle {
         each.min().unwrap_or(Duration::ZERO)
     }
 
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.first_lost().map(|(_, reason)| reason)
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
-        self.first_lost().is_some()
+        self.loss().is_some()
     }
 
     /// Resolves when the first hold is lost, and says which.

@@ -95,6 +95,11 @@ impl Core {
         })
     }
 
+    /// Redisson's: a UUID of this client.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// A holder id that nobody has used: Redisson's `uuid:number`, with a new number each time a
     /// lock is taken. So nothing late can ever concern a later hold, whoever owns it.
     pub(crate) fn new_holder(&self) -> (u64, Arc<str>) {

@@ -241,6 +241,10 @@ impl Hold {
         self.name.as_str()
     }
 
+    pub(crate) fn holder_id(&self) -> &str {
+        &self.holder
+    }
+
     pub(crate) fn owner(&self) -> Owner {
         self.state.lock().owner.clone()
     }

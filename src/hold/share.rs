@@ -99,6 +99,10 @@ impl Share {
         &self.owner
     }
 
+    pub(crate) fn holder_id(&self) -> &str {
+        self.hold().holder_id()
+    }
+
     pub(crate) fn hold_count(&self) -> u32 {
         self.hold().counts().of(self.mode)
     }
@@ -111,8 +115,12 @@ impl Share {
         self.hold().remaining()
     }
 
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.hold().loss()
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
-        self.hold().loss().is_some()
+        self.loss().is_some()
     }
 
     pub(crate) async fn lost(&self) -> LostReason {

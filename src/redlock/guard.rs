@@ -19,7 +19,6 @@ use crate::owner::Owner;
 /// about every third of a lease, so that a long hold outlives the restart of every server, one after the
 /// other; not for a [fixed lease](crate::RedlockLock::fixed_lease). Once fewer than a majority are left
 /// the guard is lost, and the rest is given back at once.
-#[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RedlockGuard {
@@ -38,6 +37,20 @@ impl RedlockGuard {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         self.seat.owner()
+    }
+
+    /// The holder id at a server that granted the lock. Each server knows the hold by an id of its own,
+    /// and by a new one after it was lost there and asked again; see [`holder_ids`](Self::holder_ids).
+    #[must_use]
+    pub fn holder_id(&self) -> &str {
+        self.seat.holder_id()
+    }
+
+    /// The holder ids at the servers that hold the lock now, in the order of the clients; none once the
+    /// lock is lost.
+    #[must_use]
+    pub fn holder_ids(&self) -> Vec<String> {
+        self.seat.holder_ids()
     }
 
     /// How many guards of this owner share this hold now.
@@ -136,5 +149,9 @@ impl RedlockGuard {
     /// run out.
     pub fn forget(self) {
         self.seat.forget();
+    }
+
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.seat.quorum().loss()
     }
 }

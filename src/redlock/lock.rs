@@ -1,5 +1,6 @@
 //! The handle on a lock of several servers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,16 +36,36 @@ const LIMIT_MAX: Duration = Duration::from_millis(500);
 /// through it. Waiters of one process are served first come, first served; between processes chance
 /// decides. Who has this lock also has the [`ReentrantLock`](crate::ReentrantLock) of this name on a
 /// majority of the servers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct RedlockLock(Servers);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Servers {
     electorate: Arc<Electorate>,
     /// One for each server.
     handles: Arc<[Handle]>,
     options: Options,
+}
+
+impl Servers {
+    fn given_name(&self) -> &str {
+        self.handles[0].given_name()
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &str> {
+        let handles = self.handles.iter();
+        handles.map(|handle| handle.core().scripts.transport.address())
+    }
+
+    /// What there is to say about it, on one line.
+    fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(kind);
+        shown.field("name", &self.given_name());
+        shown.field("servers", &self.addresses().collect::<Vec<_>>());
+        self.options.show(&mut shown);
+        shown.finish()
+    }
 }
 
 option_methods!(RedlockLock);
@@ -221,12 +242,7 @@ impl RedlockLock {
 
     fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
         let name = self.name_for(operation)?;
-        let addresses = self
-            .0
-            .handles
-            .iter()
-            .map(|handle| handle.core().scripts.transport.address());
-        Ok(tally.error(operation, name, addresses))
+        Ok(tally.error(operation, name, self.0.addresses()))
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {

@@ -31,7 +31,9 @@ mod replicas;
 mod rights;
 mod rwlock;
 mod sentinel;
+mod shown;
 #[cfg(feature = "tls")]
 mod tls;
+mod traits;
 mod undoing;
 mod wire;

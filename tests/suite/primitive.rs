@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
+pub(crate) use lockset::Guard;
 use lockset::{
-    Client, FairGuard, FairLock, FencingToken, Lost, LostReason, Member, MultiGuard, MultiLock,
-    Owner, ReadGuard, ReadSide, Redlock, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock,
-    Result, WriteGuard, WriteSide,
+    Client, FairGuard, FairLock, Lock, Member, MultiGuard, MultiLock, Owner, ReadGuard, ReadSide,
+    Redlock, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock, Result, WriteGuard,
+    WriteSide,
 };
 
 /// A handle on a lock.
@@ -50,23 +51,6 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send;
 }
 
-pub(crate) trait Guard: Sized + Send + Sync + 'static {
-    fn name(&self) -> &str;
-    fn owner(&self) -> &Owner;
-    fn hold_count(&self) -> u32;
-    fn fencing_token(&self) -> Option<FencingToken>;
-    fn remaining(&self) -> Duration;
-    fn is_lost(&self) -> bool;
-    fn lost(&self) -> impl Future<Output = LostReason> + Send;
-    fn run<F: Future<Output: Send> + Send>(
-        &self,
-        work: F,
-    ) -> impl Future<Output = std::result::Result<F::Output, Lost>> + Send;
-    fn reenter(&self) -> impl Future<Output = Result<Self>> + Send;
-    fn release(self) -> impl Future<Output = Result<()>> + Send;
-    fn forget(self);
-}
-
 /// Whether an error or a loss names this lock: the member it is about, or all of them.
 pub(crate) fn names_it<P: Primitive>(name: &str, said: Option<&str>) -> bool {
     let names = P::names(name);
@@ -87,74 +71,31 @@ macro_rules! primitive {
                 of(client, name)
             }
             fn owner(self, owner: &Owner) -> Self {
-                $lock::owner(self, owner)
+                Lock::owner(self, owner)
             }
             fn lease(self, lease: Duration) -> Self {
-                $lock::lease(self, lease)
+                Lock::lease(self, lease)
             }
             fn fixed_lease(self, lease: Duration) -> Self {
-                $lock::fixed_lease(self, lease)
+                Lock::fixed_lease(self, lease)
             }
             fn fenced(self) -> Self {
-                $lock::fenced(self)
+                Lock::fenced(self)
             }
             async fn lock(&self) -> Result<Self::Guard> {
-                $lock::lock(self).await
+                Lock::lock(self).await
             }
             async fn try_lock(&self) -> Result<Option<Self::Guard>> {
-                $lock::try_lock(self).await
+                Lock::try_lock(self).await
             }
             async fn try_lock_for(&self, wait: Duration) -> Result<Option<Self::Guard>> {
-                $lock::try_lock_for(self, wait).await
+                Lock::try_lock_for(self, wait).await
             }
             async fn is_locked(&self) -> Result<bool> {
                 $lock::is_locked(self).await
             }
             async fn force_unlock(&self) -> Result<bool> {
                 $lock::force_unlock(self).await
-            }
-        }
-    };
-}
-
-macro_rules! guard {
-    ($guard:ident) => {
-        impl Guard for $guard {
-            fn name(&self) -> &str {
-                $guard::name(self)
-            }
-            fn owner(&self) -> &Owner {
-                $guard::owner(self)
-            }
-            fn hold_count(&self) -> u32 {
-                $guard::hold_count(self)
-            }
-            fn fencing_token(&self) -> Option<FencingToken> {
-                $guard::fencing_token(self)
-            }
-            fn remaining(&self) -> Duration {
-                $guard::remaining(self)
-            }
-            fn is_lost(&self) -> bool {
-                $guard::is_lost(self)
-            }
-            async fn lost(&self) -> LostReason {
-                $guard::lost(self).await
-            }
-            async fn run<F: Future<Output: Send> + Send>(
-                &self,
-                work: F,
-            ) -> std::result::Result<F::Output, Lost> {
-                $guard::run(self, work).await
-            }
-            async fn reenter(&self) -> Result<Self> {
-                $guard::reenter(self).await
-            }
-            async fn release(self) -> Result<()> {
-                $guard::release(self).await
-            }
-            fn forget(self) {
-                $guard::forget(self);
             }
         }
     };
@@ -181,12 +122,6 @@ primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, at_server: fal
     let redlock = Redlock::builder([client.clone()]).persistent_nodes();
     redlock.build().expect("a single server").lock(name)
 });
-guard!(ReentrantGuard);
-guard!(RedlockGuard);
-guard!(FairGuard);
-guard!(ReadGuard);
-guard!(WriteGuard);
-guard!(MultiGuard);
 
 /// A multi-lock with a member of each kind, and what it lacks of a primitive: questions to all
 /// members, and names that are told to be wrong by the first call.

@@ -26,6 +26,8 @@ pub(crate) use seat::Seat;
 #[derive(Debug)]
 pub(crate) struct Quorum {
     terms: Terms,
+    /// The holder id at the first server that granted it.
+    holder: Box<str>,
     state: Mutex<State>,
     /// Given when it is lost or over.
     changed: Arc<Hint>,
@@ -103,8 +105,10 @@ impl Quorum {
             holds.push(Arc::clone(share.hold()));
             places[place].push(share);
         }
+        let holder = holds.first().map(|hold| hold.holder_id().into());
         let quorum = Arc::new(Self {
             terms,
+            holder: holder.unwrap_or_default(),
             state: Mutex::new(State {
                 phase: Phase::Held,
                 guards: 1,

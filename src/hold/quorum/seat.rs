@@ -42,6 +42,16 @@ impl Seat {
         self.quorum().owner()
     }
 
+    pub(crate) fn holder_id(&self) -> &str {
+        &self.quorum().holder
+    }
+
+    pub(crate) fn holder_ids(&self) -> Vec<String> {
+        let holds = self.quorum().holds();
+        let live = holds.iter().filter(|(_, hold)| hold.loss().is_none());
+        live.map(|(_, hold)| hold.holder_id().to_owned()).collect()
+    }
+
     pub(crate) fn hold_count(&self) -> u32 {
         let guards = self.quorum().state.lock().guards;
         u32::try_from(guards).unwrap_or(u32::MAX)
