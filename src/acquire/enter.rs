@@ -58,9 +58,11 @@ pub(super) async fn take_over(
 ) -> Result<Option<Share>> {
     let Given { share, is_complete } = given;
     ensure_open(ask)?;
-    share.taken();
     let is_held = match is_complete {
-        true => !share.is_lost(),
+        true => {
+            share.taken();
+            !share.is_lost()
+        }
         false => share.adopt(ask.term, ask.operation, deadline).await?,
     };
     Ok(is_held.then_some(share))

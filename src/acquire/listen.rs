@@ -82,6 +82,13 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// It need not come before that, and may be given the lock in its place.
+    pub(super) fn rest(&self, marks: Marks, place: Option<&Place<'_>>, until: Tick) {
+        if let Some(place) = place {
+            place.wait(marks.told, until);
+        }
+    }
+
     /// Resolves when it is told to look again, or given the lock in its place, or at a time.
     pub(super) async fn wait(&self, marks: Marks, place: Option<&Place<'_>>, at: Tick) -> Woken {
         let given = async {
@@ -246,18 +253,22 @@ async fn unsubscribe(
     if !linger.is_zero() {
         tokio::time::sleep(linger).await;
     }
-    let mut subscription = listening.subscription.lock().await;
-    // In this order: whoever leaves after the look at the waiters finds it to be taken back.
-    listening.note_listening();
-    if listening.is_used() || !listening.take_listening() {
+    loop {
+        let locking = listening.subscription.lock();
+        let locked = core.clock.within(core.timing.reply, locking).await;
+        // In this order: whoever leaves after the look at the waiters finds it to be taken back.
+        listening.note_listening();
+        if listening.is_used() || !listening.take_listening() {
+            return;
+        }
+        let Some(mut subscription) = locked else {
+            continue;
+        };
+        let old = std::mem::take(&mut *subscription);
+        if let Some(channel) = old.channel {
+            ignore(&core, &route, &channel, &listening).await;
+        }
         return;
-    }
-    if let Subscription {
-        channel: Some(channel),
-        ..
-    } = std::mem::take(&mut *subscription)
-    {
-        ignore(&core, &route, &channel, &listening).await;
     }
 }
 

@@ -18,6 +18,7 @@ mod listen;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod undo;
 mod vote;
 
@@ -29,7 +30,7 @@ use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hold::core::Core;
-use crate::hold::line::{Place, Wish};
+use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::{Protocol, Queue};
 use crate::hold::{Hold, Share};
@@ -190,19 +191,8 @@ impl<'a> Party<'a> {
         let (mut at, mut lane) = (0, Lane::Command);
         let mut hints = 0;
         loop {
-            let (ask, local) = (&self.asks[at], &self.locals[at]);
             place = self.enter_line(at);
-            waiter = Waiter::enter(ask, local);
-            if let Some(place) = &place {
-                tokio::select! {
-                    biased;
-                    () = place.turn() => {}
-                    sought = self.owner_gets_it(at, deadline) => return sought,
-                    () = clock.sleep_until(deadline.unwrap_or(Tick::NEVER)), if deadline.is_some() => {
-                        return Ok(Sought::NotInTime);
-                    }
-                }
-            }
+            waiter = Waiter::enter(&self.asks[at], &self.locals[at]);
             let here = (at, place.as_ref(), &waiter);
             match self
                 .head(here, &mut candidate, (lane, &mut hints), deadline)
@@ -219,7 +209,7 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// The wait of the head of the local queue, or of one in the queue at the server.
+    /// The wait of one in the local queue, of which the head asks, or in the queue at the server.
     async fn head(
         self,
         (at, place, waiter): (usize, Option<&Place<'_>>, &Waiter<'_>),
@@ -232,6 +222,11 @@ impl<'a> Party<'a> {
         let clock = core.clock;
         let queues_here = ask.protocol.queue() == Queue::Local;
         loop {
+            if let Some(place) = place
+                && let Some(sought) = self.turn(at, place, deadline).await?
+            {
+                return Ok(Headed::Sought(sought));
+            }
             ensure_open(ask)?;
             let marks = waiter.marks();
             if let Some(given) = place.and_then(Place::take)
@@ -254,6 +249,7 @@ impl<'a> Party<'a> {
                 match plan::next(now, deadline, end, core.timing.lease) {
                     Next::GiveUp => return Ok(Headed::Sought(Sought::NotInTime)),
                     Next::WaitUntil(time) => {
+                        waiter.rest(marks, place, time);
                         waiter.wait(marks, place, time).await;
                     }
                 }
@@ -305,14 +301,12 @@ impl<'a> Party<'a> {
                 }
                 Outcome::Refused { remaining, .. } => remaining,
             };
-            if let Some(place) = place {
-                place.wait();
-            }
             local.end_passing();
             let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
             let Next::WaitUntil(time) = next else {
                 return Ok(Headed::Sought(Sought::NotInTime));
             };
+            waiter.rest(marks, place, time);
             if lane != Lane::Push
                 && waiter.may_listen(deadline)
                 && !waiter.is_listening(candidate, at)
@@ -350,22 +344,6 @@ impl<'a> Party<'a> {
                 }
             };
         }
-    }
-
-    /// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks
-    /// takes nothing over: it gets them together.
-    fn enter_line(self, at: usize) -> Option<Place<'a>> {
-        let ask = &self.asks[at];
-        if ask.protocol.queue() == Queue::Server {
-            return None;
-        }
-        let wish = (self.asks.len() == 1).then(|| Wish {
-            owner: ask.options.owner.clone(),
-            term: ask.term,
-            fenced: ask.options.fenced,
-            replication: ask.options.replication,
-        });
-        Some(self.locals[at].line.enter(ask.mode, wish))
     }
 
     /// Resolves once what this client has given up of these locks was sent; what it asks then is
@@ -411,26 +389,6 @@ impl<'a> Party<'a> {
         };
         let entered = enter_again(&self.asks[at], &hold, deadline).await?;
         Ok(entered.map(|share| Sought::Granted(vec![share])))
-    }
-
-    /// Resolves when the owner who asks gets a lock through another of its tasks: then it enters at
-    /// once, wherever it stands in the queue.
-    async fn owner_gets_it(self, at: usize, deadline: Option<Tick>) -> Result<Sought> {
-        if self.asks[at].options.owner.is_none() {
-            return std::future::pending().await;
-        }
-        loop {
-            let (entered, closing) = (&self.locals[at].entered, &self.core().closing);
-            let marks = (entered.mark(), closing.mark());
-            ensure_open(&self.asks[at])?;
-            if let Some(sought) = self.owned(at, deadline).await? {
-                return Ok(sought);
-            }
-            tokio::select! {
-                () = entered.past(marks.0) => {}
-                () = closing.past(marks.1) => {}
-            }
-        }
     }
 
     /// Lets another process have the lock: until it has given it back, or has not come for it.

@@ -173,6 +173,7 @@ impl Core {
         self.closing.give();
         self.undos.end();
         for local in self.locals.all() {
+            local.line.close();
             for hold in local.live_holds() {
                 hold.close();
             }

@@ -5,6 +5,7 @@
 //! ends before the server's; the counts at the server are only ever set to numbers, one operation at
 //! a time, so that a repeat changes nothing; leaving to no guard always ends in a release.
 
+pub(crate) mod attend;
 pub(crate) mod bundle;
 pub(crate) mod core;
 pub(crate) mod letter;

@@ -157,6 +157,8 @@ impl Hold {
             let mut state = self.state.lock();
             state.lease = lease;
             state.renewed = term.is_renewed();
+            // Not before: its task may not be polled any more.
+            state.untaken = false;
             state.next_look()
         };
         self.core.watchdog.shift(self.number, look);

@@ -20,7 +20,9 @@ use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hint::{Hint, Mark};
+use crate::hold::attend;
 use crate::hold::core::Core;
+use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
 use crate::hold::quorum::{Quorum, Seat, Terms};
 use crate::owner::Owner;
@@ -69,12 +71,6 @@ impl Seeker {
         };
         let place = self.local.line.enter(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
-        tokio::select! {
-            biased;
-            () = place.turn() => {}
-            seat = self.owner_gets_it(deadline) => return seat.map(Some),
-            () = self.core.clock.sleep_until(deadline) => return Ok(None),
-        }
         // Nobody listens for a lock that is free.
         let heard = Arc::<Hint>::default();
         let refused = Hint::default();
@@ -85,7 +81,7 @@ impl Seeker {
         };
         tokio::select! {
             biased;
-            seat = self.head(deadline, &heard, &refused) => seat,
+            seat = self.head(&place, deadline, (&heard, &refused)) => seat,
             () = listening.then(|()| std::future::pending()) => Ok(None),
         }
     }
@@ -102,15 +98,38 @@ impl Seeker {
         }
     }
 
-    /// The wait of the head of the local queue. Gives `refused` when it was, and goes by what is
-    /// `heard` from then on.
-    async fn head(&self, deadline: Tick, heard: &Hint, refused: &Hint) -> Result<Option<Seat>> {
+    /// Waits until it is at the head of the local queue, unless the wait ends otherwise: then how. Who
+    /// was passed over meanwhile is the next one.
+    async fn turn(&self, place: &Place<'_>, deadline: Tick) -> Result<Option<Option<Seat>>> {
+        if place.is_head() {
+            return Ok(None);
+        }
+        attend::behind(&self.core, &self.local);
+        tokio::select! {
+            biased;
+            () = place.turn() => Ok(None),
+            seat = self.owner_gets_it(deadline) => Ok(Some(Some(seat?))),
+            () = self.core.clock.sleep_until(deadline) => Ok(Some(None)),
+        }
+    }
+
+    /// The wait of one in the local queue, of which the head asks. Gives `refused` when it was, and
+    /// goes by what is `heard` from then on.
+    async fn head(
+        &self,
+        place: &Place<'_>,
+        deadline: Tick,
+        (heard, refused): (&Hint, &Hint),
+    ) -> Result<Option<Seat>> {
         let clock = self.core.clock;
         let (mut rests, mut pace) = (Rests::default(), Pace::default());
         let mut was_heard = false;
         // Since when too few servers have a vote.
         let mut unable: Option<Tick> = None;
         loop {
+            if let Some(seat) = self.turn(place, deadline).await? {
+                return Ok(seat);
+            }
             self.ensure_open()?;
             let marks = self.marks();
             if let Some(seat) = self.owned(Some(deadline)).await? {
@@ -122,8 +141,9 @@ impl Seeker {
                 if began >= deadline {
                     return Ok(None);
                 }
-                self.wait(marks, until.max(began.after(WAIT_MIN)).min(deadline))
-                    .await;
+                let until = until.max(began.after(WAIT_MIN)).min(deadline);
+                place.wait(marks.told, until);
+                self.wait(marks, until).await;
                 continue;
             }
             if !self.member.may_pass(began) {
@@ -132,6 +152,7 @@ impl Seeker {
                 clock.sleep_until(back).await;
             }
             let began = clock.now();
+            place.ask();
             let tally = match self.ballot.round(&mut rests).await {
                 Ok(majority) => return Ok(Some(self.seat(majority))),
                 Err(tally) => tally,
@@ -153,6 +174,7 @@ impl Seeker {
             refused.give();
             let chances = [fastrand::f64(), fastrand::f64()];
             let pause = pace.pause(began.until(now), was_heard, tally.remaining(), chances);
+            place.wait(marks.told, now.after(pause.whole));
             clock.sleep_until(now.after(pause.deaf).min(deadline)).await;
             let news = heard.mark();
             was_heard = tokio::select! {

@@ -73,6 +73,8 @@ type Work = BoxFuture<'static, ()>;
 
 enum Job {
     Drive(Work),
+    /// As long as there is something to drive it for; nobody waits for its end.
+    Beside(Work),
     /// To be told when everything handed over before is done.
     Finish(oneshot::Sender<()>),
 }
@@ -151,6 +153,13 @@ impl Watchdog {
         if self.jobs.send(Job::Drive(work)).is_err() {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Has `work` driven by the task for as long as a client, handle or guard is left. Nobody waits for
+    /// its end. Neither blocks nor panics.
+    pub(crate) fn beside(&self, work: Work) {
+        // Without the task there is nobody it could be for.
+        let _ = self.jobs.send(Job::Beside(work));
     }
 
     /// Resolves when the work handed over so far is done.

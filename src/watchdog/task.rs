@@ -42,6 +42,7 @@ pub(super) async fn run(
 ) {
     let clock = scripts.clock;
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
+    let mut beside: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Ended>> = FuturesUnordered::new();
     let mut rooms = Rooms::default();
     // Told when all work that came before them is done.
@@ -84,6 +85,7 @@ pub(super) async fn run(
             }
             job = inbox.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
+                Some(Job::Beside(job)) => beside.push(job),
                 Some(Job::Finish(done)) => closing.push(done),
                 // No client, handle or guard is left.
                 None => is_needed = false,
@@ -91,6 +93,7 @@ pub(super) async fn run(
             Some(()) = work.next(), if !work.is_empty() => {
                 shared.pending.fetch_sub(1, Ordering::Relaxed);
             }
+            Some(()) = beside.next(), if is_needed && !beside.is_empty() => {}
         }
     }
 }

@@ -36,4 +36,5 @@ mod shown;
 mod tls;
 mod traits;
 mod undoing;
+mod unpolled;
 mod wire;

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::client::Client;
+use crate::hint::Hint;
 use crate::hold::local::LocalLock;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
@@ -60,7 +61,19 @@ fn offer(line: &Line, share: Share) -> Option<Share> {
 
 /// How many places the queue keeps anything about.
 fn len(line: &Line) -> usize {
-    line.0.lock().places.len()
+    let state = line.0.lock();
+    state.places.len() + state.absent.len()
+}
+
+/// Looks for those at the head as often as it takes to pass over one; what they had been given.
+fn look(line: &Line) -> Vec<Given> {
+    let looks = (0..MISSED_MAX).map(|_| line.look(Hint::default().mark(), Tick::ZERO));
+    looks.flatten().flatten().collect()
+}
+
+/// It waits to be told something, or until a time.
+fn rest(place: &Place<'_>) {
+    place.wait(Hint::default().mark(), Tick::NEVER);
 }
 
 #[test]
@@ -151,6 +164,84 @@ async fn the_next_is_woken_whoever_leaves() {
     assert_eq!(len(&line), 0);
 }
 
+/// Whoever does not come is passed over by all behind it, and is the next one when it comes.
+#[test]
+fn one_that_does_not_come_is_passed_over() {
+    let line = Line::default();
+    let places: Vec<_> = (0..4).map(|_| line.enter(Mode::Exclusive, None)).collect();
+    let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
+    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(is_head(&first), "it has come");
+    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(!is_head(&second), "once is not enough");
+    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(is_head(&second));
+    assert_eq!(line.0.lock().absent.len(), 1);
+    assert!(!is_head(&first), "another one is there by now");
+    assert!(line.has_more());
+    drop(second);
+    assert!(is_head(&first) && !is_head(&third), "it has kept its claim");
+    look(&line);
+    look(&line);
+    look(&line);
+    assert_eq!(line.0.lock().absent.len(), 2, "nobody waits behind the last");
+    assert!(!line.has_more() && is_head(&fourth));
+    drop((first, third, fourth));
+    assert_eq!(len(&line), 0);
+}
+
+/// It is told, or its time has come: only then is it looked for.
+#[test]
+fn one_that_need_not_come_is_let_be() {
+    let (line, hint) = (Line::default(), Hint::default());
+    let first = line.enter(Mode::Exclusive, None);
+    let second = line.enter(Mode::Exclusive, None);
+    let [soon, late] = [1, 2].map(|secs| Tick::ZERO.after(Duration::from_secs(secs)));
+    for is_told in [true, false] {
+        first.wait(hint.mark(), late);
+        for _ in 0..10 {
+            assert!(line.look(hint.mark(), soon).is_some());
+        }
+        assert!(!second.is_head());
+        if is_told {
+            hint.give();
+        }
+        let now = if is_told { soon } else { late };
+        assert!(line.look(hint.mark(), now).is_some());
+        assert!(!second.is_head());
+        assert!(line.look(hint.mark(), now).is_some());
+        assert!(second.is_head());
+        assert!(!first.is_head());
+        assert!(look(&line).is_empty());
+        assert!(first.is_head() && !second.is_head());
+    }
+}
+
+#[test]
+fn those_behind_are_looked_after_once() {
+    let line = Line::default();
+    let first = line.enter(Mode::Exclusive, None);
+    assert!(!line.attend(), "nobody waits");
+    let second = line.enter(Mode::Exclusive, None);
+    assert!(line.attend() && !line.attend());
+    drop(first);
+    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_none());
+    let third = line.enter(Mode::Exclusive, None);
+    assert!(line.attend(), "the one before has ended");
+    drop((second, third));
+}
+
+#[test]
+fn a_closed_line_lets_all_go_on() {
+    let line = Line::default();
+    let first = line.enter(Mode::Exclusive, None);
+    let second = line.enter(Mode::Exclusive, None);
+    assert!(second.turn().now_or_never().is_none());
+    line.close();
+    assert!(second.turn().now_or_never().is_some());
+    drop((first, second));
+}
+
 /// The only one who has a lock gives it to its line.
 async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
     let guard = client.lock("x").lock().await.unwrap();
@@ -210,7 +301,7 @@ async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
     drop(several);
     assert!(place.ask().is_none());
     let share = offer(&line, share).expect("it asks the server");
-    place.wait();
+    rest(&place);
     assert!(offer(&line, share).is_none());
     let other = share_of(&client, "z").await;
     let other = offer(&line, other).expect("it has one");
@@ -232,12 +323,14 @@ struct Seen<'a> {
     is_head: bool,
     is_asking: bool,
     has_given: bool,
+    rests: bool,
+    is_absent: bool,
 }
 
 /// Whose turn it is, from the front: a newcomer goes to the head if all there are may share it.
 fn promote(seen: &mut [Seen<'_>]) {
     for at in 0..seen.len() {
-        if seen[at].is_head {
+        if seen[at].is_head || seen[at].is_absent {
             continue;
         }
         let heads = seen.iter().filter(|place| place.is_head);
@@ -255,6 +348,24 @@ fn promote(seen: &mut [Seen<'_>]) {
     }
 }
 
+/// Whether anybody waits behind the head; who was passed over does not.
+fn has_more(seen: &[Seen<'_>]) -> bool {
+    seen.iter().any(|place| !place.is_head && !place.is_absent)
+}
+
+/// Those at the head who have not come when they were to, if anybody waits behind them.
+fn pass_over(seen: &mut [Seen<'_>]) {
+    if !has_more(seen) {
+        return;
+    }
+    for place in seen.iter_mut().filter(|place| place.is_head) {
+        if !place.rests || place.has_given {
+            (place.is_head, place.is_asking, place.has_given) = (false, false, false);
+            place.is_absent = true;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_does_what_a_simple_model_does() {
     const STEPS: usize = 100_000;
@@ -267,7 +378,7 @@ async fn it_does_what_a_simple_model_does() {
     }
     let mut random = fastrand::Rng::with_seed(7);
     let mut seen: Vec<Seen<'_>> = Vec::new();
-    let (mut given, mut most) = (0, 0);
+    let (mut given, mut most, mut returned) = (0, 0, 0);
     for step in 0..STEPS {
         // Crowds come and go.
         let target = [3, 90, 10][step / 5_000 % 3];
@@ -285,6 +396,8 @@ async fn it_does_what_a_simple_model_does() {
                 is_head: false,
                 is_asking: false,
                 has_given: false,
+                rests: false,
+                is_absent: false,
             });
         } else {
             // Mostly from the front, as those do who get it.
@@ -314,35 +427,46 @@ async fn it_does_what_a_simple_model_does() {
                     let taken = one.place.ask();
                     assert_eq!(taken.is_some(), one.has_given);
                     one.is_asking = !one.has_given;
-                    one.has_given = false;
+                    (one.has_given, one.rests) = (false, false);
                     spare.extend(taken.map(|given| given.share));
                 }
                 _ => {
-                    one.place.wait();
-                    one.is_asking = false;
+                    rest(&one.place);
+                    (one.is_asking, one.rests) = (false, true);
                 }
             }
         }
-        let takes = seen.first().is_some_and(|first| {
-            first.mode == Mode::Exclusive && first.has_wish && !first.is_asking && !first.has_given
+        if random.u8(0..8) == 0 {
+            spare.extend(look(&line).into_iter().map(|given| given.share));
+            pass_over(&mut seen);
+            promote(&mut seen);
+        }
+        let head = seen.iter_mut().find(|place| place.is_head);
+        let head = head.filter(|head| {
+            head.mode == Mode::Exclusive && head.has_wish && !head.is_asking && !head.has_given
         });
+        let takes = head.is_some();
         let left = offer(&line, spare.pop().expect("few are given at once"));
         assert_eq!(left.is_none(), takes, "step {step}");
-        if takes {
-            seen[0].has_given = true;
+        if let Some(head) = head {
+            head.has_given = true;
             given += 1;
         }
         spare.extend(left);
-        assert_eq!(line.has_more(), seen.iter().any(|place| !place.is_head));
+        assert_eq!(line.has_more(), has_more(&seen));
         most = most.max(seen.len());
-        if step % 100 == 0 || seen.len() < 8 {
-            for place in &seen {
-                assert_eq!(is_head(&place.place), place.is_head, "step {step}");
+        if step % 100 == 0 || (seen.len() < 8 && random.u8(0..4) == 0) {
+            for at in 0..seen.len() {
+                returned += u32::from(seen[at].is_absent);
+                (seen[at].is_absent, seen[at].rests) = (false, false);
+                promote(&mut seen);
+                assert_eq!(is_head(&seen[at].place), seen[at].is_head, "step {step}");
             }
             assert_eq!(len(&line), seen.len());
         }
     }
     assert!(given > 1_000 && most > 100, "{given} {most}");
+    assert!(returned > 1_000, "{returned}");
     drop(seen);
     drop(spare);
     tokio::time::sleep(Duration::from_millis(10)).await;

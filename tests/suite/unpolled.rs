@@ -1,0 +1,143 @@
+//! Calls that were polled and are not any more: a branch of a `select!` in a loop, a place in a
+//! stream whose buffer is full.
+//!
+//! They keep their claim, and keep the lock from nobody.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use lockset::Client;
+use lockset_testkit::{Server, unique_name, within};
+use tokio::task::JoinHandle;
+
+use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
+
+type Call<G> = Pin<Box<dyn Future<Output = lockset::Result<G>> + Send>>;
+
+/// For how long a call is polled before it is left alone: once, or until it has surely been refused.
+const SPANS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(60)];
+
+/// A call that was polled for so long, and is not any more. On one thread, no answer comes within the
+/// first poll.
+async fn left_alone<P: Primitive>(client: &Client, name: &str, span: Duration) -> Call<P::Guard> {
+    let lock = P::of(client, name);
+    let mut call: Call<P::Guard> = Box::pin(async move { lock.lock().await });
+    match span.is_zero() {
+        true => assert!((&mut call).now_or_never().is_none(), "it waits"),
+        false => {
+            let waited = tokio::time::timeout(span, &mut call).await;
+            assert!(waited.is_err(), "it waits");
+        }
+    }
+    call
+}
+
+/// Tasks that take it one after the other, or together if they may.
+fn behind<P: Primitive>(client: &Client, name: &str) -> Vec<JoinHandle<lockset::Result<()>>> {
+    async fn visit<L: Primitive>(lock: L) -> lockset::Result<()> {
+        lock.lock().await?.release().await
+    }
+    vec![
+        tokio::spawn(visit(P::rival(client, name))),
+        tokio::spawn(visit(P::of(client, name))),
+        tokio::spawn(visit(P::rival(client, name))),
+    ]
+}
+
+async fn all_get_it(tasks: Vec<JoinHandle<lockset::Result<()>>>) {
+    for task in tasks {
+        within(SOON, task).await.unwrap().unwrap();
+    }
+}
+
+/// It is released elsewhere, and the first of ours does not come for it.
+async fn it_is_free_for_those_behind<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, patient_client(&server.url()).await);
+    for span in SPANS {
+        let name = unique_name("lock");
+        let guard = P::rival(&theirs, &name).lock().await.unwrap();
+        let first = left_alone::<P>(&ours, &name, span).await;
+        let tasks = behind::<P>(&ours, &name);
+        waiting(&ours, 4).await;
+        guard.release().await.unwrap();
+        all_get_it(tasks).await;
+        // It has kept its claim.
+        let guard = within(SOON, first).await.unwrap();
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+    }
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// It is released here, and would pass to one that does not come for it.
+async fn it_passes_to_those_behind<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    for span in SPANS {
+        let name = unique_name("lock");
+        let guard = P::rival(&ours, &name).lock().await.unwrap();
+        let first = left_alone::<P>(&ours, &name, span).await;
+        let tasks = behind::<P>(&ours, &name);
+        waiting(&ours, 4).await;
+        guard.release().await.unwrap();
+        all_get_it(tasks).await;
+        within(SOON, first).await.unwrap().release().await.unwrap();
+    }
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// Granted to one that does not come for it: that lasts for a lease, and no longer.
+async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let name = unique_name("lock");
+    let first = left_alone::<P>(&ours, &name, Duration::ZERO).await;
+    let tasks = behind::<P>(&ours, &name);
+    all_get_it(tasks).await;
+    drop(first);
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// Those behind one are told at once, and so is that one when it is polled again.
+async fn a_shutdown_reaches_those_behind<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (patient_client(&server.url()).await, patient_client(&server.url()).await);
+    let name = unique_name("lock");
+    let guard = P::rival(&theirs, &name).lock().await.unwrap();
+    let first = left_alone::<P>(&ours, &name, SPANS[1]).await;
+    let tasks = behind::<P>(&ours, &name);
+    waiting(&ours, 4).await;
+    within(SOON, ours.clone().shutdown()).await.unwrap();
+    for task in tasks {
+        let error = within(SOON, task).await.unwrap().unwrap_err();
+        assert!(error.is_closed(), "{error}");
+    }
+    let Err(error) = within(SOON, first).await else {
+        panic!("a client that is closed takes nothing");
+    };
+    assert!(error.is_closed(), "{error}");
+    guard.release().await.unwrap();
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+for_every_primitive! {"current_thread":
+    it_is_free_for_those_behind
+    it_passes_to_those_behind
+    a_grant_that_nobody_takes_ends
+    a_shutdown_reaches_those_behind
+}
+
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    it_is_free_for_those_behind
+    it_passes_to_those_behind
+    a_grant_that_nobody_takes_ends
+    a_shutdown_reaches_those_behind
+}
