@@ -180,7 +180,9 @@ impl Line {
 impl Entry {
     /// Looks for one at the head. True if it has not come for long enough.
     fn is_missing(&mut self, told: Mark, now: Tick) -> bool {
-        let may_rest = self.rest.is_some_and(|(mark, until)| mark == told && now < until);
+        let may_rest = self
+            .rest
+            .is_some_and(|(mark, until)| mark == told && now < until);
         if may_rest && self.given.is_none() {
             return false;
         }

@@ -56,7 +56,10 @@ async fn all_get_it(tasks: Vec<JoinHandle<lockset::Result<()>>>) {
 /// It is released elsewhere, and the first of ours does not come for it.
 async fn it_is_free_for_those_behind<P: Primitive>() {
     let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, patient_client(&server.url()).await);
+    let (ours, theirs) = (
+        client(&server.url()).await,
+        patient_client(&server.url()).await,
+    );
     for span in SPANS {
         let name = unique_name("lock");
         let guard = P::rival(&theirs, &name).lock().await.unwrap();
@@ -108,7 +111,10 @@ async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
 /// Those behind one are told at once, and so is that one when it is polled again.
 async fn a_shutdown_reaches_those_behind<P: Primitive>() {
     let server = Server::start();
-    let (ours, theirs) = (patient_client(&server.url()).await, patient_client(&server.url()).await);
+    let (ours, theirs) = (
+        patient_client(&server.url()).await,
+        patient_client(&server.url()).await,
+    );
     let name = unique_name("lock");
     let guard = P::rival(&theirs, &name).lock().await.unwrap();
     let first = left_alone::<P>(&ours, &name, SPANS[1]).await;

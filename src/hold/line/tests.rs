@@ -184,7 +184,11 @@ fn one_that_does_not_come_is_passed_over() {
     look(&line);
     look(&line);
     look(&line);
-    assert_eq!(line.0.lock().absent.len(), 2, "nobody waits behind the last");
+    assert_eq!(
+        line.0.lock().absent.len(),
+        2,
+        "nobody waits behind the last"
+    );
     assert!(!line.has_more() && is_head(&fourth));
     drop((first, third, fourth));
     assert_eq!(len(&line), 0);
