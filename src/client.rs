@@ -86,11 +86,15 @@ impl Client {
         }
     }
 
-    /// Sends what is still to be released and stops the watchdog.
+    /// Gives back all that no guard holds and stops the watchdog.
+    ///
+    /// Nothing of that is left at the server when this returns `Ok`: neither a release that was under
+    /// way, nor what a call was just being granted, nor its place in a queue, also if nobody polls its
+    /// future any more. Waiters and later calls fail with [`is_closed`](Error::is_closed).
     ///
     /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed):
-    /// their holders are told, and their leases run out at the server, so that nobody enters while
-    /// they finish. Waiters and later calls fail with [`is_closed`](Error::is_closed).
+    /// their holders are told. Those that go before this returns are given back; of the others the
+    /// leases run out at the server, so that nobody enters while they finish.
     ///
     /// # Cancel safety
     /// If the future is dropped, the client is closed all the same and the rest is done in the

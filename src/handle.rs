@@ -121,14 +121,15 @@ impl Handle {
         // Without a deadline the wait ends with the lock or with an error, so there is one turn.
         loop {
             if let Some(share) = acquire::run(&ask, Wait::Forever).await? {
-                return Ok(share);
+                return Ok(share.guarded());
             }
         }
     }
 
     /// Takes it if it is free.
     pub(crate) async fn try_take(&self, operation: &'static str) -> Result<Option<Share>> {
-        acquire::run(&self.ask(operation)?, Wait::Never).await
+        let share = acquire::run(&self.ask(operation)?, Wait::Never).await?;
+        Ok(share.map(Share::guarded))
     }
 
     /// Takes it if it is free within this time.
@@ -138,7 +139,8 @@ impl Handle {
         wait: Duration,
     ) -> Result<Option<Share>> {
         let deadline = self.core.clock.now().after(wait);
-        acquire::run(&self.ask(operation)?, Wait::Until(deadline)).await
+        let share = acquire::run(&self.ask(operation)?, Wait::Until(deadline)).await?;
+        Ok(share.map(Share::guarded))
     }
 
     /// Asks something of the lock.

@@ -5,12 +5,11 @@
 //! it; a grant nobody takes is released at once; a place in a queue is given up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::confirm::Confirmed;
 use super::handed::Kept;
-use super::undo::Abandoned;
 use super::{Ask, Party};
 use crate::clock::Tick;
 use crate::conn::{Lane, left};
@@ -29,17 +28,19 @@ use crate::script::{Call, Failure, Patience, catalog};
 pub(super) struct Candidate<'a> {
     pub(super) party: Party<'a>,
     /// Of each lock, the number in the holder id and the id itself.
-    holders: Vec<(u64, Arc<str>)>,
+    pub(super) holders: Vec<(u64, Arc<str>)>,
     /// When it began to wait.
     since: Tick,
     /// Whether it takes a place in a queue when it is refused, and until when it waits.
     waits: Option<Tick>,
     /// The lane of an attempt whose outcome is not known.
-    unanswered: Option<Lane>,
+    pub(super) unanswered: Option<Lane>,
     /// Whether it may have left this client.
-    has_left: AtomicBool,
+    pub(super) has_left: AtomicBool,
     /// The lock at whose queue it may have a place at the server.
-    queued_at: Option<usize>,
+    pub(super) queued_at: Option<usize>,
+    /// Whether it is known as one that the server may have.
+    pub(super) is_loose: bool,
     /// What it knows of that, where the lock may be handed to it.
     pub(super) kept: Option<Kept>,
 }
@@ -86,6 +87,7 @@ impl<'a> Candidate<'a> {
             unanswered: None,
             has_left: AtomicBool::new(false),
             queued_at: None,
+            is_loose: false,
             kept: None,
         }
     }
@@ -120,10 +122,12 @@ impl<'a> Candidate<'a> {
             if self.unanswered.replace(lane).is_none() {
                 *self.has_left.get_mut() = false;
             }
-            let run = scripts.run(lane, &call, patience);
+            self.loosen();
+            let run = core.while_open(scripts.run(lane, &call, patience));
             let answer = match left::noting(&self.has_left, run).await {
-                Ok(answer) => answer,
-                Err(failure) => {
+                Some(Ok(answer)) => answer,
+                None => return Err(self.closed()),
+                Some(Err(failure)) => {
                     if !failure.unknown {
                         self.unanswered = None;
                     }
@@ -190,8 +194,7 @@ impl<'a> Candidate<'a> {
             if core.is_closed() {
                 // Nothing is renewed any more.
                 self.give_back(lane, patience).await;
-                let operation = self.party.asks[0].operation;
-                return Err(self.of_locks(Error::closed(operation)));
+                return Err(self.closed());
             }
             let grant = Grant {
                 sent: answer.sent,
@@ -235,7 +238,7 @@ impl<'a> Candidate<'a> {
         self.queued_at = None;
         self.kept = None;
         let members = self.party.asks.iter().zip(self.party.locals);
-        members
+        let shares = members
             .zip(self.holders.iter().zip(tokens))
             .map(|((ask, local), ((number, holder), token))| {
                 let granted = Granted {
@@ -256,7 +259,13 @@ impl<'a> Candidate<'a> {
                 };
                 Hold::granted(&ask.core, local, ask.protocol, &ask.name, granted)
             })
-            .collect()
+            .collect();
+        self.fasten();
+        shares
+    }
+
+    fn closed(&self) -> Error {
+        self.of_locks(Error::closed(self.party.asks[0].operation))
     }
 
     /// How many tokens to ask for beside its own: for those it may pass the lock on to.
@@ -295,7 +304,7 @@ impl<'a> Candidate<'a> {
         Call::of_parts(&catalog::MULTI_ACQUIRE, &[publish, &queued], parts)
     }
 
-    fn release(&self) -> Call {
+    pub(super) fn release(&self) -> Call {
         let publish = self.party.core().channels().publish();
         if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
             let claim = claim_of(ask, holder, Counts::NONE);
@@ -356,25 +365,5 @@ fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
         holder,
         counts,
         fenced: ask.options.fenced,
-    }
-}
-
-impl Drop for Candidate<'_> {
-    fn drop(&mut self) {
-        // What waits for a connection to this day is not executed by anybody.
-        let unanswered = self.unanswered;
-        let unanswered = unanswered.filter(|_| self.has_left.load(Ordering::Relaxed));
-        if unanswered.is_none() && self.queued_at.is_none() {
-            return;
-        }
-        let leases = self.party.asks.iter().map(|ask| ask.term.lease());
-        Abandoned {
-            core: Arc::clone(&self.party.asks[0].core),
-            locals: self.party.locals.to_vec(),
-            call: self.release(),
-            lease: leases.max().unwrap_or_default(),
-            lane: unanswered.unwrap_or(Lane::Command),
-        }
-        .undo_later();
     }
 }

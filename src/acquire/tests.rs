@@ -304,15 +304,15 @@ async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x");
-    let call = tokio::time::timeout(MS * 100, lock.lock());
-    let close = async {
-        tokio::time::sleep(MS * 10).await;
-        client.clone().shutdown().await.unwrap();
-    };
-    let (call, ()) = tokio::join!(call, close);
-    assert!(call.is_err());
+    let mut call = Box::pin(lock.lock());
+    let first = tokio::time::timeout(MS * 10, &mut call).await;
+    assert!(first.is_err(), "it was answered");
+    client.clone().shutdown().await.unwrap();
+    let before = server.sent().len();
+    drop(call);
     tokio::time::sleep(MS * 10).await;
     let sent = server.sent();
+    assert_eq!(sent.len(), before + 1);
     assert_eq!(sent.last().unwrap().script_args()[2], "0");
     assert_eq!(holder(&sent[0]), holder(sent.last().unwrap()));
     client.shutdown().await.unwrap();

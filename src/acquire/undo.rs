@@ -1,11 +1,14 @@
-//! Undoing an attempt that nobody waits for any more.
+//! Undoing an attempt that nobody waits for any more; known to the client before it is sent.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::attempt::Candidate;
 use crate::conn::Lane;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
+use crate::hold::loose::Loose;
 use crate::hold::undos::{Leaving, Undo};
 use crate::script::Call;
 
@@ -34,5 +37,54 @@ impl Abandoned {
             until,
             Some(leaving),
         ));
+    }
+}
+
+impl Candidate<'_> {
+    /// From here on the server may have it.
+    pub(super) fn loosen(&mut self) {
+        if std::mem::replace(&mut self.is_loose, true) {
+            return;
+        }
+        for (ask, (number, holder)) in self.party.asks.iter().zip(&self.holders) {
+            let loose = Loose {
+                protocol: ask.protocol,
+                name: ask.name.clone(),
+                holder: Arc::clone(holder),
+                fenced: ask.options.fenced,
+                lease: ask.term.lease(),
+            };
+            ask.core.loosen(*number, loose);
+        }
+    }
+
+    pub(super) fn fasten(&mut self) {
+        if std::mem::take(&mut self.is_loose) {
+            for (number, _) in &self.holders {
+                self.party.core().fasten(*number);
+            }
+        }
+    }
+}
+
+impl Drop for Candidate<'_> {
+    fn drop(&mut self) {
+        // What waits for a connection to this day is not executed by anybody.
+        let unanswered = self.unanswered;
+        let unanswered = unanswered.filter(|_| self.has_left.load(Ordering::Relaxed));
+        if unanswered.is_none() && self.queued_at.is_none() {
+            self.fasten();
+            return;
+        }
+        let leases = self.party.asks.iter().map(|ask| ask.term.lease());
+        Abandoned {
+            core: Arc::clone(&self.party.asks[0].core),
+            locals: self.party.locals.to_vec(),
+            call: self.release(),
+            lease: leases.max().unwrap_or_default(),
+            lane: unanswered.unwrap_or(Lane::Command),
+        }
+        .undo_later();
+        self.fasten();
     }
 }

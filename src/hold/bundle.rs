@@ -63,7 +63,8 @@ impl Members {
 
 impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
-        let members = shares.into_iter().filter_map(Share::into_parts);
+        let members = shares.into_iter().map(Share::guarded);
+        let members = members.filter_map(Share::into_parts);
         let members = members.map(|(hold, mode, owner)| Member {
             hold,
             mode,

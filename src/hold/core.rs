@@ -1,11 +1,15 @@
 //! What all handles, guards and tasks of one client share.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use super::local::Locals;
+use super::local::{LocalLock, Locals};
+use super::loose::AllLoose;
 use super::undos::{Undo, Undos};
 use crate::clock::{Clock, Tick};
 use crate::conn::Channels;
@@ -23,9 +27,12 @@ pub(crate) struct Core {
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
     undos: Arc<Undos>,
+    pub(super) loose: AllLoose,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
+    /// Nothing is given back any more for a guard that outlives the client.
+    shut: AtomicBool,
     /// Given when the client is closed.
     pub(crate) closing: Hint,
 }
@@ -88,9 +95,11 @@ impl Core {
             scripts,
             locals,
             undos: Arc::default(),
+            loose: AllLoose::default(),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             closing: Hint::default(),
         })
     }
@@ -151,13 +160,30 @@ impl Core {
         Ok(())
     }
 
-    /// Resolves when no caller waits for a lock any more, so that what they leave behind is in
-    /// hand; not later than a reply would take, as a waiter may be one that nobody polls.
-    async fn waiters_gone(&self) {
+    /// Whether it was shut down, and all that it had to give back is done or given up.
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
+    }
+
+    /// Drives what is done for a caller who has no guard yet; `None` once the client is closed: from
+    /// then on nothing is sent for it any more.
+    pub(crate) async fn while_open<F: Future>(&self, work: F) -> Option<F::Output> {
+        let mut work = pin!(work);
+        poll_fn(|context| match self.is_closed() {
+            true => Poll::Ready(None),
+            false => work.as_mut().poll(context).map(Some),
+        })
+        .await
+    }
+
+    /// Resolves when no caller waits for a lock or a release any more, so that what they leave behind
+    /// is in hand; not later than a reply would take, as nobody may poll them.
+    async fn callers_gone(&self) {
         let gone = async {
             loop {
                 let mark = self.locals.departed.mark();
-                if self.locals.all().iter().all(|local| local.waiters() == 0) {
+                let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
+                if !self.has_loose() && !self.locals.all().iter().any(waits) {
                     return;
                 }
                 self.locals.departed.past(mark).await;
@@ -166,8 +192,8 @@ impl Core {
         self.clock.within(self.timing.reply, gone).await;
     }
 
-    /// Ends everything: guards are told, waiters leave with an error, pending releases are sent.
-    /// False if not all of them were answered in time.
+    /// Ends everything: guards are told, callers leave with an error, what no guard holds is given
+    /// back. False if not all of that was answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
@@ -178,9 +204,20 @@ impl Core {
                 hold.close();
             }
         }
-        self.waiters_gone().await;
-        let done = self.watchdog.finish();
-        self.clock.within(self.timing.give_up, done).await.is_some()
+        self.callers_gone().await;
+        self.undo_all_loose();
+        let done = async {
+            // What is given back meanwhile is waited for as well.
+            loop {
+                self.watchdog.finish().await;
+                if self.watchdog.pending() == 0 {
+                    return;
+                }
+            }
+        };
+        let is_done = self.clock.within(self.timing.give_up, done).await.is_some();
+        self.shut.store(true, Ordering::Release);
+        is_done && !self.undos.gave_up()
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod letter;
 pub(crate) mod line;
 pub(crate) mod listening;
 pub(crate) mod local;
+pub(crate) mod loose;
 mod pass;
 pub(crate) mod protocol;
 pub(crate) mod quorum;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 
 use self::core::Core;
 use self::local::LocalLock;
+use self::loose::Loose;
 use self::protocol::{Claim, Protocol};
 use crate::clock::Tick;
 use crate::conn::Lane;
@@ -89,6 +91,8 @@ struct State {
     /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
     /// it for that one.
     untaken: bool,
+    /// Whether a guard of it was made for its owner; until then it is a call's that goes on.
+    guarded: bool,
     /// It was handed over, and has not had its whole lease yet: no renewal is due before this.
     handed: Option<Tick>,
     token: Option<FencingToken>,
@@ -193,6 +197,7 @@ impl Hold {
                 lease,
                 renewed: granted.term.is_renewed(),
                 untaken: false,
+                guarded: false,
                 handed,
                 token: granted.token,
                 spare_tokens: granted.spare_tokens,
@@ -312,9 +317,32 @@ impl Hold {
         }
     }
 
-    /// The client is being shut down: nobody will renew this any more.
+    /// The client is being shut down: nobody will renew this any more. What no guard holds is given
+    /// back.
     pub(crate) fn close(&self) {
         self.lose(LostReason::Closed);
+        let loose = {
+            let state = self.state.lock();
+            (!state.guarded).then(|| self.loose(&state))
+        };
+        if let Some(loose) = loose {
+            loose.undo_later(&self.core, Lane::Command);
+        }
+    }
+
+    /// There is a guard of it.
+    pub(crate) fn guarded(&self) {
+        self.state.lock().guarded = true;
+    }
+
+    fn loose(&self, state: &State) -> Loose {
+        Loose {
+            protocol: self.protocol,
+            name: self.name.clone(),
+            holder: Arc::clone(&self.holder),
+            fenced: state.token.is_some(),
+            lease: state.lease,
+        }
     }
 
     /// Ends a guard without giving its share back: when it was the last, renewals stop and the

@@ -72,6 +72,7 @@ impl Hold {
         let owner = wish.owner.clone().unwrap_or_else(Owner::new);
         state.owner = owner.clone();
         state.untaken = true;
+        state.guarded = false;
         state.token = match wish.fenced {
             true => state.spare_tokens.next().map(FencingToken::from),
             false => None,

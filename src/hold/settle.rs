@@ -78,6 +78,7 @@ impl Hold {
         let lets_others_in = is_over || (was_exclusive && state.wanted().exclusive == 0);
         if is_over {
             state.phase = Phase::Left;
+            self.core.loosen(self.number, self.loose(&state));
         }
         if lets_others_in && !state.unsent {
             state.unsent = true;
@@ -95,7 +96,9 @@ impl Hold {
     /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
     /// may have of it all the same, instead of letting others wait for that.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
-        if reason != LostReason::Closed && self.counts().is_none() {
+        // A guard that outlives its client leaves the lock to its lease.
+        let is_left = reason == LostReason::Closed && self.core.is_shut();
+        if !is_left && self.counts().is_none() {
             settle_later(vec![self]);
         }
     }
@@ -128,6 +131,9 @@ impl Hold {
 
     /// Takes over what the server answered to these counts. False if it had no such hold.
     fn settled(&self, counts: Counts, released: Released, repeated: bool) -> bool {
+        if counts.is_none() {
+            self.core.fasten(self.number);
+        }
         let held = match released {
             Released::Done { told } => {
                 self.local.note_heard(told);
@@ -275,6 +281,7 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
             hold.sent(hold.wanted());
             if settled.is_err() {
                 hold.undo_late_entry();
+                hold.core.fasten(hold.number);
             }
         }
     };

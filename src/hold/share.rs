@@ -35,6 +35,12 @@ impl Share {
         }
     }
 
+    /// It is a guard's from here on.
+    pub(crate) fn guarded(self) -> Self {
+        self.hold().guarded();
+        self
+    }
+
     /// Takes the share apart; whoever has the parts gives it back.
     pub(super) fn into_parts(mut self) -> Option<(Arc<Hold>, Mode, Owner)> {
         let hold = self.take()?;

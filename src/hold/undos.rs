@@ -59,6 +59,8 @@ pub(crate) struct Undos {
     /// Given when there is more, or the client is gone.
     changed: Hint,
     is_ending: AtomicBool,
+    /// Something was given up that no server has answered.
+    gave_up: AtomicBool,
     number: AtomicU64,
 }
 
@@ -181,6 +183,11 @@ impl Undos {
         self.changed.give();
     }
 
+    /// Whether something may be left at a server that stood still.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up.load(Ordering::Acquire)
+    }
+
     /// Empties one queue.
     async fn empty(self: Arc<Self>, way: Way, scripts: Arc<Scripts>, reply: Duration) {
         let clock = scripts.clock;
@@ -229,6 +236,7 @@ impl Undos {
             queue.later.clear();
             while queue.ready.front().is_some_and(|undo| now >= undo.until) {
                 queue.ready.pop_front();
+                self.gave_up.store(true, Ordering::Release);
             }
         }
         if let Some(entry) = queue.later.first_entry()

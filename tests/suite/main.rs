@@ -32,6 +32,7 @@ mod rights;
 mod rwlock;
 mod sentinel;
 mod shown;
+mod shutdown;
 #[cfg(feature = "tls")]
 mod tls;
 mod traits;

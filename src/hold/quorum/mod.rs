@@ -102,6 +102,7 @@ impl Quorum {
         places.resize_with(servers, Vec::new);
         let mut holds = Vec::with_capacity(shares.len());
         for (place, share) in shares {
+            let share = share.guarded();
             holds.push(Arc::clone(share.hold()));
             places[place].push(share);
         }
@@ -233,7 +234,8 @@ impl Quorum {
             return;
         }
         for (place, hold) in self.holds() {
-            if hold.loss().is_some() {
+            // Of a client that is closed it stays with the guard, and is left to its lease.
+            if hold.loss().is_some_and(|why| why != LostReason::Closed) {
                 self.drop_out(place, &hold);
             }
         }
@@ -273,7 +275,7 @@ impl Quorum {
                 && state.token.is_none_or(|token| raised == Some(token));
             match fits {
                 true => {
-                    state.places[place].push(share);
+                    state.places[place].push(share.guarded());
                     state.joins += 1;
                     None
                 }

@@ -1,0 +1,129 @@
+//! The end of a client: nothing that no guard holds is left of it, whoever was in the middle of what.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Server, unique_name, within};
+
+use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::support::{SOON, hold_counts, patient_client, waiting};
+
+async fn shut_down_leaves_nothing<P: Primitive>(client: Client, server: &Server, name: &str) {
+    within(SOON, client.shutdown()).await.unwrap();
+    let names = P::names(name);
+    assert_eq!(hold_counts(server, &names).await, Vec::<u32>::new());
+}
+
+/// Given back while another task waits, which comes to it only during the shutdown.
+async fn a_lock_on_its_way_to_another_task<P: Primitive>() {
+    let server = Server::start();
+    let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
+    // Not by a wait, whose time would count for the turns of this client.
+    let guard = P::of(&ours, &name).try_lock().await.unwrap().unwrap();
+    let lock = P::rival(&ours, &name);
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    waiting(&ours, 1).await;
+    drop(guard);
+    shut_down_leaves_nothing::<P>(ours, &server, &name).await;
+    let error = within(SOON, waiter).await.unwrap().unwrap_err();
+    assert!(error.is_closed(), "{error}");
+}
+
+/// The same, and nobody polls the other any more.
+async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
+    let server = Server::start();
+    let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
+    // Not by a wait, whose time would count for the turns of this client.
+    let guard = P::of(&ours, &name).try_lock().await.unwrap().unwrap();
+    let lock = P::rival(&ours, &name);
+    let mut waiter = pin!(lock.lock());
+    let waits = tokio::time::timeout(Duration::from_millis(100), &mut waiter);
+    assert!(waits.await.is_err());
+    guard.release().await.unwrap();
+    shut_down_leaves_nothing::<P>(ours, &server, &name).await;
+    let error = waiter.await.err().expect("closed");
+    assert!(error.is_closed(), "{error}");
+}
+
+/// An attempt was sent, and nobody polls it any more.
+async fn an_attempt_that_is_not_polled<P: Primitive>() {
+    let server = Server::start();
+    let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
+    let lock = P::of(&ours, &name);
+    let mut attempt = pin!(lock.try_lock());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(attempt.as_mut().poll(&mut context).is_pending());
+    shut_down_leaves_nothing::<P>(ours, &server, &name).await;
+    assert!(attempt.await.err().expect("closed").is_closed());
+}
+
+/// A guard that goes while the client does; one that stays keeps its lock.
+async fn a_guard_that_goes_meanwhile<P: Primitive>() {
+    let server = Server::start();
+    let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
+    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let goes = async {
+        guard.lost().await;
+        drop(guard);
+    };
+    let stays = P::of(&ours, "stays").lock().await.unwrap();
+    tokio::join!(shut_down_leaves_nothing::<P>(ours, &server, &name), goes);
+    let counts = hold_counts(&server, &P::names("stays")).await;
+    assert_eq!(counts.len(), P::names("stays").len());
+    drop(stays);
+}
+
+/// Tasks that take and give back without a pause. On one thread: they have no guard between their turns.
+async fn a_busy_client<P: Primitive>() {
+    async fn cycles(lock: impl Primitive, nth: usize) -> lockset::Error {
+        for turn in nth.. {
+            let wait = Duration::from_millis(5);
+            let taken = match turn % 3 {
+                0 => lock.try_lock().await,
+                1 => lock.try_lock_for(wait).await,
+                _ => lock.lock().await.map(Some),
+            };
+            match taken {
+                Ok(Some(guard)) if turn % 2 == 0 => drop(guard),
+                Ok(Some(guard)) => drop(guard.release().await),
+                Ok(None) => tokio::task::yield_now().await,
+                Err(error) => return error,
+            }
+        }
+        unreachable!("it goes on until the client is closed")
+    }
+    let server = Server::start();
+    for round in 0..40 {
+        let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
+        let mut tasks = Vec::new();
+        for nth in 0..4 {
+            tasks.push(tokio::spawn(cycles(P::of(&ours, &name), nth)));
+            tasks.push(tokio::spawn(cycles(P::rival(&ours, &name), nth)));
+        }
+        tokio::time::sleep(Duration::from_micros(4_000 + 37 * round)).await;
+        shut_down_leaves_nothing::<P>(ours, &server, &name).await;
+        for task in tasks {
+            let error = within(SOON, task).await.unwrap();
+            assert!(error.is_closed(), "{error}");
+        }
+    }
+}
+
+for_every_primitive! {"current_thread":
+    a_lock_on_its_way_to_another_task
+    a_lock_on_its_way_to_one_that_is_not_polled
+    an_attempt_that_is_not_polled
+    a_guard_that_goes_meanwhile
+    a_busy_client
+}
+
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    a_lock_on_its_way_to_another_task
+    a_lock_on_its_way_to_one_that_is_not_polled
+    an_attempt_that_is_not_polled
+    a_guard_that_goes_meanwhile
+    a_busy_client
+}
