@@ -153,6 +153,11 @@ impl Client {
         &self.core
     }
 
+    /// Whether the server is there and can do what every lock needs; connects if need be.
+    pub(crate) async fn is_served(&self) -> Result<()> {
+        can_run_scripts(&self.core.scripts, dial_limit(self.core.timing)).await
+    }
+
     pub(crate) fn key_prefix(&self) -> &str {
         &self.key_prefix
     }
@@ -272,7 +277,7 @@ impl ClientBuilder {
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
-        let dial_limit = timing.reply.max(DIAL_LIMIT_MIN);
+        let dial_limit = dial_limit(timing);
         let setup = Setup {
             clock,
             dial_limit,
@@ -302,6 +307,10 @@ impl fmt::Debug for ClientBuilder {
             .field("replication", &self.replication)
             .finish_non_exhaustive()
     }
+}
+
+fn dial_limit(timing: Timing) -> Duration {
+    timing.reply.max(DIAL_LIMIT_MIN)
 }
 
 /// A server without scripting is told apart here, not at the first lock.

@@ -99,6 +99,12 @@ impl Error {
         self
     }
 
+    /// Says which of several servers it is about.
+    pub(crate) fn at(mut self, server: &str) -> Self {
+        self.0.message = format!("{server}: {}", self.0.message);
+        self
+    }
+
     pub(crate) fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self

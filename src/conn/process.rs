@@ -17,8 +17,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Whether both are one run of one server.
+    pub(crate) fn is_run(&self, other: &Self) -> bool {
+        self.run_id == other.run_id
+    }
+
     /// From an answer to `INFO server` that was here at `now`. The server counts whole seconds from a
-    /// whole second, so what it says may be up to one more than the truth.
+    /// whole second, so what it says may be up to one more than the truth. It goes by the time of day: if
+    /// that was set back since it was started, it is up for less than nothing, and nobody knows more than
+    /// that it is up now.
     pub(super) fn of(lines: &Value, now: Tick) -> Option<Self> {
         let lines = text(lines)?;
         let field = |name: &str| {
@@ -26,7 +33,8 @@ impl Process {
                 .lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
-        let uptime: u64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+        let uptime: i64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+        let uptime = u64::try_from(uptime).unwrap_or(0);
         Some(Self {
             run_id: field("run_id")?.trim().into(),
             up_since: now.before(Duration::from_secs(uptime.saturating_sub(1))),
@@ -35,7 +43,7 @@ impl Process {
 
     /// The earlier of two bounds, if both are of one run.
     pub(super) fn after(mut self, before: Option<&Self>) -> Self {
-        if let Some(before) = before.filter(|before| before.run_id == self.run_id) {
+        if let Some(before) = before.filter(|before| before.is_run(&self)) {
             self.up_since = self.up_since.min(before.up_since);
         }
         self
@@ -58,7 +66,7 @@ mod tests {
     #[test]
     fn a_process_is_no_younger_than_is_said() {
         let seconds = |count| Tick::ZERO.after(Duration::from_secs(count));
-        let info = |run: &str, uptime: u64| {
+        let info = |run: &str, uptime: i64| {
             let lines = format!(
                 "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\nuptime_in_seconds:{uptime}\r\n"
             );
@@ -68,6 +76,10 @@ mod tests {
         assert_eq!(seen(30, 100).up_since, seconds(71));
         assert_eq!(seen(1, 100).up_since, seconds(100));
         assert_eq!(seen(0, 100).up_since, seconds(100));
+        // The time of day was set back.
+        assert_eq!(seen(-7000, 100).up_since, seconds(100));
+        let set_back = seen(-6980, 120).after(Some(&seen(-7000, 100)));
+        assert_eq!(set_back.up_since, seconds(100));
         let (first, later) = (seen(0, 100), seen(10, 111));
         assert_eq!(later.clone().after(Some(&first)).up_since, seconds(100));
         let other = Process::of(&info("b", 0), seconds(120)).unwrap();

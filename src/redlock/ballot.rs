@@ -2,12 +2,6 @@
 //!
 //! Invariants: a vote counts only if its server cannot have forgotten an earlier one; what is not
 //! used is given back by whoever drops it.
-//!
-//! Why a server that was restarted does not vote for a lease: it may have had a vote for a holder
-//! that is alive, and may have lost it. That holder asked it last before it went down, so by its own
-//! clock its hold there is over a lease after the server came up again. How long a server is up is
-//! asked on every connection before that is used, and looked at after the answer came. So it is said of
-//! the process that gave the answer, or of one that was started later, and that errs on the safe side.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,13 +12,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
+use super::electorate::Electorate;
 use super::votes::{Said, Tally};
 use crate::acquire::{self, Ask, Vote};
 use crate::clock::{Clock, Tick};
-use crate::conn::Lane;
 use crate::fencing::FencingToken;
 use crate::hold::Share;
-use crate::hold::core::Core;
 
 /// A grant with less than this part of its lease left is not worth having.
 const WORTH: u32 = 8;
@@ -40,8 +33,7 @@ pub(super) struct Ballot {
     pub(super) need: usize,
     /// A server has so long to answer.
     pub(super) limit: Duration,
-    /// A server that is up for less has no vote; `None` if the servers forget nothing.
-    pub(super) floor: Option<Duration>,
+    pub(super) electorate: Arc<Electorate>,
 }
 
 /// What a server said, and what it granted.
@@ -81,9 +73,7 @@ impl Ballot {
     }
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.asks
-            .iter()
-            .map(|ask| ask.core.scripts.transport.address())
+        self.electorate.addresses()
     }
 
     /// Asks all of them at once. The time that a dead or slow minority takes is not waited for.
@@ -133,12 +123,11 @@ impl Ballot {
 
     pub(super) async fn ask(&self, server: usize) -> Answer {
         let ask = self.asks[server].clone();
-        let core = Arc::clone(&ask.core);
-        if let Some(young @ Said::Young { .. }) = self.out(&core) {
-            return (young, None);
+        if let Some(out) = self.electorate.out_for_now(server) {
+            return (out, None);
         }
         match acquire::vote(ask, self.limit).await {
-            Ok(Some(Vote::Granted(share))) => match self.out(&core) {
+            Ok(Some(Vote::Granted(share))) => match self.electorate.out(server) {
                 Some(out) => (out, None),
                 None => (Said::Granted, Some(share)),
             },
@@ -146,17 +135,6 @@ impl Ballot {
             Ok(None) => (Said::Silent(self.limit), None),
             Err(error) => (Said::Failed(error), None),
         }
-    }
-
-    /// Why what a server has just said is not to be counted.
-    fn out(&self, core: &Core) -> Option<Said> {
-        let floor = self.floor?;
-        let Some(process) = core.scripts.transport.process(Lane::Command, "") else {
-            return Some(Said::Unproven);
-        };
-        let up = process.up_since.until(core.clock.now());
-        let left = floor.saturating_sub(up);
-        (!left.is_zero()).then_some(Said::Young { up, left })
     }
 
     /// Whether a majority of them lasts long enough to be used.

@@ -60,7 +60,10 @@ pub(super) async fn enter(
     }
     // What the servers say of a hold that has ended meanwhile is no failure of theirs.
     let failed = |tally: Tally| match quorum.is_held() {
-        true => Err(tally.error(ask.operation, ask.name.as_str(), ballot.addresses())),
+        true => {
+            let error = tally.error(ask.operation, ballot.addresses());
+            Err(error.of_lock(ask.name.as_str()))
+        }
         false => Ok(None),
     };
     if shares.len() < ballot.need {

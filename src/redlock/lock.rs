@@ -4,14 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-
-use super::Electorate;
 use super::ballot::Ballot;
 use super::guard::RedlockGuard;
 use super::seek::Seeker;
 use super::votes::{Said, Tally};
+use super::{Electorate, questions};
 use crate::acquire::Wait;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
@@ -20,7 +17,7 @@ use crate::hold::protocol::Protocol;
 use crate::keys::LockName;
 use crate::options::Options;
 use crate::owner::Owner;
-use crate::reentrant::{self, PROTOCOL};
+use crate::reentrant::PROTOCOL;
 
 /// The local queue is one of its own: the members are reentrant locks.
 const KIND: &str = "redlock";
@@ -41,11 +38,17 @@ const LIMIT_MAX: Duration = Duration::from_millis(500);
 pub struct RedlockLock(Servers);
 
 #[derive(Clone)]
-struct Servers {
+pub(super) struct Servers {
     electorate: Arc<Electorate>,
     /// One for each server.
-    handles: Arc<[Handle]>,
+    pub(super) handles: Arc<[Handle]>,
     options: Options,
+}
+
+/// How long a server has to answer with locks of this lease.
+pub(super) fn limit(lease: Duration) -> Duration {
+    let limit = (lease / LIMIT_PART).clamp(LIMIT_MIN, LIMIT_MAX);
+    limit.min(lease / 3)
 }
 
 impl Servers {
@@ -53,18 +56,36 @@ impl Servers {
         self.handles[0].given_name()
     }
 
-    fn addresses(&self) -> impl Iterator<Item = &str> {
-        let handles = self.handles.iter();
-        handles.map(|handle| handle.core().scripts.transport.address())
-    }
-
     /// What there is to say about it, on one line.
     fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
-        shown.field("servers", &self.addresses().collect::<Vec<_>>());
+        let addresses = self.electorate.addresses();
+        shown.field("servers", &addresses.collect::<Vec<_>>());
         self.options.show(&mut shown);
         shown.finish()
+    }
+
+    pub(super) fn need(&self) -> usize {
+        self.electorate.need()
+    }
+
+    /// Why what a server has just said is not to be counted.
+    pub(super) fn out(&self, at: usize) -> Option<Said> {
+        self.electorate.out(at)
+    }
+
+    fn name_for(&self, operation: &'static str) -> Result<&str> {
+        let name = self.handles[0].name();
+        name.map(LockName::as_str)
+            .map_err(|error| error.during(operation))
+    }
+
+    pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
+        let name = self.name_for(operation)?;
+        Ok(tally
+            .error(operation, self.electorate.addresses())
+            .of_lock(name))
     }
 }
 
@@ -132,16 +153,17 @@ impl RedlockLock {
     }
 
     /// Whether a majority of the servers says that the lock is held, by whomever. One round trip; the
-    /// answer may be outdated when it arrives.
+    /// answer may be outdated when it arrives. A server that was restarted less than a lease ago may
+    /// have forgotten that it is held, so that it does not count as one where it is free.
     ///
     /// # Cancel safety
     /// Cancel safe.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if too few servers answer within a third of the client's
-    /// lease.
+    /// [`is_quorum`](crate::Error::is_quorum) if those that answer within a third of the client's lease
+    /// cannot tell: the others may make a majority with those where it is held.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(!self.holders("is_locked").await?.is_empty())
+        Ok(!questions::holders(&self.0, "is_locked").await?.is_empty())
     }
 
     /// Who holds the lock, if a majority of the servers says that it is held. Each of them knows the
@@ -155,7 +177,7 @@ impl RedlockLock {
     /// # Errors
     /// As for [`is_locked`](Self::is_locked).
     pub async fn holder(&self) -> Result<Option<Holder>> {
-        let holders = self.holders("holder").await?.into_iter();
+        let holders = questions::holders(&self.0, "holder").await?.into_iter();
         Ok(holders.reduce(|first, other| Holder {
             id: first.id,
             hold_count: first.hold_count.min(other.hold_count),
@@ -163,47 +185,10 @@ impl RedlockLock {
         }))
     }
 
-    /// Those whom a majority of the servers names; nobody if there is none.
-    async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
-        let (servers, need) = (self.0.handles.len(), self.need());
-        let mut tally = Tally::new(servers, need);
-        let asked = self.0.handles.iter().enumerate();
-        let mut answers: FuturesUnordered<_> =
-            asked
-                .map(|(server, handle)| async move {
-                    (server, reentrant::inspect(handle, operation).await)
-                })
-                .collect();
-        let (mut held, mut free) = (Vec::new(), 0);
-        while let Some((server, answer)) = answers.next().await {
-            match answer {
-                Ok(Some(holder)) => {
-                    tally.note(server, Said::Elsewhere(None));
-                    held.push(holder);
-                }
-                Ok(None) => {
-                    tally.note(server, Said::Free);
-                    free += 1;
-                }
-                Err(error) => tally.note(server, Said::Failed(error)),
-            }
-            if held.len() >= need {
-                return Ok(held);
-            }
-            if servers - free < need {
-                return Ok(Vec::new());
-            }
-        }
-        drop(answers);
-        if held.len() + free >= need {
-            // No majority either way, and the others do not answer.
-            return Ok(Vec::new());
-        }
-        Err(self.error(operation, &tally)?)
-    }
-
     /// Frees the lock on every server, whoever holds it; `false` if nobody did. For operators; as
-    /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), and on each server.
+    /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), and on each server. When a
+    /// majority has freed it, the others have up to half a second; what one that is silent keeps is in
+    /// nobody's way, and ends with its lease.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be freed.
@@ -212,37 +197,7 @@ impl RedlockLock {
     /// [`is_quorum`](crate::Error::is_quorum) if it could not be freed on a majority of the servers
     /// within a third of the client's lease.
     pub async fn force_unlock(&self) -> Result<bool> {
-        let each = join_all(self.0.handles.iter().map(reentrant::force)).await;
-        let mut tally = Tally::new(each.len(), self.need());
-        let mut freed = false;
-        for (server, answer) in each.into_iter().enumerate() {
-            match answer {
-                Ok(was_held) => {
-                    tally.note(server, Said::Free);
-                    freed |= was_held;
-                }
-                Err(error) => tally.note(server, Said::Failed(error)),
-            }
-        }
-        match tally.is_unable() {
-            true => Err(self.error("force_unlock", &tally)?),
-            false => Ok(freed),
-        }
-    }
-
-    fn need(&self) -> usize {
-        self.0.handles.len() / 2 + 1
-    }
-
-    fn name_for(&self, operation: &'static str) -> Result<&str> {
-        let name = self.0.handles[0].name();
-        name.map(LockName::as_str)
-            .map_err(|error| error.during(operation))
-    }
-
-    fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
-        let name = self.name_for(operation)?;
-        Ok(tally.error(operation, name, self.0.addresses()))
+        questions::force(&self.0).await
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
@@ -262,7 +217,7 @@ impl RedlockLock {
         } = &self.0;
         let leases = handles.iter().map(|handle| handle.core().timing.lease);
         let term = options.term(leases.min().unwrap_or_default());
-        let name = self.name_for(operation)?;
+        let name = self.0.name_for(operation)?;
         let term = term.map_err(|error| error.during(operation).of_lock(name))?;
         // An owner of its own: whoever takes one of the members alone is somebody else.
         let voter = Owner::new();
@@ -277,11 +232,11 @@ impl RedlockLock {
             handle.ask(operation)
         });
         let lease = term.lease();
+        let limit = limit(lease);
         let meeting = &handles[electorate.meeting];
         let core = Arc::clone(meeting.core());
         // Whoever asks after a restart goes by this, and knows nothing of the lease of this handle.
-        let floor = electorate.longest_lease;
-        if let Some(longest) = floor.filter(|longest| lease > *longest) {
+        if let Some(longest) = electorate.longest_lease.filter(|longest| lease > *longest) {
             let message = format!(
                 "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
                  votes again; give RedlockBuilder::longest_lease the longest that anybody uses"
@@ -291,12 +246,9 @@ impl RedlockLock {
         Ok(Seeker {
             ballot: Ballot {
                 asks: asks.collect::<Result<_>>()?,
-                need: self.need(),
-                limit: (lease / LIMIT_PART)
-                    .clamp(LIMIT_MIN, LIMIT_MAX)
-                    .min(lease / 3),
-                // Clocks differ in rate by up to a hundredth.
-                floor: floor.map(|floor| floor + floor / 100),
+                need: self.0.need(),
+                limit,
+                electorate: Arc::clone(electorate),
             },
             owner: options.owner.clone(),
             local: core.locals.enter(KIND, meeting.name()?.key()),

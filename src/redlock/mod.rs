@@ -1,16 +1,18 @@
 //! The Redlock: one lock on several independent servers, of which a majority decides.
 //!
 //! On each server it is the ordinary reentrant lock, so that it excludes whoever takes that there, and
-//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`ballot`), what the answers
-//! amount to (`votes`), the wait (`seek`, `pace`), entering again (`enter`), and getting servers back
-//! (`mend`).
+//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`electorate`), one round
+//! (`ballot`), what the answers amount to (`votes`), the wait (`seek`, `pace`), entering again
+//! (`enter`), getting servers back (`mend`), and what is asked without taking it (`questions`).
 
 mod ballot;
+mod electorate;
 mod enter;
 mod guard;
 mod lock;
 mod mend;
 mod pace;
+mod questions;
 mod seek;
 mod votes;
 
@@ -18,10 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::conn::{Lane, Transport};
-use crate::error::{Error, Result};
-use crate::options::check_lease;
+use crate::error::Result;
 
+use electorate::Electorate;
 pub use guard::RedlockGuard;
 pub use lock::RedlockLock;
 
@@ -56,17 +57,16 @@ const NEW: &str = "redlock";
 /// less than half of the servers do such things at once, or lose data without being restarted
 /// (`FLUSHALL`), a majority still stands. Have the resource check the fencing token.
 ///
-/// All who share a lock must name the same servers, in any order.
+/// All who share a lock must name the same servers, all of them, in any order: a majority is one of
+/// those that were named, whether or not they are up.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
-/// use lockset::{Client, Redlock};
+/// use lockset::Redlock;
 ///
-/// let mut clients = Vec::new();
-/// for host in ["a", "b", "c"] {
-///     clients.push(Client::connect(&format!("redis://{host}.internal:6379")).await?);
-/// }
-/// let redlock = Redlock::new(clients)?;
+/// let hosts = ["a", "b", "c"];
+/// let urls = hosts.map(|host| format!("redis://{host}.internal:6379"));
+/// let redlock = Redlock::connect(&urls).await?;
 ///
 /// let guard = redlock.lock("order:7").fenced().lock().await?;
 /// guard.run(async { /* work, with guard.fencing_token() */ }).await?;
@@ -76,21 +76,42 @@ const NEW: &str = "redlock";
 #[derive(Clone, Debug)]
 pub struct Redlock(Arc<Electorate>);
 
-/// The servers and their rules.
-#[derive(Debug)]
-struct Electorate {
-    clients: Vec<Client>,
-    /// The client in which tasks of this process wait for each other, whatever the order of the
-    /// clients.
-    meeting: usize,
-    /// `None` if the servers forget nothing.
-    longest_lease: Option<Duration>,
-}
-
 impl Redlock {
+    /// Connects to these servers, each with a client of its own with default settings, for which each URL
+    /// is one of [`Client::connect`](crate::Client::connect): single servers that share nothing with
+    /// each other.
+    ///
+    /// A minority may be down, also for good: a majority of those that were **named** is needed, now and
+    /// later, and each server counts once it was seen. A server that says nothing at all is waited for
+    /// for a second or two. If fewer than a majority answer, no lock could be taken, and that is said
+    /// here. A program that is to start all the same gives [lazy](crate::ClientBuilder::lazy) clients to
+    /// [`Redlock::new`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what was opened.
+    ///
+    /// # Errors
+    /// [`is_quorum`](crate::Error::is_quorum) if fewer than a majority answer; the message says what
+    /// became of each. [`is_invalid`](crate::Error::is_invalid) for no URL, for a server that is named
+    /// twice, a cluster or sentinels, and for a URL, password or server that cannot work, whatever the
+    /// others say.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let redlock = lockset::Redlock::connect(["redis://a", "redis://b", "redis://c"]).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self> {
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        let electorate = Electorate::connect(urls.collect()).await;
+        let electorate = electorate.map_err(|error| error.during("connect"))?;
+        Ok(Self(Arc::new(electorate)))
+    }
+
     /// A Redlock over the servers of these clients: at least one, best an odd number of three or more.
-    /// Each client must be connected to a single server that shares nothing with the others: no
-    /// replicas of each other, no members of one cluster.
+    /// Each client must be one of a single server that shares nothing with the others: no replicas of
+    /// each other, no members of one cluster. A [lazy](crate::ClientBuilder::lazy) client need not have
+    /// seen its server: that counts once it was seen.
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for no client, for two clients of one server (which
@@ -146,53 +167,7 @@ impl RedlockBuilder {
     /// # Errors
     /// As for [`Redlock::new`].
     pub fn build(self) -> Result<Redlock> {
-        let invalid = |message: String| Error::invalid(NEW, message);
-        let transports = || {
-            let cores = self.clients.iter().map(Client::core);
-            cores.map(|core| &core.scripts.transport)
-        };
-        let Some(meeting) = (0..self.clients.len())
-            .min_by_key(|at| self.clients[*at].core().scripts.transport.address())
-        else {
-            return Err(invalid("a Redlock needs at least one client".to_owned()));
-        };
-        if let Some(transport) = transports().find(|transport| !transport.stands_alone()) {
-            return Err(invalid(format!(
-                "{} is no single server; a Redlock is made of independent ones, and a cluster or \
-                 a primary with sentinels is used as one by an ordinary client",
-                transport.address()
-            )));
-        }
-        for (at, one) in transports().enumerate() {
-            for other in transports().skip(at + 1) {
-                let run = |of: &Arc<dyn Transport>| {
-                    let process = of.process(Lane::Command, "");
-                    process.map(|process| process.run_id)
-                };
-                let same_run = run(one).is_some_and(|id| run(other) == Some(id));
-                if same_run || server(one.address()) == server(other.address()) {
-                    return Err(invalid(format!(
-                        "{} and {} are one server, which would have two votes; name each server once",
-                        one.address(),
-                        other.address()
-                    )));
-                }
-            }
-        }
-        let leases = self.clients.iter().map(|client| client.core().timing.lease);
-        let longest = leases.max().unwrap_or_default().max(self.longest_lease);
-        check_lease(longest).map_err(|error| error.during(NEW))?;
-        Ok(Redlock(Arc::new(Electorate {
-            meeting,
-            longest_lease: (!self.is_persistent).then_some(longest),
-            clients: self.clients,
-        })))
+        let electorate = Electorate::of(self.clients, self.longest_lease, self.is_persistent)?;
+        Ok(Redlock(Arc::new(electorate)))
     }
-}
-
-/// An address without the number of the database: all of them are one server.
-fn server(address: &str) -> &str {
-    address
-        .rsplit_once('/')
-        .map_or(address, |(server, _)| server)
 }

@@ -269,7 +269,8 @@ impl Seeker {
 
     fn error(&self, tally: &Tally) -> Error {
         let ask = &self.ballot.asks[0];
-        tally.error(ask.operation, ask.name.as_str(), self.ballot.addresses())
+        let error = tally.error(ask.operation, self.ballot.addresses());
+        error.of_lock(ask.name.as_str())
     }
 }
 

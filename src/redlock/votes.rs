@@ -11,6 +11,8 @@ pub(super) enum Said {
     Granted,
     /// Held by nobody; an answer to a question.
     Free,
+    /// It is there; an answer to a question.
+    Here,
     /// Held by somebody else, for at most this long.
     Elsewhere(Option<Duration>),
     /// The round was decided before.
@@ -22,6 +24,8 @@ pub(super) enum Said {
     },
     /// It does not say how long it is up.
     Unproven,
+    /// It is the server of another address, which has its vote.
+    Twin(String),
     Silent(Duration),
     /// It did not answer a moment ago, and is left alone for a while.
     Resting,
@@ -35,14 +39,14 @@ impl Said {
     pub(super) fn is_out(&self) -> bool {
         !matches!(
             self,
-            Self::Granted | Self::Free | Self::Elsewhere(_) | Self::Unheard
+            Self::Granted | Self::Free | Self::Here | Self::Elsewhere(_) | Self::Unheard
         )
     }
 
     /// Whether it would say the same however often it is asked.
     fn is_final(&self) -> bool {
         match self {
-            Self::Unproven => true,
+            Self::Unproven | Self::Twin(_) => true,
             Self::Failed(error) => error.is_invalid() || error.is_closed(),
             _ => false,
         }
@@ -63,15 +67,20 @@ impl fmt::Display for Said {
         match self {
             Self::Granted => f.write_str("granted"),
             Self::Free => f.write_str("free"),
+            Self::Here => f.write_str("answers"),
             Self::Elsewhere(_) => f.write_str("held elsewhere"),
             Self::Unheard => f.write_str("not waited for"),
             Self::Young { up, left } => write!(
                 f,
-                "started {up:.1?} ago and may have forgotten a vote, so it has none for {left:.1?}"
+                "is up for {up:.1?} and may have forgotten a vote, so it has none for {left:.1?}"
             ),
             Self::Unproven => f.write_str(
                 "does not say how long it is up: give its user the right +info, or declare the \
                  servers persistent if they are",
+            ),
+            Self::Twin(other) => write!(
+                f,
+                "is the same server as {other}, which has its vote: name each server once"
             ),
             Self::Silent(limit) => write!(f, "no answer within {limit:?}"),
             Self::Resting => f.write_str("no answer a moment ago"),
@@ -138,17 +147,16 @@ impl Tally {
     pub(super) fn error<'a>(
         &self,
         operation: &'static str,
-        name: &str,
         addresses: impl Iterator<Item = &'a str>,
     ) -> Error {
         let closed = |said: &Said| matches!(said, Said::Failed(error) if error.is_closed());
         if self.are_too_many(closed) {
-            return Error::closed(operation).of_lock(name);
+            return Error::closed(operation);
         }
-        let granted = self
+        let agreed = self
             .said
             .iter()
-            .filter(|said| matches!(said, Said::Granted));
+            .filter(|said| matches!(said, Said::Granted | Said::Here));
         let each: Vec<String> = addresses
             .zip(&self.said)
             .map(|(address, said)| format!("{address} {said}"))
@@ -158,7 +166,7 @@ impl Tally {
              reachable",
             self.need,
             self.said.len(),
-            granted.count(),
+            agreed.count(),
             each.join(", "),
         );
         let wrong_type = |said: &Said| matches!(said, Said::Failed(error) if error.is_wrong_type());
@@ -166,7 +174,7 @@ impl Tally {
             true => Kind::WrongType,
             false => Kind::Quorum,
         };
-        let error = Error::new(kind, operation, message).of_lock(name);
+        let error = Error::new(kind, operation, message);
         let cause = self.said.iter().find_map(|said| match said {
             Said::Failed(cause) => Some(cause.clone()),
             _ => None,

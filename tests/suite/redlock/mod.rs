@@ -3,8 +3,10 @@
 mod faults;
 mod owners;
 mod partition;
+mod questions;
 mod rejoin;
 mod retry;
+mod starting;
 mod tokens;
 mod votes;
 

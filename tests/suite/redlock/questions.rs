@@ -1,0 +1,64 @@
+//! What is asked of a lock while some servers cannot say.
+
+use std::time::Instant;
+
+use lockset_testkit::{unique_name, within};
+
+use super::{LONG, Nodes, held_on_exactly};
+use crate::support::{LEASE, SOON};
+
+/// The server that is silent has it, and with one of the others that is a majority.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_majority_cannot_say_is_not_said() {
+    let nodes = Nodes::start(3).await;
+    let stranger = nodes.stranger(LEASE).await;
+    let name = unique_name("redlock");
+    nodes.servers[2].kill();
+    let guard = nodes.redlock.lock(&name).fixed_lease(LONG);
+    let guard = guard.lock().await.unwrap();
+    nodes.servers[2].restart();
+    held_on_exactly(2, &nodes.servers, &name).await;
+    let lock = stranger.lock(&name);
+    assert!(within(SOON, lock.is_locked()).await.unwrap());
+    nodes.servers[1].stop();
+    let told = within(SOON, lock.is_locked()).await.unwrap_err();
+    assert!(told.is_quorum(), "{told}");
+    assert_eq!(told.lock_name(), Some(&*name));
+    assert!(told.to_string().contains("held elsewhere"), "{told}");
+    let told = within(SOON, lock.holder()).await.unwrap_err();
+    assert!(told.is_quorum(), "{told}");
+    assert!(!guard.is_lost());
+    nodes.servers[1].cont();
+    guard.release().await.unwrap();
+    assert!(!within(SOON, lock.is_locked()).await.unwrap());
+}
+
+/// One that was restarted has forgotten that it is held, and with it those where it is free are many.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_have_forgotten_does_not_say_that_it_is_free() {
+    let nodes = Nodes::seasoned(3).await;
+    let name = unique_name("redlock");
+    let lock = nodes.redlock.lock(&name);
+    assert!(!lock.is_locked().await.unwrap());
+    nodes.servers[0].restart();
+    nodes.servers[1].restart();
+    let told = within(SOON, lock.is_locked()).await.unwrap_err();
+    assert!(told.is_quorum(), "{told}");
+    assert!(told.to_string().contains("may have forgotten"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn force_does_not_wait_for_a_silent_minority() {
+    let nodes = Nodes::start(3).await;
+    let name = unique_name("redlock");
+    let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+    nodes.all_joined().await;
+    nodes.servers[2].stop();
+    let began = Instant::now();
+    let lock = nodes.redlock.lock(&name);
+    assert!(within(SOON, lock.force_unlock()).await.unwrap());
+    // Of its patience, which is a third of the lease.
+    assert!(began.elapsed() < LONG / 9, "{:?}", began.elapsed());
+    assert!(guard.is_lost());
+    nodes.servers[2].cont();
+}
