@@ -66,6 +66,40 @@ fn imports_go_one_way() {
     assert!(imports.is_empty(), "a circle among {imports:?}");
 }
 
+/// The modules in the order in which the map of ARCHITECTURE.md names them. What a line says of a module
+/// begins after two spaces; what is inside a module is indented further.
+fn stated_order() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let map = page.split("```").nth(1).expect("the map").to_owned();
+    let rows = map.lines().filter(|row| !row.contains('/'));
+    rows.filter_map(|row| row.strip_prefix("  -> ").or(Some(row)))
+        .filter(|row| row.starts_with(|c: char| c.is_ascii_lowercase()))
+        .flat_map(|row| row.split("  ").next().unwrap().split(' '))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn imports_go_the_way_the_map_says() {
+    let order = stated_order();
+    let place = |module: &str| {
+        let place = order.iter().position(|stated| stated == module);
+        place.unwrap_or_else(|| panic!("{module} is not on the map of ARCHITECTURE.md: {order:?}"))
+    };
+    let mut wrong = Vec::new();
+    for (module, names) in imports() {
+        let here = place(&module);
+        // What the crate root re-exports is no module.
+        for name in names.iter().filter(|name| order.contains(name)) {
+            if place(name) <= here {
+                wrong.push(format!("{module} imports {name}, which stands before it"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn every_file_says_what_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
