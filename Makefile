@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples demo failover desk config order test test-valkey test-acl interop check bench \
+.PHONY: help examples soak demo failover desk config order test test-valkey test-acl interop check bench \
         bench-peers bench-peers-build bench-peers-draw bench-peers-check
 
 help:
@@ -11,6 +11,8 @@ help:
 	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
 	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own"
+	@echo "make soak         load and a fault every 5 s, 10 minutes on each topology: memory and connections;"
+	@echo "                  TOPOLOGY=server and SOAK=60 for a short one"
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
 	@echo "make config       many readers, one writer, no torn read: the read-write lock"
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
@@ -26,7 +28,7 @@ help:
 demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
 
-desk config order failover:
+desk config order failover soak:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
 
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
