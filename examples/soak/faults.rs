@@ -53,6 +53,10 @@ impl Servers {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     /// How many connections of lockset the servers have that answer.
     pub(crate) async fn connections(&self) -> usize {
         let of_one = |server: &Server| {

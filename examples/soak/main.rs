@@ -70,7 +70,7 @@ async fn soak(topology: &'static str, time: Duration) -> Result<Record> {
         count
     };
     let samples = async {
-        let mut record = Record::new(topology);
+        let mut record = Record::new(topology, servers.count());
         let mut turns = interval(Duration::from_secs(1));
         while Instant::now() < until {
             turns.tick().await;
