@@ -23,10 +23,18 @@ local function fair_head(lock, queue, timeouts, alive)
     elseif heartbeat and score % 0.25 ~= fair_mark(lock) then
       place = place + 1
     else
-      -- Further ahead than any heartbeat lasts: the server's clock was set back.
+      -- Further ahead than any heartbeat lasts: the server's clock was set back. All such end together;
+      -- the head alone, for a user who may not list them.
       if heartbeat and math.floor(score) > now + 3000 then
         score = now + 3000 + score % 1
         redis.call('ZADD', alive, score, head)
+        local last = redis.pcall('ZRANGE', alive, -fair_passed_max, -1, 'WITHSCORES')
+        for i = 2, #last, 2 do
+          local other = tonumber(last[i])
+          if math.floor(other) > now + 3000 then
+            redis.call('ZADD', alive, now + 3000 + other % 1, last[i - 1])
+          end
+        end
       end
       -- We do not lower the scores of all waiters at each grant, as Redisson does; so the head of
       -- theirs gets what it would have by now, and a dead one holds up nobody for longer.

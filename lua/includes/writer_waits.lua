@@ -7,6 +7,8 @@ local function writer_waits(waiting, holder, waited_ms)
   if not writers_wait(waiting, now) then return false, true end
   local asked, done = unpack(redis.call('ZMSCORE', waiting, holder, 'done'))
   done = tonumber(done) or 0
+  -- Noted before the server's clock was set back: no writer was done that we know of.
+  if done > now then done = 0 end
   local has_asked = asked and -tonumber(asked) <= done
   return not has_asked and now - waited_ms >= done, true
 end

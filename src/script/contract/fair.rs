@@ -26,7 +26,7 @@ pub(super) fn leave_args<'a>(holder: &'a str, count: &'a str) -> [&'a str; 5] {
 
 impl Bench {
     /// Asks for the lock, and queues for it as one who will ask for it by itself.
-    async fn fair(&mut self, holder: &str) -> Value {
+    pub(super) async fn fair(&mut self, holder: &str) -> Value {
         self.queue_up(holder, "3000.25").await.0
     }
 
@@ -201,6 +201,28 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head() {
     assert_eq!(bench.fair(U2).await, UNKNOWN, "not its turn yet");
     let left = bench.score(ALIVE, U1).await - bench.now().await;
     assert!((0..=3_000).contains(&left), "{left}");
+}
+
+/// All that were noted before end together, not one after the other.
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_no_dead_for_longer_than_one() {
+    let mut bench = Bench::new().await;
+    let waiters = [U1, U2, U3, U4];
+    bench.fair(U0).await;
+    for waiter in waiters {
+        bench.fair(waiter).await;
+    }
+    let ahead = format!("{}.25", bench.now().await + 3_600_000);
+    for waiter in &waiters[..3] {
+        bench.make(&["ZADD", ALIVE, &ahead, waiter]).await;
+    }
+    bench.fair_release(U0, "0").await;
+    for waiter in waiters {
+        let score: f64 = bench.ask(&["ZSCORE", ALIVE, waiter]).await;
+        let left = score - bench.now().await as f64;
+        assert!((0.0..=3_000.25).contains(&left), "{waiter}: {left}");
+        assert_eq!(score % 1.0, 0.25, "{waiter}: what it wants is kept");
+    }
 }
 
 #[tokio::test]

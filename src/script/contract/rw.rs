@@ -339,6 +339,36 @@ async fn a_clock_that_is_set_back_keeps_nobody_out() {
     assert_eq!(bench.try_write(U2).await, HELD, "a turn of readers");
 }
 
+/// A writer's end that lies ahead is none: new readers wait for the writer, however often they ask.
+#[tokio::test]
+async fn a_clock_that_is_set_back_lets_no_reader_go_first() {
+    let mut bench = Bench::new().await;
+    let ahead = (bench.now().await + 3_600_000).to_string();
+    bench.read(U1, "30000").await;
+    bench.write(U2).await;
+    bench.make(&["ZADD", WAITING, &ahead, "done"]).await;
+    for _ in 0..3 {
+        assert!(elsewhere(&bench.read(U3, "30000").await, 30_000));
+        let waits = bench.read_waiting(U4, "30000", "3000").await;
+        assert!(elsewhere(&waits, 30_000));
+    }
+    bench.settle(U1, "0", "0").await;
+    assert_eq!(bench.read(U3, "30000").await, UNKNOWN);
+    assert_eq!(bench.write(U2).await, HELD);
+}
+
+/// A reader that asked later than now may be long dead: no turn is kept for it.
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_no_turn() {
+    let mut bench = Bench::new().await;
+    bench.try_write(U1).await;
+    let ahead = (-(bench.now().await + 3_600_000)).to_string();
+    bench.make(&["ZADD", WAITING, &ahead, U9]).await;
+    bench.settle(U1, "0", "0").await;
+    assert_eq!(bench.keys().await[WAITING], ["done", U9]);
+    assert_eq!(bench.try_write(U2).await, HELD);
+}
+
 /// Readers that waited and do not come keep a free lock for a moment only.
 #[tokio::test]
 async fn a_turn_that_nobody_takes_ends() {

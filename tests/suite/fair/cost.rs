@@ -61,7 +61,7 @@ async fn waiters_behind_a_silent_head_ask_once_a_poll() {
 }
 
 /// What the server executes from the release by one holder to that by the next, with so many of ours
-/// behind them in the queue. `None` if a poll fell into it.
+/// behind them in the queue. `None` if a poll fell into it, or it took longer than a heartbeat.
 async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
@@ -70,7 +70,7 @@ async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
     let waiter = wait_for(&lock);
     scene.queued(1).await;
     listening(&scene.server).await;
-    scene.put(behind, "waiter", 600_000).await;
+    scene.put(behind, "waiter", 3_000).await;
     scene.server.reset_stats().await;
     held.release().await.unwrap();
     done(waiter).await.release().await.unwrap();
@@ -80,9 +80,9 @@ async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
         let looks = ["info", "config|resetstat", "client|setname"];
         !looks.contains(&&**name)
     });
-    assert_eq!(scene.queue().await.len(), behind);
+    let are_alive = scene.queue().await.len() == behind;
     // The one that hands it over and the one that ends it.
-    (commands["evalsha"] == 2).then_some(commands)
+    (are_alive && commands["evalsha"] == 2).then_some(commands)
 }
 
 #[tokio::test]
@@ -91,7 +91,10 @@ async fn a_turn_costs_the_same_however_many_wait() {
     for behind in [1, 100, 10_000] {
         let mut tries = 0..20;
         costs.push(loop {
-            assert!(tries.next().is_some(), "a poll falls into every turn");
+            assert!(
+                tries.next().is_some(),
+                "no turn without a poll, and within a heartbeat"
+            );
             if let Some(commands) = commands_of_a_turn(behind).await {
                 break commands;
             }
