@@ -24,11 +24,16 @@ local function fair_enqueue(lock, queue, timeouts, alive, holder, heartbeat_ms, 
   local alive_until = now + heartbeat_ms + fair_mark(lock)
   redis.call('ZADD', alive, alive_until, holder)
   -- The heartbeats outlast the scores, so that our dead are known as ours.
-  redis.call('PEXPIRE', alive, math.max(redis.call('PTTL', alive), until_ms - now))
+  if redis.call('PTTL', alive) < until_ms - now then
+    redis.call('PEXPIRE', alive, until_ms - now + 600000)
+  end
   -- What is left of places that were taken away goes when a new queue begins.
   if places == 1 and scores > 0 then redis.call('DEL', timeouts) end
   if not is_queued or score < now + 300000 then redis.call('ZADD', timeouts, until_ms, holder) end
-  if is_queued then return math.floor(alive_until) end
+  if is_queued then
+    fair_end(queue, timeouts, alive, length, scores)
+    return math.floor(alive_until)
+  end
   if places == 1 then
     -- What is left of ours that Redisson passed over.
     redis.call('ZREMRANGEBYSCORE', alive, '-inf', now)
@@ -37,6 +42,6 @@ local function fair_enqueue(lock, queue, timeouts, alive, holder, heartbeat_ms, 
     redis.call('LREM', queue, 1, holder)
   end
   -- Last: who stands in the queue without a score blocks Redisson for ever.
-  redis.call('RPUSH', queue, holder)
+  fair_end(queue, timeouts, alive, redis.call('RPUSH', queue, holder), scores + 1)
   return math.floor(alive_until)
 end

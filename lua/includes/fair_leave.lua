@@ -2,9 +2,7 @@
 -- it.
 local function fair_leave(lock, queue, timeouts, alive, holder, channel, publish, token)
   local was_head = redis.call('LINDEX', queue, 0) == holder
-  -- First: who stands in the queue without a score blocks Redisson for ever.
-  local left = redis.call('LREM', queue, 1, holder)
-  left = left + redis.call('ZREM', timeouts, holder) + redis.call('ZREM', alive, holder)
+  local left = fair_pop(queue, timeouts, alive, holder)
   -- Of a lock that is held, it is the turn of the head when that ends.
   if was_head and redis.call('EXISTS', lock) == 0 then
     fair_tell(lock, queue, timeouts, alive, channel, publish, token)

@@ -41,6 +41,7 @@ pub(crate) static FAIR_ACQUIRE: Script = script!(
     "fair_mark",
     "fair_head",
     "fair_refusal",
+    "fair_end",
     "fair_enqueue",
     "grant",
     "next_token"
@@ -136,6 +137,7 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "fair_head",
     "fair_tell",
     "fair_refusal",
+    "fair_end",
     "fair_enqueue",
     "fair_leave",
     "readers_wait",

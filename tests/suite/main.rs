@@ -21,6 +21,7 @@ mod interleavings;
 mod lazy;
 mod limits;
 mod loss;
+mod mix;
 mod multilock;
 mod names;
 mod outage;

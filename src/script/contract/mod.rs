@@ -4,6 +4,7 @@
 mod bench;
 mod cost;
 mod fair;
+mod fair_ends;
 mod fair_handed;
 mod fair_names;
 mod multi;
