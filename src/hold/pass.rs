@@ -57,8 +57,7 @@ impl Hold {
             true => left >= state.lease / 2,
             // The server can agree to the other term in time, and need not shorten the lease.
             false => {
-                left >= self.core.timing.reply
-                    && now.after(wish.term.lease()) >= state.server_deadline
+                left >= self.core.timing.reply && now.after(wish.term.lease()) >= state.server_end()
             }
         };
         let is_replicated = match wish.replication {

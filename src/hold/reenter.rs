@@ -33,7 +33,7 @@ impl Hold {
         if self.loss().is_some() {
             return Ok(None);
         }
-        let (target, known, bid, was_late) = {
+        let (target, known, bid, was_late, late) = {
             let mut state = self.state.lock();
             // It may have passed to another task since the caller looked.
             if state.phase != Phase::Held || state.owner != *owner {
@@ -49,7 +49,7 @@ impl Hold {
                 // A fixed lease is not lengthened by entering again.
                 None => Duration::from_millis(1),
             };
-            state.will_ask(patience.until, lease);
+            let late = state.will_ask_until(patience.until, lease);
             let bid = Bid {
                 publish: self.core.channels().publish(),
                 mode,
@@ -62,7 +62,7 @@ impl Hold {
                 waited: Duration::ZERO,
             };
             let was_late = std::mem::replace(&mut state.late_entry, true);
-            (wanted.raised(mode), state.confirmed, bid, was_late)
+            (wanted.raised(mode), state.confirmed, bid, was_late, late)
         };
         // If this is given up, the server may have counted one too many.
         let mut repair = Repair::armed(std::slice::from_ref(self));
@@ -76,7 +76,13 @@ impl Hold {
                 self.state.lock().late_entry = was_late || failure.unknown;
                 failure.into_error(operation).of_lock(self.name())
             })?;
-        self.state.lock().late_entry = false;
+        {
+            let mut state = self.state.lock();
+            state.late_entry = false;
+            if !answer.repeated {
+                state.answered(self.core.clock.now(), bid.lease, late);
+            }
+        }
         let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
             repair.disarm();
             self.lose(LostReason::Revoked);
@@ -130,12 +136,12 @@ impl Hold {
             return Ok(false);
         }
         let lease = term.lease();
-        {
+        let late = {
             let mut state = self.state.lock();
-            state.will_ask(patience.until, lease);
             // No renewal from here on, which would lengthen it.
             state.renewed &= term.is_renewed();
-        }
+            state.will_ask_until(patience.until, lease)
+        };
         // Not an acquire: one that arrived late would take the lock anew.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
@@ -155,6 +161,10 @@ impl Hold {
         }
         let look = {
             let mut state = self.state.lock();
+            if !answer.repeated {
+                // Or the next one could not have it as this one did.
+                state.answered(self.core.clock.now(), lease, late);
+            }
             state.lease = lease;
             state.renewed = term.is_renewed();
             // Not before: its task may not be polled any more.

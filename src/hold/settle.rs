@@ -186,8 +186,8 @@ impl Hold {
         core.undo_later(Undo::new(call, Lane::Command, lease, now, None));
     }
 
-    fn server_deadline(&self) -> Tick {
-        self.state.lock().server_deadline
+    fn server_end(&self) -> Tick {
+        self.state.lock().server_end()
     }
 }
 
@@ -290,7 +290,7 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
 
 /// When nothing is left of these holds at the server, come what may.
 fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
-    let ends = holds.iter().map(|hold| hold.server_deadline());
+    let ends = holds.iter().map(|hold| hold.server_end());
     ends.max().unwrap_or(Tick::ZERO)
 }
 

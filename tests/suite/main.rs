@@ -32,6 +32,7 @@ mod replicas;
 mod rights;
 mod rwlock;
 mod sentinel;
+mod shares;
 mod shown;
 mod shutdown;
 #[cfg(feature = "tls")]

@@ -24,9 +24,9 @@ async fn a_fixed_lease_begins_anew_with_one_script() {
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x").fixed_lease(LEASE);
     let mut guard = lock.lock().await.unwrap();
-    for _ in 0..5 {
+    for held in [0, 0, 1, 10_000, 300] {
         let next = waiter(lock.clone()).await;
-        tokio::time::sleep(MS * 10_000).await;
+        tokio::time::sleep(MS * held).await;
         // A slice of its own.
         client.core().locals.all()[0].end_passing();
         let before = server.sent().len();

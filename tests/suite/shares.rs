@@ -1,0 +1,99 @@
+//! What one task of one client gets of a lock that 64 tasks of another want all the time.
+//!
+//! ARCHITECTURE.md says what that is, and how it was measured: by these tests, with `--nocapture`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockset::{FairLock, ReadSide, RedlockLock, ReentrantLock, WriteSide};
+use lockset_testkit::{Server, unique_name, within};
+
+use crate::primitive::{Guard, Multi, Primitive};
+use crate::support::{idle, nothing_left, patient_client};
+
+/// The tasks of the other client.
+const CROWD: usize = 64;
+
+/// How often the one gets it.
+const TURNS: u64 = 40;
+
+/// A bound on all of that, on a busy machine.
+const ENOUGH: Duration = Duration::from_secs(100);
+
+/// What one of many tasks does until it is told to stop.
+async fn in_and_out<L: Primitive>(lock: L, grants: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let guard = lock.lock().await.unwrap();
+        grants.fetch_add(1, Ordering::Relaxed);
+        guard.release().await.unwrap();
+    }
+}
+
+/// The part of all grants that one task gets: one of `One`, of which the crowd has others.
+async fn share<One: Primitive, Crowd: Primitive>(
+    kind: &str,
+    one: impl Fn(One) -> One,
+    crowd: impl Fn(Crowd) -> Crowd,
+) -> f64 {
+    let server = Server::start();
+    let busy = patient_client(&server.url()).await;
+    let lone = patient_client(&server.url()).await;
+    let name = unique_name("lock");
+    let (grants, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let lock = crowd(Crowd::of(&busy, &name));
+            tokio::spawn(in_and_out(lock, Arc::clone(&grants), Arc::clone(&stop)))
+        })
+        .collect();
+    let lock = one(One::of(&lone, &name));
+    let turns = async {
+        // The first has to make itself heard.
+        lock.lock().await.unwrap().release().await.unwrap();
+        let before = grants.load(Ordering::Relaxed);
+        for _ in 0..TURNS {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }
+        grants.load(Ordering::Relaxed) - before
+    };
+    let others = within(ENOUGH, turns).await;
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within(ENOUGH, task).await.unwrap();
+    }
+    idle(&busy).await;
+    idle(&lone).await;
+    nothing_left(&server).await;
+    let share = TURNS as f64 / (TURNS + others) as f64;
+    eprintln!("{kind}: one in {:.1}, {:.2} %", 1.0 / share, share * 100.0);
+    share
+}
+
+/// One task of this kind among tasks of that kind gets one grant in so many at least.
+macro_rules! shares {
+    ($($test:ident: $one:ty, among $crowd:ty, $one_with:expr, $crowd_with:expr, one in $least:expr;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            let share = share::<$one, $crowd>(stringify!($test), $one_with, $crowd_with).await;
+            assert!(share >= 1.0 / f64::from($least), "one in {:.1}", 1.0 / share);
+        })*
+    };
+}
+
+/// So long that none ends by itself.
+const FIXED: Duration = Duration::from_secs(30);
+
+shares! {
+    reentrant: ReentrantLock, among ReentrantLock, |lock| lock, |lock| lock, one in 80;
+    reentrant_with_a_fixed_lease: ReentrantLock, among ReentrantLock,
+        |lock| lock, |lock| lock.fixed_lease(FIXED), one in 80;
+    fair: FairLock, among FairLock, |lock| lock, |lock| lock, one in 80;
+    fair_with_a_fixed_lease: FairLock, among FairLock,
+        |lock| lock.fixed_lease(FIXED), |lock| lock.fixed_lease(FIXED), one in 80;
+    a_writer_among_writers: WriteSide, among WriteSide, |lock| lock, |lock| lock, one in 80;
+    a_writer_among_readers: WriteSide, among ReadSide, |lock| lock, |lock| lock, one in 300;
+    a_reader_among_writers: ReadSide, among WriteSide, |lock| lock, |lock| lock, one in 80;
+    multi: Multi, among Multi, |lock| lock, |lock| lock, one in 40;
+    redlock: RedlockLock, among RedlockLock, |lock| lock, |lock| lock, one in 80;
+}
