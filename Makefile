@@ -3,8 +3,8 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo failover desk config order test test-valkey test-acl interop check bench \
-        bench-peers bench-peers-build bench-peers-draw bench-peers-check
+.PHONY: help examples soak demo failover desk config order test test-tls test-valkey test-acl interop \
+        interop-all check package bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -17,18 +17,26 @@ help:
 	@echo "make config       many readers, one writer, no torn read: the read-write lock"
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
+	@echo "make test-tls     those that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-valkey  the same on Valkey"
 	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
+	@echo "make interop-all  the same with an old Redisson, one in between and the newest"
+	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
+# Cargo is quiet, so that what they print comes alone.
+BUILDING = echo "building in release mode: about two minutes the first time, nothing is printed meanwhile"
+
 demo:
+	@$(BUILDING)
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
 
 desk config order failover soak:
+	@$(BUILDING)
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
 
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
@@ -51,6 +59,12 @@ TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
 test:
 	@$(SERVER) && $(TEST)
 
+# Where the server of `test` was built without TLS these fail, and say so.
+TLS = --all-features -- --test-threads 4 --ignored
+test-tls:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN" && \
+	  cargo test --workspace --test suite $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
+
 test-valkey:
 	@$(VALKEY) && $(TEST)
 
@@ -64,11 +78,22 @@ test-acl:
 	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
 
-# They wait more than they work.
+# They wait more than they work. The holder is no test, but the other process of some.
+INTEROP = cargo test --all-features --test interop -- --ignored --test-threads 4 \
+	  --skip rust_process::holder
+
 interop:
 	@scripts/build-interop
-	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  LOCKSET_INTEROP=1 cargo test --all-features --test interop -- --test-threads 4
+	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && $(INTEROP)
+
+# An old one, one in between and the newest.
+REDISSONS = 3.16.4 3.27.1 4.7.0
+
+interop-all:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && for version in $(REDISSONS); do \
+	    export LOCKSET_REDISSON=$$version && scripts/build-interop && \
+	    echo "testing with Redisson $$version on $$LOCKSET_SERVER_BIN" && $(INTEROP) || exit 1; \
+	  done
 
 check:
 	cargo fmt --all --check
@@ -76,6 +101,11 @@ check:
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --package lockset -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+
+# With the compiled dependencies of everything else, where they have the same features.
+package:
+	cargo package --package lockset --all-features --allow-dirty
+	@cargo package --package lockset --list --allow-dirty | wc -l | xargs printf '%s files\n'
 
 # Without criterion's times: `cargo bench` has those too.
 bench:

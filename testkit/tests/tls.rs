@@ -18,20 +18,6 @@ fn patient() -> AsyncConnectionConfig {
         .set_response_timeout(Some(SOON))
 }
 
-/// Whether the server can speak TLS; says so if not. With `LOCKSET_TLS` it must.
-fn possible() -> bool {
-    let possible = Server::supports_tls();
-    if !possible {
-        let demanded = std::env::var_os("LOCKSET_TLS").is_some();
-        assert!(
-            !demanded,
-            "LOCKSET_TLS is set, and the server binary cannot speak TLS"
-        );
-        eprintln!("SKIPPED: the server binary cannot speak TLS");
-    }
-    possible
-}
-
 /// A connection that trusts the authority, and shows the client's certificate if it is to.
 async fn connect(
     url: &str,
@@ -56,10 +42,8 @@ async fn connect(
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_speaks_it_beside_its_plain_port() {
-    if !possible() {
-        return;
-    }
     let server = Server::builder().tls().start();
     let mut client = connect(&server.tls_url(), server.tls(), false)
         .await
@@ -83,10 +67,8 @@ async fn a_server_speaks_it_beside_its_plain_port() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_can_demand_a_certificate() {
-    if !possible() {
-        return;
-    }
     let server = Server::builder().tls().demand_client_certificates().start();
     connect(&server.tls_url(), server.tls(), true)
         .await
@@ -97,10 +79,8 @@ async fn a_server_can_demand_a_certificate() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_certificate_can_be_out_of_date() {
-    if !possible() {
-        return;
-    }
     let server = Server::builder().tls_with(Certificates::expired()).start();
     let refused = connect(&server.tls_url(), server.tls(), true)
         .await
@@ -109,10 +89,8 @@ async fn a_certificate_can_be_out_of_date() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_cluster_speaks_it() {
-    if !possible() {
-        return;
-    }
     let cluster = Cluster::builder().tls().start().await;
     assert!(cluster.url().starts_with("rediss+cluster://"));
     let owner = cluster.primary_of("a").await;
@@ -137,10 +115,8 @@ async fn a_cluster_speaks_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn sentinels_speak_it() {
-    if !possible() {
-        return;
-    }
     let sentinels = Sentinels::builder().tls().hurried().start().await;
     assert!(sentinels.url().starts_with("rediss+sentinel://"));
     let sentinel = &sentinels.sentinels()[0];

@@ -5,16 +5,14 @@ use std::time::{Duration, Instant};
 use futures_util::{FutureExt, StreamExt};
 use lockset_testkit::{Proxy, eventually, unique_name, within};
 
-use crate::java::{Java, Settings, Topology, skipped};
+use crate::java::{Java, Settings, Topology};
 use crate::kind::Kind;
 use crate::pair::{Pair, SHORT, SOON, ask};
 
 /// A writer of Java that reads on lets readers in, and tells nobody. Ours look for themselves.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_downgrade_without_a_message_is_found_by_the_timer() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
@@ -38,10 +36,8 @@ async fn a_downgrade_without_a_message_is_found_by_the_timer() {
 /// A fair waiter of Java behind one that is dead asks without a pause while the lock is free. Ours do
 /// their work meanwhile, and all get the lock in order once the dead one's time is over.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let name = unique_name("lock");
     let fair = Kind::Fair.java(&name);
@@ -82,10 +78,8 @@ async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
 /// A waiter that is interrupted stays in the queue. It is passed over when Redisson's own time for it
 /// has passed.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let name = unique_name("lock");
     let fair = Kind::Fair.java(&name);
@@ -115,10 +109,8 @@ async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
 /// In every mode but the single-server one an acquire without an answer is sent again, and counts
 /// twice: one unlock leaves a hold behind. It ends with its lease, as nobody renews it.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let name = unique_name("lock");
     let this = Kind::Lock.java(&name);
@@ -156,10 +148,8 @@ async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
 /// Redisson's fenced lock takes the refusal of a lock without a lease for a grant with the token -1.
 /// Ours always have one.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn java_never_mistakes_our_hold_for_its_own() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fenced = Kind::Fenced.java(&name);
@@ -176,10 +166,8 @@ async fn java_never_mistakes_our_hold_for_its_own() {
 
 /// Anybody may unlock a fair lock that is free, in Redisson; it does nothing to whoever comes next.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_late_unlock_of_a_fair_lock_frees_nobody_elses() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fair = Kind::Fair.java(&name);

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use lockset_testkit::{unique_name, within};
 
-use crate::java::skipped;
 use crate::kind::{Kind, for_kinds};
 use crate::pair::{Pair, SOON, by_message};
 
@@ -76,24 +75,20 @@ for_kinds! {
 }
 
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn java_reads_after_rust_has_written() {
-    if !skipped() {
-        java_waits(Kind::Write, Kind::Read).await;
-    }
+    java_waits(Kind::Write, Kind::Read).await;
 }
 
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn rust_reads_after_java_has_written() {
-    if !skipped() {
-        rust_waits(Kind::Write, Kind::Read).await;
-    }
+    rust_waits(Kind::Write, Kind::Read).await;
 }
 
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn java_reads_beside_a_downgraded_rust_writer() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let writing = pair.rust.rw_lock(&name).write().await.unwrap();
@@ -114,10 +109,8 @@ async fn java_reads_beside_a_downgraded_rust_writer() {
 
 /// A multi-lock is its members, to either side.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_multi_lock_waits_for_one_of_its_members() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let multi = Kind::Multi.rust(&pair.rust, &name);
@@ -146,10 +139,8 @@ async fn a_multi_lock_waits_for_one_of_its_members() {
 
 /// A plain attempt of Java's, which never queues, does not get in before those who do.
 #[tokio::test]
+#[ignore = "needs a JDK: make interop"]
 async fn a_free_fair_lock_is_its_queues() {
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fair = Kind::Fair.java(&name);

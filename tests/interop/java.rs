@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lockset_testkit::eventually;
@@ -19,42 +19,14 @@ const ANSWER_BOUND: Duration = Duration::from_secs(120);
 /// What Java answered: a value, or the exception as text.
 pub(crate) type Answer = Result<String, String>;
 
+/// Where `scripts/build-interop` puts the Java side, with the Redisson that is asked for.
 fn built() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("interop")
-}
-
-/// Why these tests cannot run, or are not to.
-fn reason_to_skip() -> Option<&'static str> {
-    static REASON: OnceLock<Option<&'static str>> = OnceLock::new();
-    *REASON.get_or_init(|| {
-        let wish = std::env::var("LOCKSET_INTEROP").unwrap_or_default();
-        if wish == "0" {
-            return Some("LOCKSET_INTEROP=0");
-        }
-        let java = Command::new("java").arg("-version").output();
-        let reason = if !java.is_ok_and(|java| java.status.success()) {
-            "there is no java"
-        } else if !built().join("built").exists() {
-            "the Java side has not been built: `make interop` does it"
-        } else {
-            return None;
-        };
-        assert!(wish.is_empty(), "LOCKSET_INTEROP={wish}, but {reason}");
-        Some(reason)
-    })
-}
-
-/// Whether these tests are to be skipped; says so once, past the capture of the test harness.
-pub(crate) fn skipped() -> bool {
-    static SAID: Once = Once::new();
-    let reason = reason_to_skip();
-    if let Some(reason) = reason {
-        SAID.call_once(|| {
-            let line = format!("\nSKIPPED: the tests against the real Redisson: {reason}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        });
-    }
-    reason.is_some()
+    let version = std::env::var("LOCKSET_REDISSON").unwrap_or_default();
+    let folder = match &*version {
+        "" => "interop".to_owned(),
+        version => format!("interop-{version}"),
+    };
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name(folder)
 }
 
 type Pending = Mutex<HashMap<u64, oneshot::Sender<Answer>>>;
@@ -71,6 +43,10 @@ struct Process {
 impl Process {
     fn start() -> Arc<Self> {
         let built = built();
+        assert!(
+            built.join("built").exists(),
+            "the Java side has not been built: `make interop` does it"
+        );
         let (classes, libraries) = (built.join("classes"), built.join("lib/*"));
         let log = File::options()
             .create(true)

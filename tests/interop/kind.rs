@@ -220,10 +220,9 @@ macro_rules! for_kinds {
             mod $test {
                 $(
                     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    #[ignore = "needs a JDK: make interop"]
                     async fn $kind() {
-                        if !$crate::java::skipped() {
-                            super::$test($crate::kind::Kind::of(stringify!($kind))).await;
-                        }
+                        super::$test($crate::kind::Kind::of(stringify!($kind))).await;
                     }
                 )*
             }

@@ -1,8 +1,8 @@
 //! One lock, two languages: `lockset` beside the real Redisson, on one server or in one cluster.
 //!
-//! The Java side is under `java/`, built by `scripts/build-interop` and driven line by line. Where it
-//! has not been built these tests say so and pass, unless `LOCKSET_INTEROP=1` demands them, as
-//! `make interop` does; `LOCKSET_INTEROP=0` skips them.
+//! The Java side is under `java/`, built by `scripts/build-interop` and driven line by line. These tests
+//! are ignored unless they are asked for, as `make interop` does, which builds it first; with the version
+//! of Redisson that `LOCKSET_REDISSON` names, if it names one.
 
 mod java;
 mod kind;

@@ -2,18 +2,15 @@
 
 use lockset_testkit::{unique_name, within};
 
-use crate::java::skipped;
 use crate::kind::Kind;
 use crate::pair::{Pair, SOON, ask};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a JDK: make interop"]
 async fn two_hundred_rounds_are_granted_in_the_order_of_arrival() {
     const ROUNDS: usize = 200;
     /// Of each side.
     const WAITERS: u64 = 2;
-    if skipped() {
-        return;
-    }
     let pair = Pair::start().await;
     let name = unique_name("lock");
     let (fair, lock) = (Kind::Fair.java(&name), pair.rust.fair_lock(&name));

@@ -100,6 +100,31 @@ fn imports_go_the_way_the_map_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// It is also shown where the files beside it are not.
+#[test]
+fn every_link_of_the_readme_is_absolute_and_leads_somewhere() {
+    const OURS: &str = "https://github.com/lockset-rs/lockset/";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let inline = text.split("](").skip(1);
+    let inline = inline.filter_map(|rest| rest.split(')').next());
+    let definitions = text.lines().filter(|line| line.starts_with('['));
+    let defined = definitions.filter_map(|line| line.split_once("]: "));
+    let links: Vec<&str> = inline.chain(defined.map(|(_, link)| link)).collect();
+    assert!(links.len() > 10, "it has links: {links:?}");
+    for link in links {
+        assert!(
+            link.starts_with("https://") || link.starts_with('#'),
+            "{link}"
+        );
+        if let Some(inside) = link.strip_prefix(OURS) {
+            let path = inside.splitn(3, '/').nth(2).expect("blob/main/path");
+            let path = path.split('#').next().unwrap();
+            assert!(root.join(path).exists(), "{link}");
+        }
+    }
+}
+
 #[test]
 fn every_file_says_what_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

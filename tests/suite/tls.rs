@@ -10,20 +10,6 @@ use crate::support::SOON;
 /// Long enough for a machine that stalls, short enough for a test that waits for its end.
 const RENEWED_LEASE: Duration = Duration::from_secs(3);
 
-/// Whether the server binary speaks TLS. Where that is demanded, it is an error if it does not.
-fn tls_is_built_in() -> bool {
-    let is_built_in = Server::supports_tls();
-    let is_demanded = std::env::var("LOCKSET_TLS").is_ok_and(|value| value == "1");
-    assert!(
-        is_built_in || !is_demanded,
-        "LOCKSET_TLS=1: this server does not speak TLS"
-    );
-    if !is_built_in {
-        eprintln!("SKIPPED: this server does not speak TLS");
-    }
-    is_built_in
-}
-
 fn trusting(certificates: &Certificates) -> Tls {
     Tls::new().root_certificates_pem(certificates.ca_pem())
 }
@@ -67,10 +53,8 @@ async fn works(ours: &Client, theirs: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn locks_work_over_tls() {
-    if !tls_is_built_in() {
-        return;
-    }
     let server = Server::builder().tls().start();
     let client = async || {
         connect(&server.tls_url(), trusting(server.tls()))
@@ -88,10 +72,8 @@ async fn locks_work_over_tls() {
 
 /// Each connection that replaces another is made with the same certificates.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_connection_is_replaced_over_tls() {
-    if !tls_is_built_in() {
-        return;
-    }
     let builder = Server::builder().tls().demand_client_certificates();
     let server = builder.start();
     let ours = connect(&server.tls_url(), known(server.tls()))
@@ -139,10 +121,8 @@ fn refused(client: Result<Client>, what: &str) -> Error {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_that_cannot_be_trusted_is_refused() {
-    if !tls_is_built_in() {
-        return;
-    }
     let also_here = ["--bind", "127.0.0.1", "127.0.0.3"];
     let server = Server::builder().tls().args(also_here).start();
     let url = server.tls_url();
@@ -166,10 +146,8 @@ async fn a_server_that_cannot_be_trusted_is_refused() {
 }
 
 #[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_that_asks_who_is_there_is_told() {
-    if !tls_is_built_in() {
-        return;
-    }
     let builder = Server::builder().tls().demand_client_certificates();
     let server = builder.start();
     let url = server.tls_url();
@@ -220,9 +198,11 @@ async fn who_speaks_tls_to_one_who_does_not_is_told() {
     let error = connect(&url, trusting(&Certificates::new())).await.err();
     let told = error.expect("no TLS there").to_string();
     assert!(told.contains("speak TLS"), "{told}");
-    if !tls_is_built_in() {
-        return;
-    }
+}
+
+#[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
+async fn who_does_not_speak_tls_to_one_who_does_is_told() {
     let server = Server::builder().tls().start();
     let url = format!("redis://{}", server.tls_addr());
     let error = within(SOON, Client::connect(&url)).await.err();
@@ -234,10 +214,8 @@ async fn who_speaks_tls_to_one_who_does_not_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_cluster_over_tls() {
-    if !tls_is_built_in() {
-        return;
-    }
     let cluster = Cluster::builder().tls().replicas(0).start().await;
     let client = async || {
         connect(&cluster.url(), known(cluster.node(0).tls()))
@@ -251,10 +229,8 @@ async fn a_cluster_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn sentinels_over_tls() {
-    if !tls_is_built_in() {
-        return;
-    }
     let sentinels = Sentinels::builder().tls().start().await;
     let client = async || {
         connect(&sentinels.url(), known(sentinels.servers()[0].tls()))

@@ -1,6 +1,5 @@
 package lockset.interop;
 
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -10,8 +9,6 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.BaseConfig;
 import org.redisson.config.Config;
-import org.redisson.config.ConstantDelay;
-import org.redisson.config.NameMapper;
 import org.redisson.config.ReadMode;
 import org.redisson.config.SubscriptionMode;
 
@@ -31,36 +28,36 @@ final class Peer {
         var config = new Config();
         config.setThreads(2).setNettyThreads(2);
         config.setLockWatchdogTimeout(Long.parseLong(words[5]));
-        config.setFairLockWaitTimeout(Long.parseLong(words[6]));
-        if (!prefix.equals("-")) {
-            config.setNameMapper(new Prefix(prefix));
-        }
+        Versions.fairLockWaitTimeout(config, Long.parseLong(words[6]));
         if (words[8].equals("single")) {
             var server = config.useSingleServer().setAddress(url);
             server.setConnectionPoolSize(4).setConnectionMinimumIdleSize(1);
             server.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-            common(server);
+            common(config, server, prefix);
         } else if (words[8].equals("cluster")) {
             var servers = config.useClusterServers().addNodeAddress(url.split(","));
             servers.setReadMode(ReadMode.MASTER).setSubscriptionMode(SubscriptionMode.MASTER);
             servers.setMasterConnectionPoolSize(4).setMasterConnectionMinimumIdleSize(1);
             servers.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-            common(servers);
+            common(config, servers, prefix);
         } else {
             // How it talks in every mode but the single one, in small.
             var servers = config.useMasterSlaveServers().setMasterAddress(url);
             servers.setReadMode(ReadMode.MASTER).setSubscriptionMode(SubscriptionMode.MASTER);
             servers.setMasterConnectionPoolSize(4).setMasterConnectionMinimumIdleSize(1);
             servers.setSubscriptionConnectionPoolSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-            common(servers);
+            common(config, servers, prefix);
             servers.setTimeout(300).setRetryAttempts(1);
         }
         return new Peer(Redisson.create(config));
     }
 
-    private static void common(BaseConfig<?> server) {
+    private static void common(Config config, BaseConfig<?> server, String prefix) {
         server.setSubscriptionsPerConnection(50);
-        server.setRetryDelay(new ConstantDelay(Duration.ofMillis(100)));
+        Versions.retryDelay(server, 100);
+        if (!prefix.equals("-")) {
+            Versions.prefix(config, server, prefix);
+        }
     }
 
     void close() {
@@ -78,7 +75,7 @@ final class Peer {
     private RLock make(String kind, String name) {
         return switch (kind) {
             case "lock" -> redisson.getLock(name);
-            case "fenced" -> redisson.getFencedLock(name);
+            case "fenced" -> Versions.fencedLock(redisson, name);
             case "fair" -> redisson.getFairLock(name);
             case "read" -> redisson.getReadWriteLock(name).readLock();
             case "write" -> redisson.getReadWriteLock(name).writeLock();
@@ -89,17 +86,5 @@ final class Peer {
                     .toArray(RLock[]::new));
             default -> throw new IllegalArgumentException(kind);
         };
-    }
-
-    private record Prefix(String prefix) implements NameMapper {
-        @Override
-        public String map(String name) {
-            return prefix + name;
-        }
-
-        @Override
-        public String unmap(String name) {
-            return name.substring(prefix.length());
-        }
     }
 }

@@ -3,7 +3,6 @@ package lockset.interop;
 import java.io.IOException;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
-import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.client.codec.StringCodec;
 
@@ -44,10 +43,10 @@ final class Verbs {
                 return lock.remainTimeToLive();
             }
             case "lock_and_get_token" -> {
-                return ((RFencedLock) lock).lockAndGetToken();
+                return Versions.call(lock, "lockAndGetToken");
             }
             case "token" -> {
-                return ((RFencedLock) lock).getToken();
+                return Versions.call(lock, "getToken");
             }
             case "holder" -> {
                 return peer.redisson.getId() + ":" + Thread.currentThread().getId();
