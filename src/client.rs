@@ -15,8 +15,10 @@ use crate::hold::local::Locals;
 use crate::options::{Replication, check_lease};
 use crate::script::{self, Scripts};
 
-/// A new connection takes several round trips, more than one reply.
-const DIAL_LIMIT_MIN: Duration = Duration::from_secs(1);
+/// What stands between callers and servers waits at least this long for a reply.
+const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);
+
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
@@ -61,8 +63,10 @@ impl Client {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
-    /// [`is_io`](Error::is_io) if the server cannot be reached within a second, or if sentinels name no
-    /// primary that answers within three.
+    /// [`is_io`](Error::is_io) if the server cannot be reached (see
+    /// [`connect_timeout`](ClientBuilder::connect_timeout)), or if sentinels name no primary that answers
+    /// within three seconds; [`is_refused`](Error::is_refused) if the server is a replica, or says that
+    /// it cannot serve now.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -81,6 +85,7 @@ impl Client {
             key_prefix: String::new(),
             replication: None,
             opening: Opening::Now,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -155,7 +160,7 @@ impl Client {
 
     /// Whether the server is there and can do what every lock needs; connects if need be.
     pub(crate) async fn is_served(&self) -> Result<()> {
-        can_run_scripts(&self.core.scripts, dial_limit(self.core.timing)).await
+        can_run_scripts(&self.core.scripts, DEFAULT_CONNECT_TIMEOUT).await
     }
 
     pub(crate) fn key_prefix(&self) -> &str {
@@ -204,6 +209,7 @@ pub struct ClientBuilder {
     key_prefix: String,
     replication: Option<Replication>,
     opening: Opening,
+    connect_timeout: Duration,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -260,6 +266,30 @@ impl ClientBuilder {
         self
     }
 
+    /// The longest that a step of making a connection may take: to find and reach the server, to log
+    /// in, to be introduced. Over TLS all up to the login is one step. Default: 3 s. So a server is reached from as far
+    /// away as a round trip of that, and [`build`](Self::build) fails after that if it is silent.
+    ///
+    /// A call that needs a connection does not wait longer for it than it would for a reply (see
+    /// [`lease`](Self::lease)); the connection goes on being made, for the next call. To a server that
+    /// was reached before, attempts in a row have 1 s for a step at first, and more if need be.
+    ///
+    /// Not zero: that is [`is_invalid`](Error::is_invalid).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder("redis://far.away")
+    ///     .connect_timeout(Duration::from_secs(10))
+    ///     .build()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
     /// Connects, unless the client is to be [lazy](Self::lazy).
     ///
     /// # Errors
@@ -273,22 +303,26 @@ impl ClientBuilder {
         if let Some(replication) = self.replication {
             replication.check(self.lease).map_err(unusable)?;
         }
+        if self.connect_timeout.is_zero() {
+            return Err(Error::invalid("connect", "a connect_timeout of zero"));
+        }
         let clock = Clock::System;
         let timing = Timing::of_lease(self.lease);
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
-        let dial_limit = dial_limit(timing);
         let setup = Setup {
             clock,
-            dial_limit,
+            step_limit: self.connect_timeout,
+            reply_limit: timing.reply.max(REPLY_LIMIT_MIN),
             client_id: id.as_str().into(),
-            greeting: script::catalog::loading(),
+            greeting: Arc::new(script::catalog::greeting()),
             listener: Arc::clone(&locals) as _,
+            cut: Arc::default(),
         };
         let transport = conn::connect(target, setup, self.opening).await?;
         let scripts = Arc::new(Scripts { transport, clock });
         if self.opening == Opening::Now {
-            can_run_scripts(&scripts, dial_limit).await?;
+            can_run_scripts(&scripts, self.connect_timeout).await?;
         }
         let core = Core::new(&id, timing, scripts, locals);
         Ok(Client {
@@ -305,12 +339,9 @@ impl fmt::Debug for ClientBuilder {
             .field("lease", &self.lease)
             .field("key_prefix", &self.key_prefix)
             .field("replication", &self.replication)
+            .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
-}
-
-fn dial_limit(timing: Timing) -> Duration {
-    timing.reply.max(DIAL_LIMIT_MIN)
 }
 
 /// A server without scripting is told apart here, not at the first lock.
@@ -318,5 +349,6 @@ async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);
     let sent = scripts.transport.send(Lane::Command, "", &probe, limit);
-    sent.await.map(drop).map_err(unusable)
+    let refused = |fault| unusable(fault, &scripts.transport.at(""));
+    sent.await.map(drop).map_err(refused)
 }

@@ -17,7 +17,7 @@ pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
 const JUMP_MIN: Duration = Duration::from_millis(20);
 
 /// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(u64);
 
 impl Tick {

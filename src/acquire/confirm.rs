@@ -5,6 +5,7 @@
 
 use super::attempt::Candidate;
 use crate::clock::Tick;
+use crate::conn::answer::said;
 use crate::error::{Error, Kind};
 use crate::hold::local_deadline;
 use crate::options::Replication;
@@ -59,6 +60,7 @@ impl Candidate<'_> {
             () = core.clock.sleep_until(end) => return Confirmed::Ended,
         };
         let no = |kind, message| Confirmed::No(self.of_locks(Error::new(kind, operation, message)));
+        let at = || core.scripts.transport.at(self.party.asks[0].name.key());
         match verdict {
             Ok(Verdict::Confirmed) if core.clock.now() < end => Confirmed::Yes,
             Ok(Verdict::Confirmed | Verdict::Gone) => Confirmed::Ended,
@@ -66,14 +68,16 @@ impl Candidate<'_> {
                 let Replication { count, within } = replication;
                 let message = format!(
                     "{replicas} of {count} replicas confirmed within {within:?}; the lock was \
-                     released; check the replicas and their links, ask for fewer, or allow more time"
+                     released; check the replicas of {} and their links, ask for fewer, or allow more time",
+                    at()
                 );
                 no(Kind::NotReplicated, message)
             }
             Ok(Verdict::Denied(error)) => {
                 let message = format!(
-                    "the server says {error}; to wait for replicas the user needs the right +wait; \
-                     the lock was released"
+                    "{}; to wait for replicas the user needs the right +wait; \
+                     the lock was released",
+                    said(&error, &at())
                 );
                 match no(Kind::Denied, message) {
                     Confirmed::No(denied) => Confirmed::No(denied.caused_by(error)),

@@ -89,11 +89,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Refused,
             "the server has fewer replicas than min-replicas-to-write: it refuses all writes now",
         ),
-        Some("READONLY" | "MASTERDOWN") => (
-            Kind::Refused,
-            "this server is a replica, or was made one: connect to the primary; redis+sentinel:// \
-             follows it through failovers",
-        ),
+        Some("READONLY" | "MASTERDOWN") => (Kind::Refused, IS_REPLICA),
         Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
             (Kind::Refused, "try again when the server has recovered")
         }
@@ -118,6 +114,11 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Invalid,
             "this server is not part of a cluster (cluster_enabled:0): connect with redis://",
         ),
+        _ if is_foreign(error) => (Kind::Invalid, "check host and port in the URL"),
+        _ if is_out_of_connections(error) => (
+            Kind::Refused,
+            "the server has as many clients as it may: raise maxclients or close some",
+        ),
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             (Kind::Denied, "check user and password in the URL")
         }
@@ -130,20 +131,39 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     }
 }
 
-/// The error as the words of whoever speaks in it.
-pub(crate) fn said(error: &RedisError) -> String {
-    match tls::advice(error) {
-        Some(_) => format!("no connection over TLS: {error}"),
-        None => format!("the server says {error}"),
+/// The error as the words of whoever speaks in it: the server `at` that address, if that is known.
+pub(crate) fn said(error: &RedisError, at: &str) -> String {
+    if tls::advice(error).is_some() {
+        return format!("no connection to {at} over TLS: {error}");
+    }
+    let said = match error.detail() {
+        Some(words) if is_foreign(error) => {
+            return format!("what answers at {at} is no Redis or Valkey: it says {words:?}");
+        }
+        Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
+        _ => error.to_string(),
+    };
+    match at {
+        "" => format!("the server says {said}"),
+        at => format!("the server {at} says {said}"),
     }
 }
 
+const IS_REPLICA: &str = "this server is a replica, or was made one: connect to the primary; \
+                          redis+sentinel:// follows it through failovers";
+
+/// Why a client of one server cannot be one of this.
+pub(crate) fn of_replica(at: &str) -> Error {
+    let message = format!("the server {at} says that it takes no writes; {IS_REPLICA}");
+    Error::new(Kind::Refused, "connect", message)
+}
+
 /// Why a client could not be connected.
-pub(crate) fn unusable(fault: Fault) -> Error {
+pub(crate) fn unusable(fault: Fault, at: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
             let (kind, advice) = advice(&error);
-            let message = format!("{}; {advice}", said(&error));
+            let message = format!("{}; {advice}", said(&error, at));
             Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
@@ -157,6 +177,17 @@ pub(crate) fn unusable(fault: Fault) -> Error {
 
 pub(super) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")
+}
+
+/// Whether it is no answer of a server of this kind at all.
+fn is_foreign(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Parse
+}
+
+fn is_out_of_connections(error: &RedisError) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("max number of clients"))
 }
 
 fn is_no_cluster(error: &RedisError) -> bool {

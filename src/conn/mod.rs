@@ -28,10 +28,11 @@ use self::answer::unusable;
 use self::cluster::Cluster;
 pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
-use self::single::SingleServer;
+use self::single::{Role, SingleServer};
 use self::url::Target;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// Which of a client's connections a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,6 +153,11 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// address the same way.
     fn address(&self) -> &str;
 
+    /// Who serves a key, in messages: host and port.
+    fn at(&self, _route: &str) -> String {
+        self.address().to_owned()
+    }
+
     /// How channels are used here.
     fn channels(&self) -> Channels;
 
@@ -203,13 +209,39 @@ impl Channels {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) clock: Clock,
-    /// The longest wait for a new connection.
-    pub(crate) dial_limit: Duration,
+    /// The longest that a step of making a connection may take, such as a round trip.
+    pub(crate) step_limit: Duration,
+    /// The longest wait for an answer of what stands between a caller and the server.
+    pub(crate) reply_limit: Duration,
     /// Shown in the names of its connections.
     pub(crate) client_id: Arc<str>,
-    /// Sent first on every new connection; a server may refuse it.
-    pub(crate) greeting: Arc<[Cmd]>,
+    pub(crate) greeting: Arc<Greeting>,
     pub(crate) listener: Arc<dyn Listener>,
+    /// Given when a connection to a server has ended by itself.
+    pub(crate) cut: Arc<Hint>,
+}
+
+/// What a server has to know before a connection to it is used; it may refuse it.
+#[derive(Debug, Default)]
+pub(crate) struct Greeting {
+    /// Asks what of it the server knows.
+    pub(crate) ask: Option<Cmd>,
+    /// Tells it, one command a part.
+    pub(crate) tell: Vec<Cmd>,
+}
+
+impl Greeting {
+    /// What has to be told to who gives this answer: a 1 for each part that it knows. All, if it does
+    /// not say.
+    pub(crate) fn missing(&self, known: Option<&Value>) -> Vec<Cmd> {
+        let known = match known {
+            Some(Value::Array(known)) => known.as_slice(),
+            _ => &[],
+        };
+        let parts = self.tell.iter().enumerate();
+        let missing = parts.filter(|(at, _)| known.get(*at) != Some(&Value::Int(1)));
+        missing.map(|(_, part)| part.clone()).collect()
+    }
 }
 
 /// When a client makes its first connections.
@@ -231,7 +263,13 @@ pub(crate) async fn connect(
         Target::Single(info) => {
             let server = SingleServer::new(info, &setup);
             if opening == Opening::Now {
-                server.open().await.map_err(unusable)?;
+                let at = server.at("");
+                let opened = server.open().await;
+                opened.map_err(|fault| unusable(fault, &at))?;
+                let role = server.role(setup.step_limit).await;
+                if role.map_err(|fault| unusable(fault, &at))? == Role::Replica {
+                    return Err(answer::of_replica(&at));
+                }
             }
             Ok(Arc::new(server))
         }
@@ -241,8 +279,7 @@ pub(crate) async fn connect(
              leave out ClientBuilder::lazy, and build the client when the cluster is up",
         )),
         Target::Cluster { seeds, model } => {
-            let cluster = Cluster::connect(seeds, model, setup).await;
-            Ok(Arc::new(cluster.map_err(unusable)?))
+            Ok(Arc::new(Cluster::connect(seeds, model, setup).await?))
         }
         Target::Sentinel {
             sentinels,

@@ -6,17 +6,26 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, Value};
 
-use super::link::Link;
+use super::answer::{code, is_unknown_command};
+use super::link::{Link, Reach};
 use super::{Channels, Fault, Lane, Process, Setup, Transport};
 
 /// The server is probed this often on an idle connection, so that a dead peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// What a server says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Primary,
+    Replica,
+}
+
 #[derive(Debug)]
 pub(crate) struct SingleServer {
     address: String,
+    reach: Arc<Reach>,
     command: Link,
     renewal: Link,
     push: Link,
@@ -29,17 +38,16 @@ pub(crate) struct SingleServer {
 
 impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
-        let info = info.set_tcp_settings(tcp_settings());
+        let info = connected_with(info);
         let address = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Messages come on the connection that asked for them only in the newer protocol.
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3);
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
+        let reach = Arc::default();
         let link = |lane: &str, info, listener| {
             let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, listener)
+            Link::new(info, label, setup, &reach, listener)
         };
         Self {
             address,
@@ -48,6 +56,7 @@ impl SingleServer {
             confirm: link("confirm", info.clone(), None),
             behind_push: link("behind-push", info, None),
             push: link("push", push_info, Some(Arc::clone(&setup.listener))),
+            reach,
         }
     }
 
@@ -56,6 +65,22 @@ impl SingleServer {
         let (command, renewal) =
             futures_util::future::join(self.command.open(), self.renewal.open()).await;
         command.and(renewal)
+    }
+
+    /// What it says of itself. A user who may not ask takes the word of whoever named it a primary.
+    pub(crate) async fn role(&self, limit: Duration) -> Result<Role, Fault> {
+        match self.command.send(&redis::cmd("ROLE"), limit).await {
+            Ok(Value::Array(said))
+                if said.first() == Some(&Value::BulkString(b"master".into())) =>
+            {
+                Ok(Role::Primary)
+            }
+            Ok(_) => Ok(Role::Replica),
+            Err(Fault::Answered(no)) if code(&no) == Some("NOPERM") || is_unknown_command(&no) => {
+                Ok(Role::Primary)
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     pub(crate) fn link(&self, lane: Lane) -> &Link {
@@ -71,6 +96,11 @@ impl SingleServer {
         &self.behind_push
     }
 
+    /// What is known of reaching it.
+    pub(super) fn reach(&self) -> &Arc<Reach> {
+        &self.reach
+    }
+
     fn links(&self) -> [&Link; 5] {
         let [command, renewal, push] = [&self.command, &self.renewal, &self.push];
         [command, renewal, push, &self.confirm, &self.behind_push]
@@ -79,18 +109,30 @@ impl SingleServer {
     /// Closes its connections once what is under way on them has ended; they are made anew if it is
     /// asked again.
     pub(crate) fn close(&self) {
-        self.links().into_iter().for_each(Link::close);
+        self.links().into_iter().for_each(|link| link.close());
     }
 
     /// Closes all connections; no more are made, and nothing is sent, until it is reinstated.
     pub(super) fn retire(&self) {
-        self.links().into_iter().for_each(Link::retire);
+        self.links().into_iter().for_each(|link| link.retire());
     }
 
     /// Ends a retirement.
     pub(super) fn reinstate(&self) {
-        self.links().into_iter().for_each(Link::reinstate);
+        self.links().into_iter().for_each(|link| link.reinstate());
     }
+}
+
+/// How all connections are made.
+pub(super) fn connected_with(info: ConnectionInfo) -> ConnectionInfo {
+    let info = info.set_tcp_settings(tcp_settings());
+    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+        // The library's first words there bring to light what the server has against us.
+        return info;
+    }
+    // It would tell each connection its own name, which costs a round trip.
+    let settings = info.redis_settings().clone().set_skip_set_lib_name();
+    info.set_redis_settings(settings)
 }
 
 /// How all connections over TCP are made.
@@ -137,6 +179,10 @@ impl Transport for SingleServer {
 
     fn address(&self) -> &str {
         &self.address
+    }
+
+    fn at(&self, _route: &str) -> String {
+        self.command.at().to_owned()
     }
 
     fn channels(&self) -> Channels {

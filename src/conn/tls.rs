@@ -6,7 +6,7 @@
 #[cfg(feature = "tls")]
 mod settings;
 
-use redis::{ConnectionAddr, RedisError};
+use redis::RedisError;
 
 #[cfg(feature = "tls")]
 pub use self::settings::Tls;
@@ -83,13 +83,9 @@ fn reason(error: &RedisError) -> Option<&rustls::Error> {
     }
 }
 
-/// What to look at when a server says nothing on a new connection, or nothing that can be read.
-pub(super) fn hint(at: &ConnectionAddr) -> &'static str {
-    match at {
-        ConnectionAddr::TcpTls { .. } => {
-            " (does it speak TLS on this port, and does it ask for a client certificate?)"
-        }
-        ConnectionAddr::Tcp(..) => " (if it speaks TLS on this port, the URL starts with rediss)",
-        _ => "",
-    }
-}
+/// What to look at when a server seems to speak TLS, and the URL is one without.
+pub(super) const USE_IT: &str = " (if it speaks TLS on this port, the URL starts with rediss)";
+
+/// What to look at when a server says nothing that can be read, and the URL is one with TLS.
+pub(super) const DOES_IT: &str =
+    " (does it speak TLS on this port, and does it ask for a client certificate?)";

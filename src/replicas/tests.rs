@@ -139,7 +139,7 @@ async fn too_few_replicas_release_the_grant_and_say_so() {
     assert_eq!(
         error.to_string(),
         "lock \"x\": lock: 1 of 2 replicas confirmed within 200ms; the lock was released; check the \
-         replicas and their links, ask for fewer, or allow more time"
+         replicas of scripted and their links, ask for fewer, or allow more time"
     );
     // Before the caller was told.
     let attempts = attempts(&server, "x");

@@ -3,11 +3,8 @@
 //! The text is put together when the crate is compiled: the shared pieces a script names, then the
 //! file itself.
 
-use std::sync::Arc;
-
-use redis::Cmd;
-
 use super::Script;
+use crate::conn::Greeting;
 
 macro_rules! script {
     ($name:literal $(, $include:literal)*) => {
@@ -206,13 +203,20 @@ pub(crate) static ALL: [(&str, &Script); 18] = [
     ("rw_renew", &RW_RENEW),
 ];
 
-/// What makes a server know every script, to be sent on each new connection: then a call needs no
-/// second round trip for its text, which others could get in between of.
-pub(crate) fn loading() -> Arc<[Cmd]> {
-    let load = |(_, script): &(&str, &Script)| {
-        let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(script.text);
-        command
-    };
-    ALL.iter().map(load).collect()
+/// What makes a server know every script, to be told on each new connection to who does not: then a call
+/// needs no second round trip for its text, which others could get in between of.
+pub(crate) fn greeting() -> Greeting {
+    let mut ask = redis::cmd("SCRIPT");
+    ask.arg("EXISTS");
+    let mut tell = Vec::with_capacity(ALL.len());
+    for (_, script) in &ALL {
+        ask.arg(script.sha());
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(script.text);
+        tell.push(load);
+    }
+    Greeting {
+        ask: Some(ask),
+        tell,
+    }
 }

@@ -148,6 +148,8 @@ pub(crate) struct Failure {
     cause: Cause,
     /// What the user lacks the right to, if it is that and the server does not say it.
     missing: Option<String>,
+    /// Where the server is, if it is known whose answer this is.
+    at: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -209,6 +211,16 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 impl Scripts {
     /// Runs `call` until it is answered, refused for good, or out of patience.
     pub(crate) async fn run(
+        &self,
+        lane: Lane,
+        call: &Call,
+        patience: Patience,
+    ) -> Result<Answer, Failure> {
+        let answer = self.repeated(lane, call, patience).await;
+        answer.map_err(|failure| failure.of(self.transport.at(call.route())))
+    }
+
+    async fn repeated(
         &self,
         lane: Lane,
         call: &Call,
@@ -290,11 +302,14 @@ impl Scripts {
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let sent = self.transport.send_together(lane, route, commands, reply);
-        let answers = sent.await.map_err(|fault| match fault {
-            Fault::Answered(error) => Failure::from(error),
-            Fault::Declined(error) => Failure::new(false, Cause::Answered(error)),
-            Fault::Unsent(why) => Failure::new(false, Cause::Silent(why)),
-            Fault::Unknown(why) => Failure::silent(why),
+        let answers = sent.await.map_err(|fault| {
+            let failure = match fault {
+                Fault::Answered(error) => Failure::from(error),
+                Fault::Declined(error) => Failure::new(false, Cause::Answered(error)),
+                Fault::Unsent(why) => Failure::new(false, Cause::Silent(why)),
+                Fault::Unknown(why) => Failure::silent(why),
+            };
+            failure.of(self.transport.at(route))
         })?;
         if answers.len() != commands.len() {
             return Err(Failure::silent("a reply is missing"));
@@ -349,7 +364,13 @@ impl Failure {
             unknown,
             cause,
             missing: None,
+            at: None,
         }
+    }
+
+    fn of(mut self, at: String) -> Self {
+        self.at = Some(at);
+        self
     }
 
     fn answered(call: &Call, error: RedisError, unknown: bool) -> Self {
@@ -415,7 +436,8 @@ impl Failure {
                 let (kind, advice) = advice(&error);
                 let missing = self.missing.map(|what| format!(" ({what})"));
                 let missing = missing.unwrap_or_default();
-                let message = format!("{}; {advice}{missing}", said(&error));
+                let at = self.at.unwrap_or_default();
+                let message = format!("{}; {advice}{missing}", said(&error, &at));
                 Error::new(kind, operation, message).caused_by(error)
             }
         }

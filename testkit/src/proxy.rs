@@ -218,6 +218,13 @@ impl Proxy {
     pub fn connections(&self) -> usize {
         self.rules.lock().open()
     }
+
+    /// How many connections clients have asked for so far, those included that were
+    /// [refused](Self::refuse).
+    #[must_use]
+    pub fn asked_for(&self) -> u64 {
+        self.rules.lock().asked_for
+    }
 }
 
 impl Drop for Proxy {

@@ -9,8 +9,10 @@ mod world;
 
 mod cancellation;
 mod cluster;
+mod comeback;
 mod conformance;
 mod cost;
+mod distance;
 mod fair;
 mod faults;
 mod foreign;
@@ -21,6 +23,7 @@ mod interleavings;
 mod lazy;
 mod limits;
 mod loss;
+mod messages;
 mod mix;
 mod multilock;
 mod names;

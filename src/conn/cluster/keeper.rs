@@ -1,9 +1,12 @@
 //! The task that keeps the map of a cluster up to date.
 //!
 //! It looks when something hints that the map is old: a redirection, a node that cannot be reached or
-//! does not answer, a cluster that says that it is down. Looks are some time apart, more if they show
-//! nothing new, so that a thousand clients do not fall upon a cluster that has enough to do. A look
-//! that nobody answered is repeated.
+//! does not answer, a connection that ends by itself, a cluster that says that it is down. Looks are
+//! some time apart, more if they show nothing new, so that a thousand clients do not fall upon a cluster
+//! that has enough to do. A look that nobody answered is repeated. A client that sends nothing gets no
+//! hint from a node that stands still, and none when another takes over later: so between the looks
+//! one node is asked for its map, over a connection there is, soon after a hint and then every two
+//! seconds; if it has changed, that is a hint.
 //!
 //! Who is told what. A node that serves no slot any more was taken over by one that may not have all
 //! it had: all holds are looked at again, once for each look. A slot that goes from one node to
@@ -16,6 +19,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::glance::Glances;
 use super::route::Router;
 use super::slots::{SlotMap, slot_of};
 use super::survey::{ASKED_MAX, survey};
@@ -34,11 +38,12 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
     let clock = router.nodes.setup().clock;
     let mut pause = PAUSE_FIRST;
     let mut looked = Tick::ZERO;
+    let mut glances = Glances::default();
     // Ends with this.
     let mut opening = JoinSet::new();
     open(&router, &mut opening);
     loop {
-        router.wanted.past(mark).await;
+        glances.until_wanted(&router, &last, mark).await;
         if looked.until(clock.now()) > PAUSE_MAX * 2 {
             pause = PAUSE_FIRST;
         }

@@ -9,6 +9,7 @@
 //! back until that has ended ([`gate::Gate`]).
 
 mod gate;
+mod glance;
 mod keeper;
 mod redirect;
 mod route;
@@ -26,8 +27,10 @@ use tokio::task::AbortHandle;
 
 use self::route::Router;
 use self::slots::slot_of;
+use super::answer::unusable;
 use super::nodes::{Address, Nodes};
 use super::{Channels, Fault, Lane, Setup, Transport};
+use crate::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -41,10 +44,11 @@ impl Cluster {
         seeds: Vec<Address>,
         model: ConnectionInfo,
         setup: Setup,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Error> {
         let nodes = Nodes::new(model, setup);
         let (answered, view) = survey::survey(&nodes, &seeds, 0).await.map_err(no_seed)?;
-        let channels = survey::channels(&nodes, &answered).await?;
+        let channels = survey::channels(&nodes, &answered).await;
+        let channels = channels.map_err(|fault| unusable(fault, &answered.to_string()))?;
         let router = Arc::new(Router::new(nodes, seeds, channels));
         let mark = router.wanted.mark();
         router.adopt(&view);
@@ -61,16 +65,18 @@ impl Drop for Cluster {
 }
 
 /// None of the seeds has a map. What one of them answered says more than that another is away.
-fn no_seed(faults: Vec<(Address, Fault)>) -> Fault {
+fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     let mut silent = Vec::new();
     for (address, fault) in faults {
         match fault {
-            Fault::Answered(_) | Fault::Declined(_) => return fault,
-            Fault::Unsent(why) | Fault::Unknown(why) => silent.push(format!("{address}: {why}")),
+            Fault::Answered(_) | Fault::Declined(_) => {
+                return unusable(fault, &address.to_string());
+            }
+            Fault::Unsent(why) | Fault::Unknown(why) => silent.push(why.to_string()),
         }
     }
-    let silent = silent.join("; ");
-    Fault::Unsent(format!("no node of the cluster answers ({silent})").into())
+    let why = format!("no node of the cluster answers ({})", silent.join("; "));
+    unusable(Fault::Unsent(why.into()), "")
 }
 
 impl Transport for Cluster {
@@ -116,6 +122,14 @@ impl Transport for Cluster {
 
     fn address(&self) -> &str {
         self.router.address()
+    }
+
+    fn at(&self, route: &str) -> String {
+        let owner = self.router.owner(route);
+        owner.map_or_else(
+            |_| self.address().to_owned(),
+            |node| node.address.to_string(),
+        )
     }
 
     fn channels(&self) -> Channels {

@@ -49,8 +49,8 @@ pub(super) struct Router {
     pub(super) map: RwLock<SlotMap<Node>>,
     /// Who served a slot at the last look.
     pub(super) served: Mutex<Vec<Address>>,
-    /// Given when the map may be old.
-    pub(super) wanted: Hint,
+    /// Given when the map may be old, as when a connection has ended by itself.
+    pub(super) wanted: Arc<Hint>,
     gate: Gate,
 }
 
@@ -86,13 +86,13 @@ impl Router {
         names.sort_unstable();
         names.dedup();
         Self {
+            wanted: Arc::clone(&nodes.setup().cut),
             nodes,
             seeds,
             address: names.join(","),
             channels,
             map: RwLock::new(SlotMap::empty()),
             served: Mutex::default(),
-            wanted: Hint::default(),
             gate: Gate::default(),
         }
     }
@@ -139,7 +139,7 @@ impl Router {
             match node.server.link(lane).send(command, limit).await {
                 Err(Fault::Unsent(why)) => {
                     self.wanted.give();
-                    fault = of_node(Fault::Unsent(why), &node.address);
+                    fault = Fault::Unsent(why);
                 }
                 answer => return answer,
             }
@@ -173,7 +173,8 @@ impl Router {
             let left = clock.now().until(end);
             if left.is_zero() {
                 let message = format!("no time was left to follow a redirection within {limit:?}");
-                return Err(of_node(Fault::Unsent(Why::late(message)), &node.address));
+                let message = format!("{}: {message}", node.address);
+                return Err(Fault::Unsent(Why::late(message)));
             }
             let link = self.link(&node, lane, subscribes);
             let fault = match link.send_behind(behind.take(), command, left).await {
@@ -184,7 +185,7 @@ impl Router {
                 Fault::Answered(error) => error,
                 _ => {
                     self.wanted.give();
-                    return Err(of_node(fault, &node.address));
+                    return Err(fault);
                 }
             };
             match Redirect::of(error, &node.address) {
@@ -284,19 +285,6 @@ fn redirect_in(answers: &[Value], asked: &Address) -> Option<Redirect> {
         Value::ServerError(no) => Redirect::of(&no.clone().into(), asked),
         _ => None,
     })
-}
-
-/// The same, and which node it is about.
-fn of_node(fault: Fault, node: &Address) -> Fault {
-    let of = |why: Why| {
-        let words = format!("{node}: {why}");
-        why.put(words)
-    };
-    match fault {
-        Fault::Unsent(why) => Fault::Unsent(of(why)),
-        Fault::Unknown(why) => Fault::Unknown(of(why)),
-        answer => answer,
-    }
 }
 
 fn is_about_a_subscription(command: &Cmd) -> bool {

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
 
 use super::view::View;
 use crate::conn::answer::is_not_now;
 use crate::conn::link::Link;
 use crate::conn::nodes::{Address, Nodes};
+use crate::conn::single::connected_with;
 use crate::conn::{Channels, Fault, Setup};
 
 /// So many nodes are asked at once.
@@ -74,23 +76,28 @@ pub(super) async fn survey(
 
 async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
     let link = visit(nodes, address);
-    let limit = nodes.setup().dial_limit;
-    let mut slots = redis::cmd("CLUSTER");
-    slots.arg("SLOTS");
+    let limit = visit_limit(nodes);
     let mut info = redis::cmd("CLUSTER");
     info.arg("INFO");
-    let (slots, info) = join(link.send(&slots, limit), link.send(&info, limit)).await;
-    let view = slots.and_then(|slots| {
-        let view = View::of(&slots, info.ok().as_ref(), address)
+    let (shown, info) = join(slots(&link, limit), link.send(&info, limit)).await;
+    let view = shown.and_then(|shown| {
+        let view = View::of(&shown, info.ok().as_ref(), address)
             .ok_or("it says nothing that is a map of slots")
             // One that was taken out of its cluster.
             .and_then(|view| match view.ranges.is_empty() {
                 true => Err("it knows nobody who serves a slot: is the cluster created?"),
                 false => Ok(view),
             });
-        view.map_err(|why| Fault::Unsent(why.into()))
+        view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
     });
     (address, view)
+}
+
+/// Asks one node for its map alone.
+pub(super) async fn slots(link: &Link, limit: Duration) -> Result<Value, Fault> {
+    let mut ask = redis::cmd("CLUSTER");
+    ask.arg("SLOTS");
+    link.send(&ask, limit).await
 }
 
 /// Redisson's rule: sharded where a node that is asked at first knows of sharded channels.
@@ -98,7 +105,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     let mut ask = redis::cmd("PUBSUB");
     ask.arg("SHARDNUMSUB");
     let link = visit(nodes, address);
-    match link.send(&ask, nodes.setup().dial_limit).await {
+    match link.send(&ask, visit_limit(nodes)).await {
         Ok(_) => Ok(Channels::Sharded),
         Err(Fault::Answered(no)) if !is_not_now(&no) => Ok(Channels::Plain),
         // Not known; and the wrong ones would reach nobody.
@@ -106,13 +113,21 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     }
 }
 
+/// The steps of a connection, and one more.
+fn visit_limit(nodes: &Nodes) -> Duration {
+    nodes.setup().step_limit * 4
+}
+
 /// A connection for one visit.
 fn visit(nodes: &Nodes, address: &Address) -> Link {
     let setup = nodes.setup();
     let label = format!("lockset-map-{}", setup.client_id);
     let setup = Setup {
-        greeting: Arc::from([]),
+        greeting: Arc::default(),
+        // The end of a visit says nothing.
+        cut: Arc::default(),
         ..setup.clone()
     };
-    Link::new(nodes.info(address), label, &setup, None)
+    let info = connected_with(nodes.info(address));
+    Link::new(info, label, &setup, nodes.at(address).reach(), None)
 }

@@ -4,49 +4,82 @@
 //! its id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late
 //! and overtake what is sent from now on. The cost is paid on a reconnect alone. A user who may not
 //! kill his own connections leaves the past unsettled for a while, and the engine cancels
-//! repeatedly. `handshake` has the words of it.
+//! repeatedly. `handshake` has the words of it, `dial` who makes it and when.
 
+mod dial;
 mod handshake;
 mod portions;
+mod reach;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod words;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Cmd, ConnectionInfo, RedisError, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
 
+use self::dial::Dial;
 use self::handshake::Identity;
+pub(crate) use self::reach::Reach;
 use self::socket::Socket;
 use super::answer::code;
 use super::hearing::Hearing;
+use super::nodes::Address;
 use super::process::Process;
-use super::{Fault, Listener, Setup, Why, left, tls};
+use super::{Fault, Greeting, Listener, Setup, Why, left};
 use crate::clock::{Clock, Tick};
+use crate::hint::Hint;
+
+/// The task that makes a connection ends with this.
+#[derive(Debug)]
+pub(crate) struct Link(Arc<Inner>);
+
+impl Deref for Link {
+    type Target = Arc<Inner>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.dial.abandon();
+    }
+}
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Inner {
     info: ConnectionInfo,
+    /// Where the server is, in messages.
+    at: String,
     clock: Clock,
-    /// The longest wait for a new connection.
-    dial_limit: Duration,
+    /// The longest that a step of making a connection may take.
+    step_limit: Duration,
+    /// Shared by all links to the server.
+    reach: Arc<Reach>,
     /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     label: String,
-    /// Sent first on every new connection; a server may refuse it.
-    greeting: Arc<[Cmd]>,
+    greeting: Arc<Greeting>,
     listener: Option<Arc<dyn Listener>>,
     /// Told when the server was restarted.
     watcher: Arc<dyn Listener>,
+    /// Given when a connection has ended by itself.
+    cut: Arc<Hint>,
     live: Mutex<Option<Arc<Live>>>,
     /// Whether there is to be no connection for now.
     is_retired: AtomicBool,
     /// Who answered when the last connection was made. Set before that is used.
     process: Mutex<Option<Process>>,
-    /// Held while connecting: one caller connects, the others wait for it.
-    dial: tokio::sync::Mutex<Dialled>,
+    dial: Dial,
+    /// Those connections that may still have commands at the server; `None` for one that cannot be
+    /// named.
+    past: Mutex<Vec<Option<Identity>>>,
     /// Until then something sent on an earlier connection may still arrive.
     unsettled_until: AtomicU64,
 }
@@ -57,15 +90,6 @@ struct Live {
     /// When the server was last heard on this connection.
     heard: AtomicU64,
     hearing: Arc<Hearing>,
-}
-
-/// What is known of the connections made so far.
-#[derive(Debug, Default)]
-struct Dialled {
-    /// Those that may still have commands at the server; `None` for one that cannot be named.
-    past: Vec<Option<Identity>>,
-    /// When the last attempt began, and why it came to nothing.
-    failed: Option<(Tick, Fault)>,
 }
 
 impl Live {
@@ -107,22 +131,45 @@ impl Link {
         info: ConnectionInfo,
         label: String,
         setup: &Setup,
+        reach: &Arc<Reach>,
         listener: Option<Arc<dyn Listener>>,
     ) -> Self {
-        Self {
+        Self(Arc::new(Inner {
+            at: shown(info.addr()),
             info,
             clock: setup.clock,
-            dial_limit: setup.dial_limit,
+            step_limit: setup.step_limit,
+            reach: Arc::clone(reach),
             label,
             greeting: Arc::clone(&setup.greeting),
             listener,
             watcher: Arc::clone(&setup.listener),
+            cut: Arc::clone(&setup.cut),
             live: Mutex::new(None),
             is_retired: AtomicBool::new(false),
             process: Mutex::new(None),
-            dial: tokio::sync::Mutex::default(),
+            dial: Dial::default(),
+            past: Mutex::default(),
             unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
+        }))
+    }
+}
+
+/// An address as messages have it.
+fn shown(at: &ConnectionAddr) -> String {
+    match at {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let host = host.as_str().into();
+            Address { host, port: *port }.to_string()
         }
+        other => other.to_string(),
+    }
+}
+
+impl Inner {
+    /// Where the server is, in messages: host and port, or a path.
+    pub(crate) fn at(&self) -> &str {
+        &self.at
     }
 
     pub(crate) fn past_is_settled(&self) -> bool {
@@ -134,47 +181,50 @@ impl Link {
         self.process.lock().clone()
     }
 
-    pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Fault> {
         self.send_behind(None, command, limit).await
     }
 
     /// Sends `first` and right behind it, with nothing in between, the command that counts.
     pub(crate) async fn send_behind(
-        &self,
+        self: &Arc<Self>,
         first: Option<&Cmd>,
         command: &Cmd,
         limit: Duration,
     ) -> Result<Value, Fault> {
-        let live = match self.live() {
-            Some(live) => live,
-            None => self.dialled().await?,
+        let (live, left) = match self.live() {
+            Some(live) => (live, limit),
+            None => self.dialled(limit).await?,
         };
         left::leaves();
         let expected = live.hearing.expect(command);
-        match self.clock.within(limit, live.ask(first, command)).await {
+        match self.clock.within(left, live.ask(first, command)).await {
             Some(Ok(value)) => {
                 live.heard
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
                 if !expected.accepts(command, &value) {
                     self.replace(&live);
-                    return Err(Fault::Unknown("the answer to another command".into()));
+                    return Err(self.unknown("the answer to another command"));
                 }
                 self.judge(&live, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
             Some(Err(error)) => {
                 self.replace(&live);
-                Err(Fault::Unknown(error.into()))
+                Err(self.unknown(error))
             }
             None => {
-                // Others may have been answered meanwhile: then it is slow, not dead.
+                // Others may have been answered meanwhile, or the connection made: then it is slow,
+                // not dead.
                 let sent = self.clock.now().before(limit);
                 if live.heard.load(Ordering::Relaxed) < sent.nanos() {
                     self.replace(&live);
                 }
-                Err(Fault::Unknown(Why::late(format!(
-                    "no reply within {limit:?}"
-                ))))
+                Err(self.unknown(Why::late(format!("no reply within {limit:?}"))))
             }
         }
     }
@@ -182,16 +232,16 @@ impl Link {
     /// Sends these right behind each other over one connection; an error that one of them was
     /// answered is the value in its place. Not for a connection that listens.
     pub(crate) async fn send_together(
-        &self,
+        self: &Arc<Self>,
         commands: &[Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
-        let live = match self.live() {
-            Some(live) => live,
-            None => self.dialled().await?,
+        let (live, left) = match self.live() {
+            Some(live) => (live, limit),
+            None => self.dialled(limit).await?,
         };
         left::leaves();
-        match self.clock.within(limit, live.ask_all(commands)).await {
+        match self.clock.within(left, live.ask_all(commands)).await {
             Some(Ok(values)) => {
                 live.heard
                     .store(self.clock.now().nanos(), Ordering::Relaxed);
@@ -202,14 +252,15 @@ impl Link {
             }
             Some(Err(error)) => {
                 self.replace(&live);
-                Err(Fault::Unknown(error.into()))
+                Err(self.unknown(error))
             }
             None => {
-                // What comes behind would be held up.
-                self.replace(&live);
-                Err(Fault::Unknown(Why::late(format!(
-                    "no reply within {limit:?}"
-                ))))
+                // What comes behind would be held up; unless it was made meanwhile, and this had less
+                // time than that.
+                if left == limit {
+                    self.replace(&live);
+                }
+                Err(self.unknown(Why::late(format!("no reply within {limit:?}"))))
             }
         }
     }
@@ -228,8 +279,12 @@ impl Link {
     }
 
     /// Makes a connection unless there is one.
-    pub(crate) async fn open(&self) -> Result<(), Fault> {
-        self.dialled().await.map(drop)
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
+        self.connected().await.map(drop)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.live().is_some()
     }
 
     /// Closes the connection; no other is made until it is reinstated.
@@ -244,88 +299,9 @@ impl Link {
 
     fn ensure_in_use(&self) -> Result<(), Fault> {
         match self.is_retired.load(Ordering::Acquire) {
-            true => Err(Fault::Unsent("this server is not in use now".into())),
+            true => Err(self.unsent("this server is not in use now")),
             false => Ok(()),
         }
-    }
-
-    async fn dialled(&self) -> Result<Arc<Live>, Fault> {
-        let limit = self.dial_limit;
-        let dialled = self.clock.within(limit, self.dial()).await;
-        dialled.unwrap_or_else(|| {
-            let hint = tls::hint(self.info.addr());
-            let why = format!("no connection within {limit:?}{hint}");
-            Err(Fault::Unsent(Why::late(why)))
-        })
-    }
-
-    async fn dial(&self) -> Result<Arc<Live>, Fault> {
-        let asked = self.clock.now();
-        let mut dialled = self.dial.lock().await;
-        if let Some(live) = self.live() {
-            return Ok(live);
-        }
-        if let Some((began, fault)) = &dialled.failed
-            && *began >= asked
-        {
-            // Tried in vain since: all who wait here would try again, one after the other.
-            return Err(fault.clone());
-        }
-        let began = self.clock.now();
-        let made = self.make(&mut dialled).await;
-        dialled.failed = made.as_ref().err().map(|fault| (began, fault.clone()));
-        made
-    }
-
-    async fn make(&self, dialled: &mut Dialled) -> Result<Arc<Live>, Fault> {
-        self.ensure_in_use()?;
-        let failed = |error: RedisError| match error.code() {
-            Some(_) => Fault::Declined(error),
-            None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
-                Fault::Declined(error)
-            }
-            None if tls::advice(&error).is_some() => Fault::Declined(error),
-            None if error.is_connection_refusal() => Fault::Unsent(error.into()),
-            None => {
-                let words = format!("{error}{}", tls::hint(self.info.addr()));
-                Fault::Unsent(Why::from(error).put(words))
-            }
-        };
-        let hearing = Arc::new(Hearing::new(self.listener.clone()));
-        let mut socket = Socket::connect(&self.info, self.config(&hearing))
-            .await
-            .map_err(failed)?;
-        let connection = &mut socket.connection;
-        let (identity, process) = self.introduce(connection).await.map_err(failed)?;
-        let is_another = {
-            // From here on, what is asked about answers of an earlier connection is answered for a
-            // later process: that is the careful way round.
-            let mut known = self.process.lock();
-            let run =
-                |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
-            let is_another = known.is_some() && run(&known) != run(&process);
-            *known = process.map(|process| process.after(known.as_ref()));
-            is_another
-        };
-        if is_another {
-            // It was restarted, and may have forgotten what is held. Told now: it is not seen again
-            // if this connection comes to nothing.
-            self.watcher.moved();
-        }
-        self.settle(connection, &mut dialled.past, identity.as_ref())
-            .await
-            .map_err(failed)?;
-        dialled.past.push(identity);
-        let live = Arc::new(Live {
-            socket,
-            heard: AtomicU64::new(Tick::ZERO.nanos()),
-            hearing,
-        });
-        let mut slot = self.live.lock();
-        // Under the lock: it may have been retired meanwhile.
-        self.ensure_in_use()?;
-        *slot = Some(Arc::clone(&live));
-        Ok(live)
     }
 
     fn live(&self) -> Option<Arc<Live>> {
@@ -355,5 +331,19 @@ impl Link {
             drop(live);
             dead.hearing.end();
         }
+    }
+
+    fn unsent(&self, why: impl Into<Why>) -> Fault {
+        Fault::Unsent(self.named(why.into()))
+    }
+
+    fn unknown(&self, why: impl Into<Why>) -> Fault {
+        Fault::Unknown(self.named(why.into()))
+    }
+
+    /// The same, and which server it is about.
+    fn named(&self, why: Why) -> Why {
+        let words = format!("{}: {why}", self.at);
+        why.put(words)
     }
 }

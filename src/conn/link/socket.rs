@@ -7,7 +7,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
@@ -19,6 +22,31 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::portions::{Portions, Traffic};
+use super::words::{Heard, Words};
+use crate::clock::Clock;
+use crate::hint::Hint;
+
+/// The time that each step of making a connection has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) clock: Clock,
+    pub(super) limit: Duration,
+}
+
+impl Step {
+    /// Drives one step; `what` is there when it has been made.
+    pub(super) async fn made<T>(
+        self,
+        what: &str,
+        step: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let made = self.clock.within(self.limit, step).await;
+        made.unwrap_or_else(|| {
+            let why = format!("no {what} within {:?}", self.limit);
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
+    }
+}
 
 /// A connection, and the task behind it, which ends when this is dropped.
 #[derive(Debug)]
@@ -30,25 +58,35 @@ pub(super) struct Socket {
 }
 
 impl Socket {
+    /// What the server says first is noted in `words`, unless it is over TLS. `cut` is given when the
+    /// connection ends by itself.
     pub(super) async fn connect(
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
+        step: Step,
+        words: &Words,
+        cut: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect_tcp(host, *port, info.tcp_settings()).await?;
-                Self::over(stream, info, config).await
+                let stream = connect_tcp(host, *port, info.tcp_settings());
+                let stream = step.made("connection", stream).await?;
+                let stream = Heard::new(stream, words.clone());
+                step.made("answer", Self::over(stream, info, config, cut))
+                    .await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                Self::over(stream, info, config).await
+                let stream = Heard::new(stream, words.clone());
+                step.made("answer", Self::over(stream, info, config, cut))
+                    .await
             }
             _ => {
                 let client = redis::Client::open(info.clone())?;
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 Ok(Self {
-                    connection: connection.await?,
+                    connection: step.made("connection", connection).await?,
                     traffic: Arc::default(),
                     driver: None,
                 })
@@ -60,16 +98,22 @@ impl Socket {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
+        cut: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
         let traffic = Arc::<Traffic>::default();
         let stream = Portions::new(stream, Arc::clone(&traffic));
         let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        let cut = Arc::clone(cut);
+        let driver = tokio::spawn(async move {
+            driver.await;
+            cut.give();
+        });
         Ok(Self {
             connection,
             traffic,
-            driver: Some(tokio::spawn(driver).abort_handle()),
+            driver: Some(driver.abort_handle()),
         })
     }
 }

@@ -17,7 +17,14 @@ async fn who_gives_up_waiting_is_not_taken_for_traffic() {
     let settings = info.redis_settings().clone().set_skip_set_lib_name();
     let info = info.set_redis_settings(settings);
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let socket = Socket::connect(&info, config).await.unwrap();
+    let step = socket::Step {
+        clock: Clock::System,
+        limit: Duration::from_secs(5),
+    };
+    let words = words::Words::default();
+    let cut = Arc::default();
+    let socket = Socket::connect(&info, config, step, &words, &cut);
+    let socket = socket.await.unwrap();
     let traffic = Arc::clone(&socket.traffic);
     let live = Live {
         socket,

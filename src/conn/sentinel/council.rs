@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -34,8 +35,8 @@ const SENTINELS_MAX: usize = 16;
 pub(super) struct Council {
     model: ConnectionInfo,
     clock: Clock,
-    /// The longest wait for a sentinel.
-    limit: Duration,
+    /// The longest wait for a sentinel that was never heard, and for one that was.
+    limits: [Duration; 2],
     label: String,
     /// `SENTINEL ..`, about one primary.
     questions: [Cmd; 3],
@@ -49,8 +50,8 @@ struct Seat {
     address: Address,
     /// Named by the URL.
     is_given: bool,
-    /// Whether it ever answered.
-    has_answered: bool,
+    /// How long it took to answer last, with the connection if that was made; `None` until it does.
+    took: Option<Duration>,
     line: Option<MultiplexedConnection>,
 }
 
@@ -98,7 +99,7 @@ impl Council {
         Self {
             model,
             clock: setup.clock,
-            limit: setup.dial_limit,
+            limits: [setup.step_limit, setup.reply_limit],
             label: format!("lockset-sentinel-{}", setup.client_id),
             questions: ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"].map(ask),
             announced: Arc::default(),
@@ -121,14 +122,16 @@ impl Council {
             questions: &self.questions,
             announced: &self.announced,
         };
-        let (clock, limit) = (self.clock, self.limit);
+        let (clock, limits) = (self.clock, self.limits);
         let mut asking: FuturesUnordered<_> = self
             .seats
             .iter_mut()
             .map(|seat| async move {
+                let limit = seat.patience(limits);
+                let asked = clock.now();
                 let answer = match clock.within(limit, seat.ask(line)).await {
                     Some(Ok(answer)) => {
-                        seat.has_answered = true;
+                        seat.took = Some(asked.until(clock.now()));
                         answer
                     }
                     failed => {
@@ -214,7 +217,7 @@ impl Seat {
         Self {
             address,
             is_given,
-            has_answered: false,
+            took: None,
             line: None,
         }
     }
@@ -222,7 +225,16 @@ impl Seat {
     /// Whether it is one of those of which most have to agree. The others may name a sentinel by an
     /// address at which it cannot be reached from here.
     fn counts(&self) -> bool {
-        self.is_given || self.has_answered
+        self.is_given || self.took.is_some()
+    }
+
+    /// One that was named by another sentinel may never be reached from here.
+    fn patience(&self, [stranger, usual]: [Duration; 2]) -> Duration {
+        match self.took {
+            Some(took) => stranger.min(usual.max(took * 4)),
+            None if self.is_given => stranger,
+            None => stranger.min(usual),
+        }
     }
 
     async fn ask(&mut self, line: Line<'_>) -> Result<Answer, RedisError> {
@@ -257,18 +269,19 @@ impl Line<'_> {
             });
         let info = self.model.clone().set_addr(connect_to(self.model, address));
         let client = redis::Client::open(info)?;
-        let mut connection = client
+        let connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(self.label);
+        let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
+        let [promoted, switched] = CHANNELS.map(subscribe);
         // A user without the right to one of these goes without: it costs time, nothing else.
-        connection.send_packed_command(&name).await?;
-        for channel in CHANNELS {
-            let mut subscribe = redis::cmd("SUBSCRIBE");
-            subscribe.arg(channel);
-            connection.send_packed_command(&subscribe).await?;
-        }
+        let sent = [name, promoted, switched].map(|command| {
+            let mut connection = connection.clone();
+            async move { connection.send_packed_command(&command).await }
+        });
+        try_join_all(sent).await?;
         Ok(connection)
     }
 }

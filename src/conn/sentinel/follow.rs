@@ -13,10 +13,9 @@ use super::present::Present;
 use super::trouble::Trouble;
 use super::view::{View, believed};
 use crate::clock::{Clock, Tick};
-use crate::conn::answer::{code, is_unknown_command};
+use crate::conn::Fault;
 use crate::conn::nodes::{Address, Nodes};
-use crate::conn::single::SingleServer;
-use crate::conn::{Fault, Lane};
+use crate::conn::single::Role;
 use crate::error::Error;
 use crate::hint::Mark;
 
@@ -27,9 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// A client that connects during a failover goes on looking for so many times the wait for one
-/// connection.
-const FIND_FOR: u32 = 3;
+/// A client that connects during a failover goes on looking for so long.
+const FIND_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Follower {
@@ -38,7 +36,7 @@ pub(super) struct Follower {
     nodes: Nodes,
     present: Arc<Present>,
     clock: Clock,
-    /// The longest wait for one server.
+    /// The longest wait for an answer of one server.
     limit: Duration,
     /// The view that was acted on last.
     last: Option<View>,
@@ -48,12 +46,6 @@ pub(super) struct Follower {
     is_doubted: bool,
     /// What the sentinels had announced when they were asked last.
     told: Mark,
-}
-
-/// What a server says of itself.
-enum Role {
-    Primary,
-    Replica,
 }
 
 impl Follower {
@@ -81,7 +73,7 @@ impl Follower {
 
     /// Finds the primary for the first time.
     pub(super) async fn find(&mut self) -> Result<(), Error> {
-        let until = self.clock.now().after(self.limit * FIND_FOR);
+        let until = self.clock.now().after(FIND_FOR);
         let mut pause = PAUSE_FIRST;
         loop {
             let Err(trouble) = self.look(true).await else {
@@ -164,7 +156,7 @@ impl Follower {
         let address = &last.primary;
         let server = self.nodes.at(address);
         let said = tokio::select! {
-            said = role(&server, self.limit) => said,
+            said = server.role(self.limit) => said,
             // It may be frozen, and another one take its place.
             () = self.council.announced().past(self.told) => {
                 Err(Fault::Unknown("a failover is under way".into()))
@@ -188,7 +180,7 @@ impl Follower {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
         let opened = match server.open().await {
-            Ok(()) => role(&server, self.limit).await,
+            Ok(()) => server.role(self.limit).await,
             Err(fault) => Err(fault),
         };
         let trouble = match opened {
@@ -203,25 +195,6 @@ impl Follower {
         };
         server.retire();
         Err(trouble)
-    }
-}
-
-/// What a server says of itself. A user who may not ask takes the sentinels' word.
-async fn role(server: &SingleServer, limit: Duration) -> Result<Role, Fault> {
-    let ask = redis::cmd("ROLE");
-    match server.link(Lane::Command).send(&ask, limit).await {
-        Ok(value) => match redis::from_redis_value::<Vec<redis::Value>>(value) {
-            // What follows lists others.
-            Ok(said) if said.first() == Some(&redis::Value::BulkString(b"master".to_vec())) => {
-                Ok(Role::Primary)
-            }
-            Ok(_) => Ok(Role::Replica),
-            Err(error) => Err(Fault::Unknown(error.to_string().into())),
-        },
-        Err(Fault::Answered(no)) if code(&no) == Some("NOPERM") || is_unknown_command(&no) => {
-            Ok(Role::Primary)
-        }
-        Err(fault) => Err(fault),
     }
 }
 

@@ -64,7 +64,7 @@ impl FollowedPrimary {
         let present = Arc::new(Present::unknown(Arc::clone(&setup.listener)));
         let council = Council::new(sentinels, &name, sentinel_model, &setup);
         let clock = setup.clock;
-        let limit = setup.dial_limit;
+        let limit = setup.reply_limit;
         let nodes = Nodes::new(model, setup);
         let mut follower = Follower::new(name, council, nodes, Arc::clone(&present), clock, limit);
         if opening == Opening::Now {
@@ -146,6 +146,13 @@ impl Transport for FollowedPrimary {
 
     fn address(&self) -> &str {
         &self.address
+    }
+
+    fn at(&self, _route: &str) -> String {
+        match self.present.primary() {
+            Ok((primary, _)) => primary.at(""),
+            Err(_) => self.address.clone(),
+        }
     }
 
     fn channels(&self) -> Channels {

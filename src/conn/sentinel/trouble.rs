@@ -3,7 +3,7 @@
 use super::council::Round;
 use super::view::Said;
 use crate::conn::Fault;
-use crate::conn::answer::{advice, is_not_now, is_unknown_command};
+use crate::conn::answer::{advice, is_not_now, is_unknown_command, said};
 use crate::conn::nodes::Address;
 use crate::error::Kind;
 
@@ -79,15 +79,18 @@ impl Trouble {
                 let (kind, advice) = advice(&error);
                 Self {
                     kind,
-                    why: format!("{address}, the primary of {name:?}, says {error}; {advice}"),
+                    why: format!(
+                        "the primary of {name:?}: {}; {advice}",
+                        said(&error, &address.to_string())
+                    ),
                     is_final: !is_not_now(&error),
                 }
             }
             Fault::Unsent(why) | Fault::Unknown(why) => Self {
                 kind: Kind::Io,
                 why: format!(
-                    "{address} is named as the primary of {name:?} and does not answer: {why}; \
-                     check that it is up and reachable under this address"
+                    "the one that is named as the primary of {name:?} does not answer: {why}; check \
+                     that it is up and reachable under this address"
                 ),
                 is_final: false,
             },

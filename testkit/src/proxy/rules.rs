@@ -63,6 +63,7 @@ pub(super) struct Rules {
     pub(super) hold_marker: Option<Vec<u8>>,
     pub(super) fired: u64,
     pub(super) dropped: u64,
+    pub(super) asked_for: u64,
     links: BTreeMap<u64, Link>,
     next_id: u64,
 }
@@ -112,6 +113,7 @@ pub(super) struct Handles {
 impl Rules {
     /// Takes in a connection; `None` if it is to be refused.
     pub(super) fn open_link(&mut self) -> Option<Handles> {
+        self.asked_for += 1;
         if self.refuse {
             return None;
         }

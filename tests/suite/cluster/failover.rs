@@ -23,6 +23,16 @@ async fn has_copy(replica: &Server, key: &str) -> bool {
     found == 1
 }
 
+/// Cuts off the replicas of a primary, and does not let them in again.
+async fn cut_off(primary: &Server) {
+    let mut admin = primary.admin().await;
+    let mut pipe = redis::pipe();
+    pipe.cmd("ACL")
+        .arg(&["SETUSER", "default", "-psync", "-sync"]);
+    pipe.cmd("CLIENT").arg(&["KILL", "TYPE", "replica"]);
+    let _: redis::Value = pipe.query_async(&mut admin).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_survives_an_orderly_failover() {
     let cluster = Cluster::start().await;
@@ -134,13 +144,7 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     let name = "forgotten";
     let primary = cluster.primary_of(name).await;
     let replica = cluster.replica_of(name).await;
-    // The replica is cut off, and not let in again.
-    let mut admin = primary.admin().await;
-    let mut pipe = redis::pipe();
-    pipe.cmd("ACL")
-        .arg(&["SETUSER", "default", "-psync", "-sync"]);
-    pipe.cmd("CLIENT").arg(&["KILL", "TYPE", "replica"]);
-    let _: redis::Value = pipe.query_async(&mut admin).await.unwrap();
+    cut_off(primary).await;
     let guard = ours.lock(name).lock().await.unwrap();
     let elsewhere = ours.lock("elsewhere").lock().await.unwrap();
     assert!(!has_copy(replica, name).await);
@@ -153,6 +157,31 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     elsewhere.release().await.unwrap();
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held(), "{error}");
+}
+
+/// A client that sends nothing hears of the failover all the same, long before its next renewal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_sends_nothing_is_told_of_a_hold_that_was_forgotten() {
+    for freezes in [false, true] {
+        let cluster = Cluster::start().await;
+        let ours = client(&cluster, LONG * 4).await;
+        let name = "quiet";
+        let primary = cluster.primary_of(name).await;
+        let replica = cluster.replica_of(name).await;
+        cut_off(primary).await;
+        let guard = ours.lock(name).lock().await.unwrap();
+        assert!(!has_copy(replica, name).await);
+        match freezes {
+            true => primary.stop(),
+            false => primary.kill(),
+        }
+        cluster.promoted(name, primary).await;
+        let reason = within(A_WHILE, guard.lost()).await;
+        assert_eq!(reason, LostReason::Revoked);
+        if freezes {
+            primary.cont();
+        }
+    }
 }
 
 /// A hold whose lease is over before there is a new primary is lost by the local clock.

@@ -21,6 +21,14 @@ fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None)
 }
 
+async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
+    let step = Step {
+        clock: Clock::System,
+        limit: BOUND,
+    };
+    Socket::connect(info, config(), step, &Words::default(), &Arc::default()).await
+}
+
 #[tokio::test]
 async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -32,7 +40,7 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     assert!(SockRef::from(&stream).keepalive().unwrap());
     let (_theirs, _) = listener.accept().await.unwrap();
 
-    let socket = Socket::connect(&info, config()).await.unwrap();
+    let socket = connect(&info).await.unwrap();
     let (mut theirs, _) = listener.accept().await.unwrap();
     let mut asking = socket.connection.clone();
     let asking = tokio::spawn(async move {
@@ -55,13 +63,13 @@ async fn who_refuses_is_said_to_refuse() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let refused = Socket::connect(&info(&format!("redis://{address}")), config()).await;
+    let refused = connect(&info(&format!("redis://{address}"))).await;
     assert!(refused.unwrap_err().is_connection_refusal());
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn a_unix_socket_that_is_not_there_refuses() {
-    let refused = Socket::connect(&info("redis+unix:///nowhere/at.all"), config()).await;
+    let refused = connect(&info("redis+unix:///nowhere/at.all")).await;
     assert!(refused.unwrap_err().is_connection_refusal());
 }

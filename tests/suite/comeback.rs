@@ -1,0 +1,204 @@
+//! A server that stood still, or was away: what a client under load does meanwhile and when it is back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockset::Client;
+use lockset_testkit::{Cluster, Proxy, Server, eventually, unique_name, within};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::support::{SOON, idle};
+
+/// The target is a second; a busy machine takes longer.
+const BACK: Duration = Duration::from_secs(3);
+
+/// For so long a server stands still: longer than any reply is waited for.
+const STANDSTILL: Duration = Duration::from_secs(2);
+
+/// Calls that come at a rate, whatever becomes of those before.
+struct Load {
+    rate: u64,
+    done: Arc<AtomicU64>,
+    _calls: JoinSet<()>,
+}
+
+impl Load {
+    /// Each takes and releases a free lock of its own.
+    fn on(client: &Client, rate: u64) -> Self {
+        let done = Arc::<AtomicU64>::default();
+        let (client, counted) = (client.clone(), Arc::clone(&done));
+        let mut calls = JoinSet::new();
+        calls.spawn(async move {
+            let name = unique_name("load");
+            let mut turns = tokio::time::interval(Duration::from_secs(1) / rate as u32);
+            let mut calls = JoinSet::new();
+            for number in 0_u64.. {
+                turns.tick().await;
+                while calls.try_join_next().is_some() {}
+                let lock = client.lock(&format!("{name}-{number}"));
+                let done = Arc::clone(&counted);
+                calls.spawn(async move {
+                    if let Ok(Some(guard)) = lock.try_lock().await
+                        && guard.release().await.is_ok()
+                    {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        Self {
+            rate,
+            done,
+            _calls: calls,
+        }
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a call succeeds that has not yet.
+    async fn succeeds(&self, bound: Duration) {
+        let before = self.done();
+        let more = async || self.done() > before;
+        eventually(bound, "a call succeeds", more).await;
+    }
+
+    /// Waits until about as many calls succeed as come.
+    async fn is_at_full_rate(&self, bound: Duration) {
+        let at_rate = async || {
+            let (before, began) = (self.done(), Instant::now());
+            sleep(Duration::from_millis(500)).await;
+            let come = self.rate as f64 * began.elapsed().as_secs_f64();
+            (self.done() - before) as f64 >= 0.8 * come
+        };
+        eventually(bound, "the full rate", at_rate).await;
+    }
+}
+
+/// A server that stands still for two seconds, so far away, while calls come at this rate.
+async fn comes_back(distance: Duration, rate: u64) {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    proxy.delay_replies(distance);
+    let load = Load::on(&client, rate);
+    load.is_at_full_rate(SOON).await;
+    let before = proxy.asked_for();
+    server.stop();
+    sleep(STANDSTILL).await;
+    server.cont();
+    load.succeeds(BACK).await;
+    load.is_at_full_rate(SOON * 2).await;
+    let opened = proxy.asked_for() - before;
+    assert!(opened <= 6, "{opened} connections");
+    drop(load);
+    idle(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stood_still_is_used_again() {
+    comes_back(Duration::from_millis(1), 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_is_one_some_way_away() {
+    comes_back(Duration::from_millis(20), 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_is_one_far_away() {
+    comes_back(Duration::from_millis(50), 200).await;
+}
+
+/// Whoever asks, and however many ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_is_asked_a_few_times_a_second() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let lease = Duration::from_secs(3);
+    let client = Client::builder(&proxy.url()).lease(lease).build();
+    let client = client.await.unwrap();
+    let _held = client.lock("held").lock().await.unwrap();
+    let lock = client.lock("held");
+    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let load = Load::on(&client, 200);
+    load.is_at_full_rate(SOON).await;
+    proxy.refuse(true);
+    proxy.cut();
+    let before = (proxy.asked_for(), Instant::now());
+    sleep(Duration::from_secs(4)).await;
+    let asked_for = proxy.asked_for() - before.0;
+    let allowed = 4.0 * before.1.elapsed().as_secs_f64() + 2.0;
+    assert!((asked_for as f64) < allowed, "{asked_for} in four seconds");
+    assert!(asked_for > 4, "it is not given up: {asked_for}");
+    proxy.refuse(false);
+    load.succeeds(BACK).await;
+    load.is_at_full_rate(SOON * 2).await;
+    waiter.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stood_still_is_used_again() {
+    let cluster = Cluster::builder().replicas(0).proxied();
+    let cluster = cluster.node_timeout(Duration::from_secs(30)).start().await;
+    let client = Client::connect(&cluster.url()).await.unwrap();
+    for node in cluster.nodes() {
+        cluster.proxy(node).delay_replies(Duration::from_millis(20));
+    }
+    let load = Load::on(&client, 200);
+    load.is_at_full_rate(SOON).await;
+    let frozen = cluster.node(0);
+    frozen.stop();
+    sleep(STANDSTILL).await;
+    let before = cluster.proxy(frozen).asked_for();
+    frozen.cont();
+    load.is_at_full_rate(SOON * 2).await;
+    // To this node: the client's three, and a few looks at the map.
+    let opened = cluster.proxy(frozen).asked_for() - before;
+    assert!(opened <= 20, "{opened} connections");
+}
+
+/// A client that is gone dials no more, whoever waited for it.
+#[tokio::test]
+async fn a_client_that_is_gone_dials_no_more() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
+    proxy.hold_requests();
+    let lock = client.lock("x");
+    let call = tokio::spawn(async move { lock.try_lock().await.map(drop) });
+    let dials = async || proxy.connections() == 1;
+    eventually(SOON, "it dials", dials).await;
+    call.abort();
+    drop(client);
+    eventually(SOON, "it hangs up", async || proxy.connections() == 0).await;
+}
+
+/// A client outlives the runtime on which its connection was being made.
+#[tokio::test]
+async fn a_runtime_that_ends_takes_no_call_with_it() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
+    proxy.hold_requests();
+    let lock = client.lock("x");
+    let dials = std::thread::spawn(move || {
+        let builder = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let call =
+            async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
+        assert!(builder.unwrap().block_on(call).is_err(), "nobody answers");
+    });
+    let lock = client.lock("y");
+    let call = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
+    within(SOON, tokio::task::spawn_blocking(|| dials.join()))
+        .await
+        .unwrap()
+        .unwrap();
+    proxy.pass();
+    assert!(within(SOON, call).await.unwrap().unwrap(), "it is taken");
+}

@@ -1,0 +1,100 @@
+//! Servers that are far away, and what a connection to them carries.
+
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Cluster, Proxy, Server, eventually, unique_name, within};
+
+use crate::support::{SOON, nothing_left};
+
+/// Across an ocean, and by a way that is not the shortest.
+const FAR: Duration = Duration::from_millis(400);
+
+async fn works(client: &Client) -> bool {
+    let lock = client.lock(unique_name("lock"));
+    match lock.try_lock().await {
+        Ok(Some(guard)) => guard.release().await.is_ok(),
+        _ => false,
+    }
+}
+
+#[tokio::test]
+async fn a_server_far_away_is_connected_to_and_connected_to_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    proxy.delay_replies(FAR);
+    let client = within(SOON, Client::connect(&proxy.url())).await.unwrap();
+    assert!(works(&client).await);
+    for _ in 0..2 {
+        proxy.cut();
+        eventually(SOON, "it works again", async || works(&client).await).await;
+    }
+    drop(client);
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn so_is_a_cluster() {
+    let cluster = Cluster::builder().replicas(0).proxied().start().await;
+    for node in cluster.nodes() {
+        cluster.proxy(node).delay_replies(FAR);
+    }
+    let client = within(SOON * 2, Client::connect(&cluster.url())).await;
+    let client = client.unwrap();
+    eventually(SOON, "it works", async || works(&client).await).await;
+    for node in cluster.nodes() {
+        cluster.proxy(node).cut();
+    }
+    eventually(SOON * 2, "it works again", async || works(&client).await).await;
+}
+
+#[tokio::test]
+async fn a_connect_timeout_bounds_each_step() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let connect = async |timeout| {
+        let builder = Client::builder(&proxy.url()).connect_timeout(timeout);
+        within(SOON, builder.build()).await
+    };
+    let zero = connect(Duration::ZERO).await.unwrap_err();
+    assert!(zero.is_invalid(), "{zero}");
+    proxy.delay_replies(FAR / 2);
+    let short = connect(FAR / 4).await.unwrap_err();
+    assert!(short.is_io(), "{short}");
+    assert!(short.to_string().contains("100ms"), "{short}");
+    // All steps together take longer.
+    connect(FAR).await.unwrap();
+}
+
+/// How many scripts were sent, by the server's count.
+async fn sent(server: &Server) -> u64 {
+    let commands = server.commandstats().await;
+    let loads = commands.iter().filter(|(name, _)| *name == "script|load");
+    loads.map(|(_, calls)| calls).sum()
+}
+
+#[tokio::test]
+async fn scripts_are_sent_to_who_does_not_know_them() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&proxy.url()).await.unwrap();
+    assert!(works(&client).await);
+    if !server.commandstats().await.contains_key("script|load") {
+        // It does not tell the two apart.
+        return;
+    }
+    server.reset_stats().await;
+    proxy.cut();
+    eventually(SOON, "it works again", async || works(&client).await).await;
+    let _another = Client::connect(&server.url()).await.unwrap();
+    assert_eq!(sent(&server).await, 0);
+
+    let mut admin = server.admin().await;
+    let mut flush = redis::cmd("SCRIPT");
+    let () = flush.arg("FLUSH").query_async(&mut admin).await.unwrap();
+    server.reset_stats().await;
+    proxy.cut();
+    eventually(SOON, "it works again", async || works(&client).await).await;
+    assert!(sent(&server).await > 0, "before anything needs them");
+    assert!(!server.commandstats().await.contains_key("eval"));
+}

@@ -1,0 +1,167 @@
+//! What errors say about servers: which one it is, and what is the matter with it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use lockset::{Client, Error};
+use lockset_testkit::{Cluster, Replicated, Server, unique_name, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{LEASE, SOON, client};
+
+/// Says this server, no password, and nothing of TLS.
+fn is_plain(error: &Error, at: SocketAddr) -> bool {
+    let told = error.to_string();
+    told.contains(&at.to_string())
+        && !told.contains("secret")
+        && !told.contains("rediss")
+        && !told.contains('\n')
+}
+
+async fn refused(url: &str) -> Error {
+    within(SOON * 2, Client::connect(url)).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn an_error_names_the_server() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let lock = client.lock(unique_name("lock"));
+    let mut admin = server.admin().await;
+    let mut full = redis::cmd("CONFIG");
+    full.arg("SET").arg("maxmemory").arg("1");
+    let () = full.query_async(&mut admin).await.unwrap();
+    let error = within(SOON, lock.try_lock()).await.unwrap_err();
+    assert!(
+        error.is_refused() && is_plain(&error, server.addr()),
+        "{error}"
+    );
+    server.stop();
+    let error = within(SOON, lock.try_lock()).await.unwrap_err();
+    server.cont();
+    assert!(error.is_io() && is_plain(&error, server.addr()), "{error}");
+    server.kill();
+    for _ in 0..2 {
+        let error = within(SOON, lock.try_lock()).await.unwrap_err();
+        assert!(error.is_io() && is_plain(&error, server.addr()), "{error}");
+    }
+    let error = refused(&server.url()).await;
+    assert!(error.is_io() && is_plain(&error, server.addr()), "{error}");
+}
+
+#[tokio::test]
+async fn in_a_cluster_it_names_the_node() {
+    let cluster = Cluster::builder().replicas(0);
+    let cluster = cluster.node_timeout(Duration::from_secs(60)).start().await;
+    let client = client(&cluster.url()).await;
+    let name = unique_name("lock");
+    let node = cluster.primary_of(&name).await;
+    let mut full = redis::cmd("CONFIG");
+    full.arg("SET").arg("maxmemory").arg("1");
+    let () = full.query_async(&mut node.admin().await).await.unwrap();
+    let error = client.lock(&name).try_lock().await.unwrap_err();
+    assert!(
+        error.is_refused() && is_plain(&error, node.addr()),
+        "{error}"
+    );
+    node.stop();
+    let error = client.lock(&name).try_lock().await.unwrap_err();
+    node.cont();
+    assert!(error.is_io() && is_plain(&error, node.addr()), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_said_in_the_servers_words_and_not_repeated() {
+    let server = Server::builder().args(["--requirepass", "right"]).start();
+    let url = format!("redis://:secret@{}", server.addr());
+    let error = refused(&url).await;
+    assert!(
+        error.is_denied() && is_plain(&error, server.addr()),
+        "{error}"
+    );
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    let error = refused(&format!("redis://{}", server.addr())).await;
+    assert!(
+        error.is_denied() && is_plain(&error, server.addr()),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_clients_says_so() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let mut few = redis::cmd("CONFIG");
+    few.arg("SET").arg("maxclients").arg("1");
+    let () = few.query_async(&mut admin).await.unwrap();
+    for _ in 0..20 {
+        let error = refused(&server.url()).await;
+        let told = error.to_string();
+        assert!(told.contains("max number of clients"), "{told}");
+        assert!(
+            error.is_refused() && is_plain(&error, server.addr()),
+            "{told}"
+        );
+    }
+}
+
+/// Says this to whoever connects, once it has heard something.
+async fn says(words: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut theirs, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = theirs.read(&mut [0; 1024]).await;
+                let _ = theirs.write_all(words).await;
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_called_so() {
+    let at = says(b"HTTP/1.1 400 Bad Request\r\nServer: web\r\n\r\n<html></html>").await;
+    let error = refused(&format!("redis://:secret@{at}")).await;
+    assert!(error.is_invalid() && is_plain(&error, at), "{error}");
+    let told = error.to_string();
+    assert!(
+        told.contains("no Redis") && told.contains("HTTP/1.1 400"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn tls_is_spoken_of_where_it_is_likely() {
+    // What a server says that expected TLS.
+    let at = says(b"\x15\x03\x03\x00\x02\x02\x46").await;
+    let error = refused(&format!("redis://{at}")).await;
+    assert!(error.to_string().contains("rediss"), "{error}");
+    let silent = says(b"").await;
+    let error = refused(&format!("redis://{silent}")).await;
+    assert!(error.to_string().contains("rediss"), "{error}");
+    // A server that is only silent, or busy.
+    let server = Server::start();
+    server.stop();
+    let builder = Client::builder(&server.url()).connect_timeout(LEASE);
+    let error = within(SOON, builder.build()).await.unwrap_err();
+    server.cont();
+    assert!(error.is_io() && is_plain(&error, server.addr()), "{error}");
+}
+
+#[tokio::test]
+async fn a_replica_is_told_of_at_connect() {
+    let replicated = Replicated::start().await;
+    let replica = replicated.replica(0);
+    let began = Instant::now();
+    let error = refused(&replica.url()).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(
+        error.is_refused() && is_plain(&error, replica.addr()),
+        "{error}"
+    );
+    assert!(error.to_string().contains("replica"), "{error}");
+    Client::connect(&replicated.primary().url()).await.unwrap();
+}
