@@ -29,6 +29,7 @@ mod multilock;
 mod names;
 mod outage;
 mod passing;
+mod paused;
 mod process;
 mod redlock;
 mod replicas;

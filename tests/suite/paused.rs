@@ -1,0 +1,41 @@
+//! Programs whose tests pause the time of tokio, and connect to a real server all the same.
+
+use std::time::{Duration, Instant};
+
+use lockset::Client;
+use lockset_testkit::{Proxy, Server, unique_name};
+
+#[tokio::test(start_paused = true)]
+async fn a_real_server_can_be_used_while_time_is_paused() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    proxy.delay_replies(Duration::from_millis(20));
+    let (ours, theirs) = (
+        Client::connect(&proxy.url()).await.unwrap(),
+        Client::connect(&proxy.url()).await.unwrap(),
+    );
+    let name = unique_name("lock");
+    let guard = ours.lock(&name).lock().await.unwrap();
+    assert!(theirs.lock(&name).try_lock().await.unwrap().is_none());
+    let lock = theirs.lock(&name);
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    // Of the runtime's time: the lease is one of the machine's.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The machine's time counts for a server that is away.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_an_error_in_the_machines_time() {
+    let server = Server::start();
+    server.stop();
+    let began = Instant::now();
+    let timeout = Duration::from_millis(500);
+    let builder = Client::builder(&server.url()).connect_timeout(timeout);
+    let error = builder.build().await.unwrap_err();
+    server.cont();
+    assert!(error.is_io(), "{error}");
+    assert!(began.elapsed() >= timeout, "{:?}", began.elapsed());
+}
