@@ -14,6 +14,7 @@
                        it will ask for the lock itself; plus .5: it is to be given a token with it
   ARGV[6]  channel     where waiters listen, before :waiter
   ARGV[7]  publish     PUBLISH or SPUBLISH
+  ARGV[8]  retention   ms for which the counter of the tokens is kept; 0: for ever
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or not its turn | -3 no such hold
            {remaining_ms, until_ms} the same, with a place in the queue that is kept until then
@@ -37,5 +38,5 @@ end
 if head then fair_pop(queue, timeouts, alive, holder) end
 local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
-if token then redis.call('SET', KEYS[5], token) end
+if token then keep_token(KEYS[5], token, 0, ARGV[8]) end
 return token

@@ -11,8 +11,9 @@
   ARGV[3]  lease_ms    lease to keep at least, if the count is not 0
   ARGV[4]  channel     where waiters listen, before :waiter
   ARGV[5]  publish     PUBLISH or SPUBLISH
+  ARGV[6]  retention   ms for which the counter of the tokens is kept; 0: for ever
   Reply    how many connections heard that it is theirs, or their turn | -1 neither held nor waited for
 ]]
 return fair_lower(
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5],
-  KEYS[5])
+  KEYS[5], ARGV[6])

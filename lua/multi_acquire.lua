@@ -4,6 +4,7 @@
            of a read or write side then waiting; each as in the script of its kind
   ARGV[1]  publish     PUBLISH or SPUBLISH
   ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
+  ARGV[3]  retention   ms for which the counters of tokens are kept; 0: for ever
   ARGV[i]  of each member: kind (plain | reentrant | fair | read | write), holder, lease_ms, and
            unless it is plain fenced, heartbeat, waited_ms, channel; each as in the script of its kind;
            a plain one is a reentrant one without a token
@@ -11,7 +12,7 @@
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
 local publish, queued = ARGV[1], tonumber(ARGV[2])
-local members, key, arg = {}, 1, 3
+local members, key, arg = {}, 1, 4
 while ARGV[arg] do
   local kind, holder, lease, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]
   local m
@@ -123,6 +124,6 @@ end
 for i, m in ipairs(members) do
   local refused = grant_to(m)
   if refused then return refused end
-  if m.fenced then redis.call('SET', m.token, reply[i + 1]) end
+  if m.fenced then keep_token(m.token, reply[i + 1], 0, ARGV[3]) end
 end
 return reply

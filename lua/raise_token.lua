@@ -2,10 +2,15 @@
   raise_token: make the fencing counter of a lock at least a token that another server gave.
   KEYS[1]  token  STRING  last fencing token of the lock
   ARGV[1]  token
+  ARGV[2]  retention  ms for which the counter is kept; 0: for ever
   Reply    1 it is at least this token now
 ]]
 local last = tonumber(redis.call('GET', KEYS[1]) or 0)
 if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
--- As text: a Lua number of this size would be rounded on its way into a string.
-if last < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
+local token = tonumber(ARGV[1])
+if last < token then
+  -- It still tells that it stays.
+  if counter_stays(last) and not counter_stays(token) then token = token + 1 end
+  keep_token(KEYS[1], token, 0, ARGV[2])
+end
 return 1

@@ -10,6 +10,7 @@
   ARGV[5]  is_new      1 a new holder | 0 one that reads or writes already
   ARGV[6]  heartbeat   ms for which it is taken down that it waits; 0 does not wait
   ARGV[7]  waited_ms   how long it has waited
+  ARGV[8]  retention   ms for which the counter of the tokens is kept; 0: for ever
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or writers first | -3 no such hold
 ]]
@@ -28,5 +29,5 @@ end
 local refused = read_grant(lock, holder, ARGV[2], ARGV[3], remaining, ARGV[5] == '1')
 if refused then return refused end
 if anybody_waits then read_begins(waiting, holder) end
-if token then redis.call('SET', KEYS[3], token) end
+if token then keep_token(KEYS[3], token, 0, ARGV[8]) end
 return token

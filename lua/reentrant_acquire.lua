@@ -6,6 +6,7 @@
   ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
   ARGV[4]  tokens      how many fencing tokens come with the grant
+  ARGV[5]  retention   ms for which their counter is kept; 0: for ever
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere | -3 no such hold
 ]]
@@ -40,5 +41,5 @@ else
   redis.call('PEXPIRE', lock, math.max(remaining, tonumber(ARGV[3])))
   redis.call('HSET', lock, holder, hold_count)
 end
-if token then redis.call('SET', KEYS[2], string.format('%.0f', token + ARGV[4] - 1)) end
+if token then keep_token(KEYS[2], token, ARGV[4] - 1, ARGV[5]) end
 return token

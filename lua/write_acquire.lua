@@ -9,6 +9,7 @@
   ARGV[4]  tokens      how many fencing tokens come with the grant
   ARGV[5]  is_new      1 a new holder | 0 one that writes already
   ARGV[6]  heartbeat   ms for which new readers let it go first; 0 does not wait
+  ARGV[7]  retention   ms for which the counter of the tokens is kept; 0: for ever
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere, or readers first | -3 no such hold
 ]]
@@ -26,5 +27,5 @@ end
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
 if waits then rw_wait_over(waiting, holder) end
-if token then redis.call('SET', KEYS[3], string.format('%.0f', token + ARGV[4] - 1)) end
+if token then keep_token(KEYS[3], token, ARGV[4] - 1, ARGV[7]) end
 return token

@@ -12,7 +12,7 @@ use crate::conn::{self, Lane, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
-use crate::options::{Replication, check_lease};
+use crate::options::{Replication, TOKEN_RETENTION, check_lease, token_retention};
 use crate::script::{self, Scripts};
 
 /// What stands between callers and servers waits at least this long for a reply.
@@ -83,6 +83,7 @@ impl Client {
             url: url.to_owned(),
             lease: DEFAULT_LEASE,
             key_prefix: String::new(),
+            token_retention: TOKEN_RETENTION,
             replication: None,
             opening: Opening::Now,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
@@ -207,6 +208,7 @@ pub struct ClientBuilder {
     url: String,
     lease: Duration,
     key_prefix: String,
+    token_retention: Duration,
     replication: Option<Replication>,
     opening: Opening,
     connect_timeout: Duration,
@@ -230,6 +232,24 @@ impl ClientBuilder {
     /// [`is_wrong_type`](Error::is_wrong_type).
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.key_prefix);
+        self
+    }
+
+    /// How long the server keeps the counter of the fencing tokens of a lock after its last fenced grant.
+    /// Default: 30 days; [`Duration::MAX`] is for ever.
+    ///
+    /// So names that are used once, such as one for each order, leave nothing behind for good. Tokens
+    /// are microseconds of the server's clock, so without a counter they go on growing all the same,
+    /// unless that clock was set back by more than the retention since the last grant: then tokens
+    /// are smaller than some the resource has seen, and it refuses them until the clock has caught up. The
+    /// default is longer than a clock is set back by accident.
+    ///
+    /// A counter that is ahead of the server's clock is kept for ever, and so is one that Redisson's
+    /// `RFencedLock` counts with too, as Redisson begins with 1 where there is none. That is seen from the
+    /// counter at the next grant of this library. Where a name is locked from here first, and then for
+    /// longer than the retention by Java alone, give `Duration::MAX`.
+    pub fn token_retention(mut self, retention: Duration) -> Self {
+        self.token_retention = retention;
         self
     }
 
@@ -307,7 +327,10 @@ impl ClientBuilder {
             return Err(Error::invalid("connect", "a connect_timeout of zero"));
         }
         let clock = Clock::System;
-        let timing = Timing::of_lease(self.lease);
+        let timing = Timing {
+            token_retention: token_retention(self.token_retention).map_err(unusable)?,
+            ..Timing::of_lease(self.lease)
+        };
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
         let setup = Setup {
@@ -338,6 +361,7 @@ impl fmt::Debug for ClientBuilder {
         f.debug_struct("ClientBuilder")
             .field("lease", &self.lease)
             .field("key_prefix", &self.key_prefix)
+            .field("token_retention", &self.token_retention)
             .field("replication", &self.replication)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()

@@ -177,9 +177,19 @@ impl Error {
     /// The key of the lock holds a value that is not a lock of this kind, such as an application's
     /// hash. It was not touched. A lock has a lease: one whose lease was taken away by hand
     /// (`PERSIST`) is none either, to anybody but its holder, whose next renewal heals it.
+    ///
+    /// Of a [quorum](Self::is_quorum): that is why too few servers agreed.
     #[must_use]
     pub fn is_wrong_type(&self) -> bool {
-        self.0.kind == Kind::WrongType
+        let of_quorum = || {
+            let source = self.0.source.as_deref()?;
+            Some(source.downcast_ref::<Self>()?.is_wrong_type())
+        };
+        match self.0.kind {
+            Kind::WrongType => true,
+            Kind::Quorum => of_quorum().unwrap_or(false),
+            _ => false,
+        }
     }
 
     /// The server answered that it cannot do this now: out of memory, busy, loading, read-only, or
@@ -225,7 +235,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.is_io() || self.is_refused() || self.is_quorum()
+        self.is_io() || self.is_refused() || (self.is_quorum() && !self.is_wrong_type())
     }
 
     /// The name of the lock, as it was given to the client.

@@ -92,6 +92,7 @@ impl FairLock {
             call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, self.0.options.fenced)
                 .arg(name.lock_channel())
                 .arg(publish)
+                .arg(self.0.core().timing.token_retention)
         };
         self.0.force_unlock(call, Mode::Exclusive).await
     }
@@ -124,23 +125,31 @@ impl Protocol for FairProtocol {
         if bid.tokens > 0 {
             keys.push(&token);
         }
-        Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
+        let call = Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
             .arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
             .arg(bid.tokens)
             .arg(place(bid))
             .arg(name.lock_channel())
-            .arg(bid.publish)
+            .arg(bid.publish);
+        match bid.tokens {
+            0 => call,
+            _ => call.arg(claim.token_retention),
+        }
     }
 
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
-        call_on_queue(&catalog::FAIR_RELEASE, claim.name, claim.fenced)
+        let call = call_on_queue(&catalog::FAIR_RELEASE, claim.name, claim.fenced)
             .arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(lease))
             .arg(claim.name.lock_channel())
-            .arg(publish)
+            .arg(publish);
+        match claim.fenced {
+            false => call,
+            true => call.arg(claim.token_retention),
+        }
     }
 
     fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {

@@ -12,9 +12,10 @@ use std::str::FromStr;
 /// Kleppmann's, 2016).
 ///
 /// Tokens of one lock compare with each other; tokens of different locks do not. A token is
-/// `max(last + 1, microseconds of the server's clock)`, so that it keeps growing even after a server
-/// has lost the end of its data, and it stays below 2^53: it fits the signed 64-bit column of a
-/// database, and a number of JSON.
+/// `max(last + 1, microseconds of the server's clock)`, give or take 64, so that it keeps growing even
+/// after a server has lost the end of its data, or has given no token of this lock [for 30
+/// days](crate::ClientBuilder::token_retention). It stays below 2^53: it fits the signed 64-bit column of
+/// a database, and a number of JSON.
 ///
 /// On the way to the resource and in it a token is a number, or the digits of one:
 ///

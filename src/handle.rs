@@ -260,6 +260,8 @@ macro_rules! option_methods {
             /// Every new grant carries a [fencing token]($crate::FencingToken).
             ///
             /// Use it on all handles of a lock or on none: grants without it do not raise the token.
+            /// The server keeps a small key for it, for 30 days after the last such grant: see
+            /// [`token_retention`]($crate::ClientBuilder::token_retention).
             pub fn fenced(mut self) -> Self {
                 self.0.options.fenced = true;
                 self

@@ -12,6 +12,13 @@ pub const LEASE_MIN: Duration = Duration::from_millis(50);
 /// Longest lease: a year.
 pub const LEASE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// How long a counter of fencing tokens outlives the last grant, unless the client says otherwise: longer
+/// than a clock is ever set back by accident.
+pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Longer than this is for ever.
+const TOKEN_RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// For how long a grant holds and whether it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
@@ -112,6 +119,23 @@ impl Options {
     }
 }
 
+/// As scripts take it: in ms, and 0 for ever.
+pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
+    if retention.is_zero() {
+        return Err(Error::invalid(
+            "connect",
+            "a counter of fencing tokens that is kept for no time gives no growing tokens; give the \
+             retention some days",
+        ));
+    }
+    let millis = u64::try_from(retention.as_millis().max(1)).unwrap_or(u64::MAX);
+    Ok(if retention > TOKEN_RETENTION_MAX {
+        0
+    } else {
+        millis
+    })
+}
+
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         return Ok(());
@@ -132,6 +156,14 @@ mod tests {
             assert!(check_lease(bad).unwrap_err().is_invalid(), "{bad:?}");
         }
         assert!(check_lease(LEASE_MIN).is_ok() && check_lease(LEASE_MAX).is_ok());
+    }
+
+    #[test]
+    fn a_retention_of_tokens_has_a_lower_bound_and_no_upper_one() {
+        assert!(token_retention(Duration::ZERO).unwrap_err().is_invalid());
+        assert_eq!(token_retention(Duration::from_micros(1)).unwrap(), 1);
+        assert_eq!(token_retention(TOKEN_RETENTION).unwrap(), 2_592_000_000);
+        assert_eq!(token_retention(Duration::MAX).unwrap(), 0, "for ever");
     }
 
     #[test]

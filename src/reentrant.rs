@@ -108,10 +108,15 @@ impl Protocol for ReentrantProtocol {
             0 => Call::new(script, key, &[key]),
             _ => Call::new(script, key, &[key, &claim.name.token_key()]),
         };
-        call.arg(claim.holder)
+        let call = call
+            .arg(claim.holder)
             .arg(claim.counts.exclusive)
             .arg(millis(bid.lease))
-            .arg(bid.tokens)
+            .arg(bid.tokens);
+        match bid.tokens {
+            0 => call,
+            _ => call.arg(claim.token_retention),
+        }
     }
 
     fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {

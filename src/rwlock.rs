@@ -303,9 +303,13 @@ impl Protocol for RwProtocol {
             .arg(bid.tokens)
             .arg(u8::from(bid.is_new))
             .arg(bid.heartbeat.map_or(0, millis));
-        match bid.mode {
+        let call = match bid.mode {
             Mode::Shared => call.arg(millis(bid.waited)),
             Mode::Exclusive => call,
+        };
+        match bid.tokens {
+            0 => call,
+            _ => call.arg(claim.token_retention),
         }
     }
 

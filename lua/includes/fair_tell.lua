@@ -10,7 +10,7 @@ local fair_given_ms_min = 100
 -- knows when it asked to be kept until then knows that the lease lasts so long from there at least. If
 -- nobody hears it, all is as it was. One that wants to ask is told to, and so is one that wants a token
 -- if there is no key for it.
-local function fair_tell(lock, queue, timeouts, alive, channel, publish, token)
+local function fair_tell(lock, queue, timeouts, alive, channel, publish, token, retention)
   -- A user without a right to the queue or to publish still frees the lock: waiters poll.
   local looked, head, _, place, now = pcall(fair_head, lock, queue, timeouts, alive)
   if not looked or not head then return 0 end
@@ -27,7 +27,7 @@ local function fair_tell(lock, queue, timeouts, alive, channel, publish, token)
       local counted
       counted, its_token = pcall(next_token, token)
       local is_kept = counted and type(its_token) == 'string'
-        and not redis.pcall('SET', token, its_token).err
+        and pcall(keep_token, token, its_token, 0, retention)
       message = is_kept and message
     end
     if message then

@@ -301,7 +301,9 @@ impl<'a> Candidate<'a> {
             let claim = claim_of(ask, holder, Counts::one(ask.mode));
             ask.protocol.acquire_as_member(&claim, &bid(member, ask))
         });
-        Call::of_parts(&catalog::MULTI_ACQUIRE, &[publish, &queued], parts)
+        let retention = self.party.core().timing.token_retention.to_string();
+        let for_all = [publish, &queued, &retention];
+        Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
     }
 
     pub(super) fn release(&self) -> Call {
@@ -365,5 +367,6 @@ fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
         holder,
         counts,
         fenced: ask.options.fenced,
+        token_retention: ask.core.timing.token_retention,
     }
 }

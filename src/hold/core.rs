@@ -15,8 +15,9 @@ use crate::clock::{Clock, Tick};
 use crate::conn::Channels;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
+use crate::options::TOKEN_RETENTION;
 use crate::replicas::Replicas;
-use crate::script::{Patience, Scripts};
+use crate::script::{Patience, Scripts, millis};
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -37,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) closing: Hint,
 }
 
-/// The spans of time the engine works with, all derived from the client's lease.
+/// The spans of time the engine works with, all but one derived from the client's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     /// The lease of a hold unless its handle says otherwise.
@@ -51,6 +52,8 @@ pub(crate) struct Timing {
     /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
     /// scripts take what lies further ahead for a clock that was set back.
     pub(crate) heartbeat: Duration,
+    /// The counter of fencing tokens is kept for so many ms after a grant; 0: for ever.
+    pub(crate) token_retention: u64,
 }
 
 impl fmt::Debug for Core {
@@ -72,6 +75,7 @@ impl Timing {
             give_up: (lease / 3).max(reply * 2),
             poll_cap,
             heartbeat: (poll_cap * 3).max(Duration::from_secs(1)),
+            token_retention: millis(TOKEN_RETENTION),
         }
     }
 }

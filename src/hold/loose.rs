@@ -41,6 +41,7 @@ impl Loose {
             holder: &self.holder,
             counts: Counts::NONE,
             fenced: self.fenced,
+            token_retention: core.timing.token_retention,
         };
         let publish = core.channels().publish();
         let call = self.protocol.release(&claim, Duration::ZERO, publish);

@@ -393,7 +393,7 @@ impl Hold {
     ) -> Result<()> {
         let key = self.name.key();
         let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
-        let call = call.arg(token.get());
+        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
         let patience = self.core.patience(None);
         let raised = self.core.scripts.run(Lane::Command, &call, patience).await;
         raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
@@ -419,6 +419,7 @@ impl Hold {
             holder: &self.holder,
             counts,
             fenced: self.token().is_some(),
+            token_retention: self.core.timing.token_retention,
         }
     }
 

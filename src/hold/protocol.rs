@@ -75,6 +75,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) counts: Counts,
     /// Whether there is a fencing token with it, and so the right to the counter.
     pub(crate) fenced: bool,
+    /// As of [`Timing`](super::core::Timing).
+    pub(crate) token_retention: u64,
 }
 
 /// On which terms.

@@ -117,8 +117,9 @@ impl RedlockLock {
     /// [`is_quorum`](crate::Error::is_quorum) if for a third of the client's lease fewer than a
     /// majority of the servers have a vote (they are out of reach, refuse it, or were restarted less
     /// than a lease ago), or at once if that cannot change; the message says what became of the vote of
-    /// each. [`is_invalid`](crate::Error::is_invalid) for a name or option that cannot work, or a key
-    /// that holds something else on too many servers. That the lock is held is not an error.
+    /// each; it is also [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
+    /// [`is_invalid`](crate::Error::is_invalid) for a name or option that cannot work. That the lock is
+    /// held is not an error.
     pub async fn lock(&self) -> Result<RedlockGuard> {
         // Without a deadline the wait ends with the lock or with an error, so there is one turn.
         loop {

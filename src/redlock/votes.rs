@@ -169,14 +169,12 @@ impl Tally {
             agreed.count(),
             each.join(", "),
         );
+        let error = Error::new(Kind::Quorum, operation, message);
+        // What a caller can tell by it is to be true of the majority.
         let wrong_type = |said: &Said| matches!(said, Said::Failed(error) if error.is_wrong_type());
-        let kind = match self.are_too_many(wrong_type) {
-            true => Kind::WrongType,
-            false => Kind::Quorum,
-        };
-        let error = Error::new(kind, operation, message);
+        let is_wrong_type = self.are_too_many(wrong_type);
         let cause = self.said.iter().find_map(|said| match said {
-            Said::Failed(cause) => Some(cause.clone()),
+            Said::Failed(cause) if cause.is_wrong_type() == is_wrong_type => Some(cause.clone()),
             _ => None,
         });
         match cause {

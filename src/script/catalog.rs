@@ -15,8 +15,13 @@ macro_rules! script {
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script =
-    script!("reentrant_acquire", "must_be_lock", "next_token");
+pub(crate) static REENTRANT_ACQUIRE: Script = script!(
+    "reentrant_acquire",
+    "must_be_lock",
+    "counter_stays",
+    "keep_token",
+    "next_token"
+);
 pub(crate) static REENTRANT_RELEASE: Script = script!(
     "reentrant_release",
     "must_be_lock",
@@ -41,6 +46,8 @@ pub(crate) static FAIR_ACQUIRE: Script = script!(
     "fair_end",
     "fair_enqueue",
     "grant",
+    "counter_stays",
+    "keep_token",
     "next_token"
 );
 pub(crate) static FAIR_RELEASE: Script = script!(
@@ -50,6 +57,8 @@ pub(crate) static FAIR_RELEASE: Script = script!(
     "not_held",
     "grant",
     "keep",
+    "counter_stays",
+    "keep_token",
     "next_token",
     "fair_pop",
     "fair_mark",
@@ -62,6 +71,8 @@ pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
     "fair_force_unlock",
     "server_ms",
     "grant",
+    "counter_stays",
+    "keep_token",
     "next_token",
     "fair_pop",
     "fair_mark",
@@ -86,6 +97,8 @@ pub(crate) static READ_ACQUIRE: Script = script!(
     "read_leases",
     "grant",
     "read_grant",
+    "counter_stays",
+    "keep_token",
     "next_token"
 );
 pub(crate) static WRITE_ACQUIRE: Script = script!(
@@ -100,6 +113,8 @@ pub(crate) static WRITE_ACQUIRE: Script = script!(
     "writers_wait",
     "rw_wait_over",
     "grant",
+    "counter_stays",
+    "keep_token",
     "next_token"
 );
 pub(crate) static RW_RELEASE: Script = script!(
@@ -128,6 +143,8 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "must_be_lock",
     "refusal",
     "grant",
+    "counter_stays",
+    "keep_token",
     "next_token",
     "fair_pop",
     "fair_mark",
@@ -160,6 +177,8 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "grant",
     "keep",
     "lower",
+    "counter_stays",
+    "keep_token",
     "next_token",
     "fair_pop",
     "fair_mark",
@@ -177,7 +196,7 @@ pub(crate) static MULTI_RELEASE: Script = script!(
     "write_ends",
     "rw_settle"
 );
-pub(crate) static RAISE_TOKEN: Script = script!("raise_token");
+pub(crate) static RAISE_TOKEN: Script = script!("raise_token", "counter_stays", "keep_token");
 pub(crate) static RENEW: Script = script!("renew");
 pub(crate) static RW_RENEW: Script = script!("rw_renew", "read_timeout", "read_leases");
 

@@ -33,6 +33,7 @@ mod paused;
 mod process;
 mod redlock;
 mod replicas;
+mod retention;
 mod rights;
 mod rwlock;
 mod sentinel;

@@ -275,8 +275,19 @@ async fn the_table_of_calls_is_true() {
     till.row("write release", "rw_release", &RW, &settle(U1, "0", "0"))
         .await;
 
-    let two = ["PUBLISH", "0", "reentrant", U1, "30000", "0", "0", "0", "C"];
-    let two = [&two[..], &two[2..]].concat();
+    let two = [
+        "PUBLISH",
+        "0",
+        "0",
+        "reentrant",
+        U1,
+        "30000",
+        "0",
+        "0",
+        "0",
+        "C",
+    ];
+    let two = [&two[..], &two[3..]].concat();
     till.row(
         "multi, two reentrant locks",
         "multi_acquire",

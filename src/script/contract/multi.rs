@@ -63,7 +63,7 @@ impl Member {
 /// What the script that takes them is given.
 fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec<String>) {
     let mut keys = Vec::new();
-    let mut args = vec!["PUBLISH".to_owned(), queued.to_string()];
+    let mut args = vec!["PUBLISH".to_owned(), queued.to_string(), "0".to_owned()];
     for member in members {
         keys.push(member.name.to_owned());
         let kind = match (member.kind, member.fenced) {
