@@ -317,7 +317,8 @@ macro_rules! verb_methods {
             ///
             /// # Cancel safety
             /// Dropping the future gives up the place in the queue. A grant that is under way is
-            /// released in the background.
+            /// released in the background. One that is not polled any more is passed over by those
+            /// behind it, and keeps its claim; what it was granted unseen lasts for its lease.
             ///
             /// # Errors
             /// [`is_io`]($crate::Error::is_io) if the server does not answer for a third of the

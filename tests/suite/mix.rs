@@ -15,6 +15,9 @@ use crate::faults::kill_connections;
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
 
+/// So short that what is given up after a lease, or a part of it, is given up often.
+const LEASE: Duration = Duration::from_millis(150);
+
 /// For how long it is mixed. More finds more: set `LOCKSET_MIX_SECONDS`.
 const MIX: Duration = Duration::from_secs(3);
 
@@ -131,7 +134,11 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
     for number in 0..3 {
-        let client = client(&server.url()).await;
+        let client = Client::builder(&server.url())
+            .lease(LEASE)
+            .build()
+            .await
+            .unwrap();
         for task in 0..8 {
             let work = mix(
                 client.clone(),
@@ -146,7 +153,9 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
     let began = Instant::now();
     let mut random = Rng::with_seed(4);
     while began.elapsed() < span() {
-        tokio::time::sleep(Duration::from_millis(random.u64(20..200))).await;
+        // Now and then in a row, so that what is repeated is cut off again.
+        let pause = if random.bool() { 0..10 } else { 20..200 };
+        tokio::time::sleep(Duration::from_millis(random.u64(pause))).await;
         let lane = ["command", "push", "renewal", ""][random.usize(0..4)];
         kill_connections(&server, lane).await;
     }

@@ -13,7 +13,7 @@ use lockset_testkit::{Server, unique_name, within};
 use tokio::task::JoinHandle;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
+use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
 
 type Call<G> = Pin<Box<dyn Future<Output = lockset::Result<G>> + Send>>;
 
@@ -108,6 +108,24 @@ async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
     nothing_left(&server).await;
 }
 
+/// It was the first to need a connection, and is not there when that could be made.
+async fn a_connection_is_made_for_the_others<P: Primitive>() {
+    let server = Server::start();
+    let builder = Client::builder(&server.url()).lease(LEASE).lazy();
+    let ours = builder.build().await.unwrap();
+    let first = left_alone::<P>(&ours, &unique_name("lock"), Duration::ZERO).await;
+    let lock = P::of(&ours, &unique_name("lock"));
+    within(SOON, lock.lock())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    drop(first);
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
 /// Those behind one are told at once, and so is that one when it is polled again.
 async fn a_shutdown_reaches_those_behind<P: Primitive>() {
     let server = Server::start();
@@ -138,6 +156,7 @@ for_every_primitive! {"current_thread":
     it_is_free_for_those_behind
     it_passes_to_those_behind
     a_grant_that_nobody_takes_ends
+    a_connection_is_made_for_the_others
     a_shutdown_reaches_those_behind
 }
 
@@ -145,5 +164,6 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     it_is_free_for_those_behind
     it_passes_to_those_behind
     a_grant_that_nobody_takes_ends
+    a_connection_is_made_for_the_others
     a_shutdown_reaches_those_behind
 }
