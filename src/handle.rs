@@ -250,8 +250,10 @@ macro_rules! option_methods {
                 self
             }
 
-            /// A lease of `lease` that is never renewed: the guard is lost at its end. From 50 ms to
-            /// a year.
+            /// A lease of `lease` that is never renewed: the guard is lost at its end, also if other
+            /// guards of its [owner](Self::owner) hold the lock for longer. From 50 ms to a year.
+            ///
+            /// The lock is renewed as long as its owner has a guard with a renewed lease.
             pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
                 self.0.options.term = Some($crate::options::Term::Fixed(lease));
                 self

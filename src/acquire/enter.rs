@@ -8,6 +8,7 @@ use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::line::Given;
 use crate::hold::local::LocalLock;
+use crate::hold::reenter::Entry;
 use crate::hold::{Hold, Share};
 
 /// Enters the lock again, if the owner who asks has it.
@@ -56,7 +57,10 @@ pub(super) async fn take_over(
     given: Given,
     deadline: Option<Tick>,
 ) -> Result<Option<Share>> {
-    let Given { share, is_complete } = given;
+    let Given {
+        mut share,
+        is_complete,
+    } = given;
     ensure_open(ask)?;
     let is_held = match is_complete {
         true => {
@@ -76,7 +80,7 @@ pub(super) async fn enter_again(
     let Some(owner) = &ask.options.owner else {
         return Ok(None);
     };
-    let (term, fenced) = (Some(ask.term), ask.options.fenced);
-    hold.reenter(owner, ask.mode, term, fenced, ask.operation, deadline)
+    let (entry, fenced) = (Entry::Asked(ask.term), ask.options.fenced);
+    hold.reenter(owner, ask.mode, entry, fenced, ask.operation, deadline)
         .await
 }

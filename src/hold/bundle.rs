@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use super::settle::{release_all, release_all_later};
-use super::{Group, Hold, Share};
+use super::settle::{Ended, release_all, release_all_later};
+use super::{Group, Hold, Share, Stay};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -30,6 +30,7 @@ struct Members(Vec<Member>);
 struct Member {
     hold: Arc<Hold>,
     mode: Mode,
+    stay: Stay,
     owner: Owner,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
@@ -52,11 +53,15 @@ impl Members {
     }
 
     /// Takes out the shares that are still to be given back, of the holds that `which` says.
-    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<(Arc<Hold>, Mode)> {
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<Ended> {
         let members = self.0.iter().filter(|member| which(&member.hold));
         members
             .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
-            .map(|member| (Arc::clone(&member.hold), member.mode))
+            .map(|member| Ended {
+                hold: Arc::clone(&member.hold),
+                mode: member.mode,
+                stay: member.stay,
+            })
             .collect()
     }
 }
@@ -65,9 +70,10 @@ impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
         let members = shares.into_iter().map(Share::guarded);
         let members = members.filter_map(Share::into_parts);
-        let members = members.map(|(hold, mode, owner)| Member {
+        let members = members.map(|(Ended { hold, mode, stay }, owner)| Member {
             hold,
             mode,
+            stay,
             owner,
             is_over: AtomicBool::new(false),
         });
@@ -88,10 +94,17 @@ impl Bundle {
         self.0.0.iter().map(|member| &member.hold)
     }
 
-    /// The first hold that was lost.
+    /// The first hold that was lost, or whose share has come to its own end.
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
-        self.holds()
-            .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
+        let (hold, reason) = self.0.0.iter().find_map(|member| {
+            let reason = member.hold.loss_of(member.stay)?;
+            Some((&member.hold, reason))
+        })?;
+        if hold.loss().is_none() {
+            // Nobody has told the others of that.
+            self.0.fall();
+        }
+        Some((hold, reason))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -120,7 +133,8 @@ impl Bundle {
         if self.is_lost() {
             return Duration::ZERO;
         }
-        let each = self.holds().map(|hold| hold.remaining());
+        let members = self.0.0.iter();
+        let each = members.map(|member| member.hold.remaining_of(member.stay));
         each.min().unwrap_or(Duration::ZERO)
     }
 
@@ -137,13 +151,16 @@ impl Bundle {
         if let Some((hold, reason)) = self.first_lost() {
             return (hold.name(), reason);
         }
-        let each = self.holds().map(|hold| {
+        let each = self.0.0.iter().map(|member| {
             Box::pin(async move {
-                let reason = hold.lost().await;
-                (hold.name(), reason)
+                let reason = member.hold.lost(member.stay).await;
+                (member.hold.name(), reason)
             })
         });
-        select_all(each).await.0
+        let lost = select_all(each).await.0;
+        // If it was one's own end, the others are told by this.
+        self.first_lost();
+        lost
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
@@ -162,8 +179,15 @@ impl Bundle {
     pub(crate) async fn reenter(&self) -> Result<Self> {
         self.ensure_held("reenter")?;
         let members = self.0.0.iter();
-        let each =
-            members.map(|member| Share::enter_again(&member.hold, &member.owner, member.mode));
+        let each = members.map(
+            |Member {
+                 hold,
+                 mode,
+                 stay,
+                 owner,
+                 ..
+             }| Share::enter_again(hold, owner, *mode, *stay),
+        );
         let shares = join_all(each).await.into_iter();
         let shares = shares.collect::<Result<Vec<_>>>();
         // That one was lost meanwhile is what is to be said, not that the others were given back.
@@ -178,8 +202,8 @@ impl Bundle {
     }
 
     pub(crate) fn forget(self) {
-        for (hold, mode) in self.0.end(|_| true) {
-            hold.forget(mode);
+        for Ended { hold, mode, stay } in self.0.end(|_| true) {
+            hold.forget(mode, stay);
         }
     }
 

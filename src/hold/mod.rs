@@ -16,9 +16,10 @@ pub(crate) mod loose;
 mod pass;
 pub(crate) mod protocol;
 pub(crate) mod quorum;
-mod reenter;
+pub(crate) mod reenter;
 mod settle;
 mod share;
+mod terms;
 pub(crate) mod undos;
 
 use std::fmt::Debug;
@@ -46,6 +47,8 @@ use crate::script::{Call, catalog};
 use crate::watchdog::{Due, Item, Leased};
 
 pub(crate) use share::Share;
+pub(crate) use terms::Stay;
+use terms::Terms;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -88,8 +91,10 @@ struct State {
     server_deadline: Tick,
     /// Nor one that may still be executed.
     late_deadline: Tick,
+    /// The longest lease that may have been asked for.
     lease: Duration,
-    renewed: bool,
+    /// Of the guards alive.
+    terms: Terms,
     /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
     /// it for that one.
     untaken: bool,
@@ -177,6 +182,10 @@ impl Hold {
         let deadline = local_deadline(granted.sent, given);
         let grace = HANDED_GRACE.min(now.until(deadline) / 4);
         let handed = granted.handed.map(|_| now.after(grace));
+        let stay = match granted.term.is_renewed() {
+            true => Stay::Renewed(lease),
+            false => Stay::Until(deadline),
+        };
         let hold = Arc::new(Self {
             core: Arc::clone(core),
             local: Arc::clone(local),
@@ -198,7 +207,7 @@ impl Hold {
                 server_deadline: now.after(given),
                 late_deadline: Tick::ZERO,
                 lease,
-                renewed: granted.term.is_renewed(),
+                terms: Terms::of(stay),
                 untaken: false,
                 guarded: false,
                 handed,
@@ -243,7 +252,7 @@ impl Hold {
         if core.is_closed() {
             hold.close();
         }
-        Share::of(hold, granted.mode, owner)
+        Share::of(hold, granted.mode, owner, stay)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -276,10 +285,15 @@ impl Hold {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
+        self.remaining_of(Stay::Until(Tick::NEVER))
+    }
+
+    /// Of one share.
+    pub(crate) fn remaining_of(&self, stay: Stay) -> Duration {
         let now = self.core.clock.now();
         match self.loss() {
             Some(_) => Duration::ZERO,
-            None => now.until(self.deadline()),
+            None => now.until(self.deadline().min(stay.end())),
         }
     }
 
@@ -303,19 +317,29 @@ impl Hold {
         }
     }
 
-    /// Resolves when it is lost. Carries its own timer, so that it needs neither the watchdog nor
-    /// the network. Cancel safe.
-    pub(crate) async fn lost(&self) -> LostReason {
+    /// Why one share is lost, if it is: with the hold, or at an end of its own.
+    pub(crate) fn loss_of(&self, stay: Stay) -> Option<LostReason> {
+        self.loss().or_else(|| self.ended(stay))
+    }
+
+    fn ended(&self, stay: Stay) -> Option<LostReason> {
+        stay.loss_at(self.core.clock.now())
+    }
+
+    /// Resolves when this share is lost. Carries its own timer, so that it needs neither the watchdog
+    /// nor the network. Cancel safe.
+    pub(crate) async fn lost(&self, stay: Stay) -> LostReason {
         loop {
             let mark = self.changed.mark();
-            if let Some(reason) = self.loss() {
+            if let Some(reason) = self.loss_of(stay) {
                 return reason;
             }
             let is_held = self.state.lock().phase == Phase::Held;
+            let end = self.deadline().min(stay.end());
             tokio::select! {
                 () = self.changed.past(mark) => {}
                 // One that was given back is never lost.
-                () = self.core.clock.sleep_until(self.deadline()), if is_held => {}
+                () = self.core.clock.sleep_until(end), if is_held => {}
             }
         }
     }
@@ -350,8 +374,9 @@ impl Hold {
 
     /// Ends a guard without giving its share back: when it was the last, renewals stop and the
     /// lease runs out by itself.
-    pub(crate) fn forget(&self, mode: Mode) {
+    pub(crate) fn forget(&self, mode: Mode, stay: Stay) {
         let mut state = self.state.lock();
+        state.leaves(stay);
         state.counts = state.counts.lowered(mode);
         state.forgotten = state.forgotten.raised(mode);
         if state.counts.is_none() && state.phase == Phase::Held {
@@ -442,6 +467,17 @@ impl State {
         self.counts.plus(self.forgotten)
     }
 
+    /// A share is given back, or forgotten.
+    fn leaves(&mut self, stay: Stay) {
+        self.terms.remove(stay);
+        self.keep_to_terms();
+    }
+
+    /// It lasts for none of its shares longer than that one wants, though it may at the server.
+    fn keep_to_terms(&mut self) {
+        self.deadline = self.deadline.min(self.terms.end());
+    }
+
     /// A lease of this length is about to be asked for.
     fn will_ask(&mut self, now: Tick, lease: Duration) {
         self.server_deadline = self.server_deadline.max(now.after(lease));
@@ -471,12 +507,14 @@ impl State {
         if let Some(since) = self.doubted {
             // At once: an answer that is older than the doubt does not end it.
             since
-        } else if self.renewed && !self.untaken {
+        } else if let Some(lease) = self.terms.lease()
+            && !self.untaken
+        {
             // Those that are due at about the same time go together, over one command.
             let look = self
                 .deadline
-                .before(self.lease * 2 / 3)
-                .rounded_down(self.lease / RENEWED_TOGETHER);
+                .before(lease * 2 / 3)
+                .rounded_down(lease / RENEWED_TOGETHER);
             look.max(self.handed.unwrap_or(Tick::ZERO))
         } else {
             self.deadline
@@ -506,10 +544,8 @@ impl Leased for Hold {
             return Due::Later(look);
         }
         // A lease that is not renewed is asked after, and gets no more than it has.
-        let lease = match state.renewed {
-            true => state.lease,
-            false => now.until(state.deadline),
-        };
+        let lease = state.terms.lease();
+        let lease = lease.unwrap_or_else(|| now.until(state.deadline));
         state.will_ask(now, lease);
         let wait = match state.handed.is_some() {
             // There is to be time for another.
@@ -534,6 +570,8 @@ impl Leased for Hold {
         }
         let mut state = self.state.lock();
         state.doubted.take_if(|since| *since <= sent);
+        // The one it was renewed for may have gone meanwhile.
+        state.keep_to_terms();
         state.next_look()
     }
 

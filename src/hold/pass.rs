@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::line::{Given, Wish};
-use super::{Hold, Phase, Share, State};
+use super::{Hold, Phase, Share, State, Stay};
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
 use crate::options::Term;
@@ -16,15 +16,15 @@ use crate::owner::Owner;
 
 impl Hold {
     /// Gives the share of the caller to the head of the local queue. If true, it is that one's.
-    pub(super) fn pass_on(self: &Arc<Self>, mode: Mode) -> bool {
+    pub(super) fn pass_on(self: &Arc<Self>, mode: Mode, stay: Stay) -> bool {
         // Lets the clock speak first.
-        if mode != Mode::Exclusive || self.loss().is_some() {
+        if mode != Mode::Exclusive || self.loss_of(stay).is_some() {
             return false;
         }
         let Ok(_nothing_under_way) = self.operation.try_lock() else {
             return false;
         };
-        let passed = self.local.line.give(|wish| self.handed_to(wish));
+        let passed = self.local.line.give(|wish| self.handed_to(wish, stay));
         if passed {
             self.local.entered.give();
         }
@@ -45,16 +45,16 @@ impl Hold {
         }
     }
 
-    fn handed_to(self: &Arc<Self>, wish: &Wish) -> Option<Given> {
+    fn handed_to(self: &Arc<Self>, wish: &Wish, stay: Stay) -> Option<Given> {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
         if !state.is_one_whole_share() || !self.groups.lock().is_empty() {
             return None;
         }
-        let is_complete = state.renewed && wish.term == Term::Renewed(state.lease);
+        let is_complete = matches!(stay, Stay::Renewed(lease) if wish.term == Term::Renewed(lease));
         let left = now.until(state.deadline);
         let fits = match is_complete {
-            true => left >= state.lease / 2,
+            true => left >= wish.term.lease() / 2,
             // The server can agree to the other term in time, and need not shorten the lease.
             false => {
                 left >= self.core.timing.reply && now.after(wish.term.lease()) >= state.server_end()
@@ -78,7 +78,7 @@ impl Hold {
         };
         drop(state);
         Some(Given {
-            share: Share::of(Arc::clone(self), Mode::Exclusive, owner),
+            share: Share::of(Arc::clone(self), Mode::Exclusive, owner, stay),
             is_complete,
         })
     }

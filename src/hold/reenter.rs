@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::protocol::Bid;
 use super::settle::Repair;
-use super::{Hold, Phase, Share};
+use super::{Hold, Phase, Share, Stay, local_deadline};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
@@ -16,6 +16,33 @@ use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
 use crate::script::{Call, millis};
 
+/// On which terms one more share is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entry {
+    Asked(Term),
+    /// Those of a guard that there is: one that is fixed ends when that does.
+    Like(Stay),
+}
+
+impl Entry {
+    fn lease(self) -> Duration {
+        match self {
+            Self::Asked(term) => term.lease(),
+            Self::Like(Stay::Renewed(lease)) => lease,
+            // A fixed lease is not lengthened by entering again.
+            Self::Like(Stay::Until(_)) => Duration::from_millis(1),
+        }
+    }
+
+    fn stay(self, sent: Tick) -> Stay {
+        match self {
+            Self::Asked(Term::Renewed(lease)) => Stay::Renewed(lease),
+            Self::Asked(Term::Fixed(lease)) => Stay::Until(local_deadline(sent, lease)),
+            Self::Like(stay) => stay,
+        }
+    }
+}
+
 impl Hold {
     /// One more share for its owner. `None`: the hold is lost or gone, or somebody else's by now, and
     /// the caller is a newcomer.
@@ -23,7 +50,7 @@ impl Hold {
         self: &Arc<Self>,
         owner: &Owner,
         mode: Mode,
-        term: Option<Term>,
+        entry: Entry,
         fenced: bool,
         operation: &'static str,
         deadline: Option<Tick>,
@@ -43,12 +70,7 @@ impl Hold {
             if mode == Mode::Exclusive && wanted.exclusive == 0 {
                 return Err(self.no_upgrade(operation));
             }
-            let lease = match term {
-                Some(term) => term.lease(),
-                None if state.renewed => state.lease,
-                // A fixed lease is not lengthened by entering again.
-                None => Duration::from_millis(1),
-            };
+            let lease = entry.lease();
             let late = state.will_ask_until(patience.until, lease);
             let bid = Bid {
                 publish: self.core.channels().publish(),
@@ -104,44 +126,46 @@ impl Hold {
                 state.token = token;
                 state.spare_tokens = 0..0;
             }
-            if let Some(Term::Renewed(lease)) = term {
-                state.lease = if state.renewed {
-                    state.lease.max(lease)
-                } else {
-                    lease
-                };
-                state.renewed = true;
-            }
+            let stay = entry.stay(answer.sent);
+            state.terms.add(stay);
+            state.lease = state.lease.max(bid.lease);
             if state.confirmed == Some(state.wanted()) {
                 repair.disarm();
             }
             let owner = state.owner.clone();
-            (Share::of(Arc::clone(self), mode, owner), state.next_look())
+            let share = Share::of(Arc::clone(self), mode, owner, stay);
+            (share, state.next_look())
         };
         self.core.watchdog.shift(self.number, look);
         Ok(Some(share))
     }
 
-    /// Gives this hold, which another task of this client has passed on, another term. False if it is
-    /// lost.
+    /// A share is held on other terms from here on.
+    pub(super) fn change_stay(&self, before: Stay, stay: Stay) {
+        let look = {
+            let mut state = self.state.lock();
+            state.terms.add(stay);
+            state.leaves(before);
+            state.next_look()
+        };
+        self.core.watchdog.shift(self.number, look);
+    }
+
+    /// Has the server agree to another term for this hold, which another task of this client has passed
+    /// on. `None` if it is lost.
     pub(super) async fn adopt(
         &self,
         term: Term,
         operation: &'static str,
         deadline: Option<Tick>,
-    ) -> Result<bool> {
+    ) -> Result<Option<Stay>> {
         let patience = self.core.patience(deadline);
         let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
         if self.loss().is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         let lease = term.lease();
-        let late = {
-            let mut state = self.state.lock();
-            // No renewal from here on, which would lengthen it.
-            state.renewed &= term.is_renewed();
-            state.will_ask_until(patience.until, lease)
-        };
+        let late = self.state.lock().will_ask_until(patience.until, lease);
         // Not an acquire: one that arrived late would take the lock anew.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
@@ -157,22 +181,19 @@ impl Hold {
             self.lose(LostReason::Revoked);
         }
         if !self.extend(answer.sent, lease) {
-            return Ok(false);
+            return Ok(None);
         }
-        let look = {
+        {
             let mut state = self.state.lock();
             if !answer.repeated {
                 // Or the next one could not have it as this one did.
                 state.answered(self.core.clock.now(), lease, late);
             }
             state.lease = lease;
-            state.renewed = term.is_renewed();
             // Not before: its task may not be polled any more.
             state.untaken = false;
-            state.next_look()
-        };
-        self.core.watchdog.shift(self.number, look);
-        Ok(true)
+        }
+        Ok(Some(Entry::Asked(term).stay(answer.sent)))
     }
 
     /// Why an owner that only reads cannot write: it would wait for itself.

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::undos::Undo;
-use super::{Hold, Phase, Share};
+use super::{Hold, Phase, Share, Stay};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
@@ -21,32 +21,48 @@ use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
 use crate::script::{Call, Patience, catalog, on_first_poll};
 
-impl Hold {
+/// A share that its guard gives back.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) hold: Arc<Hold>,
+    pub(super) mode: Mode,
+    pub(super) stay: Stay,
+}
+
+impl Ended {
     /// Turns one exclusive share into a shared one, and waits for the server to agree. If this
     /// future is dropped, the watchdog task gives the share back.
-    pub(super) async fn downgrade(self: Arc<Self>) -> Result<Share> {
+    pub(super) async fn downgrade(self) -> Result<Share> {
         const OPERATION: &str = "downgrade";
-        if let Some(reason) = self.change(Mode::Exclusive, Some(Mode::Shared)) {
-            let error = self.not_held(OPERATION, reason);
-            self.clean_up(reason);
+        let Self { hold, stay, .. } = self;
+        if let Some(reason) = hold.ended(stay) {
+            release_all_later(vec![Self { hold: Arc::clone(&hold), ..self }]);
+            return Err(hold.not_held(OPERATION, reason));
+        }
+        if let Some(reason) = hold.change(Mode::Exclusive, Some(Mode::Shared), stay) {
+            let error = hold.not_held(OPERATION, reason);
+            hold.clean_up(reason);
             return Err(error);
         }
-        let share = Share::of(Arc::clone(&self), Mode::Shared, self.owner());
-        let holds = std::slice::from_ref(&self);
+        let share = Share::of(Arc::clone(&hold), Mode::Shared, hold.owner(), stay);
+        let holds = std::slice::from_ref(&hold);
         settle_by(holds, Repair::armed(holds), OPERATION).await?;
         Ok(share)
     }
 
     /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
     /// the watchdog task goes on with it.
-    pub(super) async fn release(self: Arc<Self>, mode: Mode) -> Result<()> {
-        release_all(vec![(self, mode)]).await
+    pub(super) async fn release(self) -> Result<()> {
+        release_all(vec![self]).await
     }
 
     /// Gives one guard's share back without waiting; what `Drop` does. Never blocks or panics.
-    pub(super) fn release_later(self: Arc<Self>, mode: Mode) {
-        release_all_later(vec![(self, mode)]);
+    pub(super) fn release_later(self) {
+        release_all_later(vec![self]);
     }
+}
+
+impl Hold {
 
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message =
@@ -55,7 +71,7 @@ impl Hold {
     }
 
     /// Ends one share, or changes its mode; says why if the hold was lost before.
-    fn change(&self, from: Mode, to: Option<Mode>) -> Option<LostReason> {
+    fn change(&self, from: Mode, to: Option<Mode>, stay: Stay) -> Option<LostReason> {
         // Lets the clock speak first.
         self.loss();
         let mut state = self.state.lock();
@@ -64,8 +80,9 @@ impl Hold {
         if let Phase::Lost(reason) = state.phase {
             return Some(reason);
         }
-        if let Some(to) = to {
-            state.counts = state.counts.raised(to);
+        match to {
+            Some(to) => state.counts = state.counts.raised(to),
+            None => state.leaves(stay),
         }
         let is_over = state.counts.is_none();
         if is_over && !state.forgotten.is_none() {
@@ -85,10 +102,13 @@ impl Hold {
             // Who asks in this client from here on asks after it.
             self.local.begin_leaving();
         }
+        let look = state.next_look();
         drop(state);
-        if is_over {
+        match is_over {
             // No renewal is made for it any more.
-            self.end();
+            true => self.end(),
+            // It may have been the one for whom it was renewed.
+            false => self.core.watchdog.shift(self.number, look),
         }
         None
     }
@@ -192,7 +212,7 @@ impl Hold {
 }
 
 /// Gives shares back and waits for the servers to agree.
-pub(super) async fn release_all(shares: Vec<(Arc<Hold>, Mode)>) -> Result<()> {
+pub(super) async fn release_all(shares: Vec<Ended>) -> Result<()> {
     const OPERATION: &str = "release";
     let (left, lost) = leave_all(shares);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
@@ -212,7 +232,7 @@ pub(super) async fn release_all(shares: Vec<(Arc<Hold>, Mode)>) -> Result<()> {
 }
 
 /// Gives shares back without waiting.
-pub(super) fn release_all_later(shares: Vec<(Arc<Hold>, Mode)>) {
+pub(super) fn release_all_later(shares: Vec<Ended>) {
     let (left, _) = leave_all(shares);
     for holds in by_server(left) {
         settle_later(holds);
@@ -223,15 +243,19 @@ type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
 /// Ends shares, last one first, or passes them on: the holds that the server has to hear of, and the
 /// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
-fn leave_all(shares: Vec<(Arc<Hold>, Mode)>) -> (Vec<Arc<Hold>>, FirstLost) {
+fn leave_all(shares: Vec<Ended>) -> (Vec<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut left = Vec::with_capacity(shares.len());
-    for (hold, mode) in shares.into_iter().rev() {
-        if hold.pass_on(mode) {
+    for Ended { hold, mode, stay } in shares.into_iter().rev() {
+        if hold.pass_on(mode, stay) {
             continue;
         }
-        match hold.change(mode, None) {
-            None => left.push(hold),
+        let ended = hold.ended(stay);
+        match hold.change(mode, None, stay) {
+            None => {
+                first_lost = ended.map(|reason| (Arc::clone(&hold), reason)).or(first_lost);
+                left.push(hold);
+            }
             Some(reason) => {
                 Arc::clone(&hold).clean_up(reason);
                 first_lost = Some((hold, reason));

@@ -7,7 +7,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hold;
+use super::reenter::Entry;
+use super::settle::Ended;
+use super::{Hold, Stay};
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
@@ -23,15 +25,17 @@ pub(crate) struct Share {
     hold: Option<Arc<Hold>>,
     mode: Mode,
     owner: Owner,
+    stay: Stay,
 }
 
 impl Share {
     /// Takes over a share that the hold has counted already.
-    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner) -> Self {
+    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner, stay: Stay) -> Self {
         Self {
             hold: Some(hold),
             mode,
             owner,
+            stay,
         }
     }
 
@@ -42,13 +46,26 @@ impl Share {
     }
 
     /// Takes the share apart; whoever has the parts gives it back.
-    pub(super) fn into_parts(mut self) -> Option<(Arc<Hold>, Mode, Owner)> {
-        let hold = self.take()?;
-        Some((hold, self.mode, self.owner.clone()))
+    pub(super) fn into_parts(mut self) -> Option<(Ended, Owner)> {
+        Some((self.take()?, self.owner.clone()))
     }
 
-    fn take(&mut self) -> Option<Arc<Hold>> {
-        self.hold.take()
+    fn take(&mut self) -> Option<Ended> {
+        Some(Ended {
+            hold: self.hold.take()?,
+            mode: self.mode,
+            stay: self.stay,
+        })
+    }
+
+    pub(super) fn stay(&self) -> Stay {
+        self.stay
+    }
+
+    /// Holds it on other terms from here on.
+    pub(super) fn set_stay(&mut self, stay: Stay) {
+        let before = std::mem::replace(&mut self.stay, stay);
+        self.hold().change_stay(before, stay);
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -60,40 +77,47 @@ impl Share {
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.hold().loss().map(lost);
+        let look = || self.hold().loss_of(self.stay).map(lost);
         drive(async { lost(self.lost().await) }, look, work).await
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        Self::enter_again(self.hold(), &self.owner, self.mode).await
+        Self::enter_again(self.hold(), &self.owner, self.mode, self.stay).await
     }
 
-    /// One more share of a hold, for a guard that has one.
-    pub(super) async fn enter_again(hold: &Arc<Hold>, owner: &Owner, mode: Mode) -> Result<Self> {
+    /// One more share of a hold, for a guard that has one, and on the terms of that.
+    pub(super) async fn enter_again(
+        hold: &Arc<Hold>,
+        owner: &Owner,
+        mode: Mode,
+        stay: Stay,
+    ) -> Result<Self> {
+        let lost = |reason| hold.not_held("reenter", reason);
+        if let Some(reason) = hold.loss_of(stay) {
+            return Err(lost(reason));
+        }
         // A hold keeps the token it has, or has none.
-        let entered = hold.reenter(owner, mode, None, false, "reenter", None);
-        entered.await?.ok_or_else(|| {
-            let reason = hold.loss().unwrap_or(LostReason::Revoked);
-            hold.not_held("reenter", reason)
-        })
+        let entered = hold.reenter(owner, mode, Entry::Like(stay), false, "reenter", None);
+        let share = entered.await?;
+        share.ok_or_else(|| lost(hold.loss().unwrap_or(LostReason::Revoked)))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
         match self.take() {
-            Some(hold) => hold.release(self.mode).await,
+            Some(share) => share.release().await,
             None => Ok(()),
         }
     }
 
     /// Turns an exclusive share into a shared one.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let hold = self.take().expect("a guard holds its share");
-        hold.downgrade().await
+        let share = self.take().expect("a guard holds its share");
+        share.downgrade().await
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(hold) = self.take() {
-            hold.forget(self.mode);
+        if let Some(Ended { hold, mode, stay }) = self.take() {
+            hold.forget(mode, stay);
         }
     }
 
@@ -118,11 +142,11 @@ impl Share {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.hold().remaining()
+        self.hold().remaining_of(self.stay)
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.hold().loss()
+        self.hold().loss_of(self.stay)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -130,7 +154,7 @@ impl Share {
     }
 
     pub(crate) async fn lost(&self) -> LostReason {
-        self.hold().lost().await
+        self.hold().lost(self.stay).await
     }
 
     pub(crate) fn deadline(&self) -> Tick {
@@ -144,12 +168,21 @@ impl Share {
 
     /// As [`Hold::adopt`].
     pub(crate) async fn adopt(
-        &self,
+        &mut self,
         term: Term,
         operation: &'static str,
         deadline: Option<Tick>,
     ) -> Result<bool> {
-        self.hold().adopt(term, operation, deadline).await
+        let hold = Arc::clone(self.hold());
+        if !term.is_renewed() {
+            // No renewal from here on, which would lengthen it.
+            self.set_stay(Stay::Until(hold.deadline()));
+        }
+        let stay = hold.adopt(term, operation, deadline).await?;
+        if let Some(stay) = stay {
+            self.set_stay(stay);
+        }
+        Ok(stay.is_some())
     }
 
     /// As [`Hold::raise_token`].
@@ -164,8 +197,8 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(hold) = self.take() {
-            hold.release_later(self.mode);
+        if let Some(share) = self.take() {
+            share.release_later();
         }
     }
 }

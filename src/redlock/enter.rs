@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::quorum::{Quorum, Seat};
-use crate::options::Term;
+use crate::hold::reenter::Entry;
 
 /// Asks all servers of the quorum at once, and waits for a majority of all, not much longer than until
 /// `deadline`. `None`: it is lost or over, also if another task of its owner has given it back
@@ -22,19 +22,19 @@ use crate::options::Term;
 pub(super) async fn enter(
     ballot: &Ballot,
     quorum: &Arc<Quorum>,
-    term: Option<Term>,
+    entry: Entry,
     deadline: Option<Tick>,
 ) -> Result<Option<Seat>> {
     let ask = &ballot.asks[0];
     let clock = ballot.clock();
-    let fenced = term.is_some() && ask.options.fenced && quorum.token().is_none();
+    let fenced = matches!(entry, Entry::Asked(_)) && ask.options.fenced && quorum.token().is_none();
     let mut tally = Tally::new(ballot.asks.len(), ballot.need);
     let holds = quorum.holds();
     let entering = holds.iter().map(|(server, hold)| {
         async move {
             // Each vote has an owner of its own; what belongs to a quorum does not pass to another.
             let (owner, mode) = (hold.owner(), Mode::Exclusive);
-            let entering = hold.reenter(&owner, mode, term, fenced, ask.operation, deadline);
+            let entering = hold.reenter(&owner, mode, entry, fenced, ask.operation, deadline);
             (*server, entering.await)
         }
         .boxed()

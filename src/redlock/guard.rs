@@ -8,6 +8,7 @@ use super::enter::enter;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::quorum::Seat;
+use crate::hold::reenter::Entry;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
 
@@ -119,7 +120,11 @@ impl RedlockGuard {
     /// [`is_quorum`](crate::Error::is_quorum) if no majority answers.
     pub async fn reenter(&self) -> Result<Self> {
         let quorum = self.seat.quorum();
-        match enter(&self.ballot, quorum, None, None).await? {
+        if let Some(reason) = self.seat.loss() {
+            return Err(quorum.not_held("reenter", reason));
+        }
+        let entry = Entry::Like(self.seat.stay());
+        match enter(&self.ballot, quorum, entry, None).await? {
             Some(seat) => Ok(Self {
                 seat,
                 ballot: self.ballot.clone(),
@@ -152,6 +157,6 @@ impl RedlockGuard {
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.seat.quorum().loss()
+        self.seat.loss()
     }
 }

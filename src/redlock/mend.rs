@@ -101,8 +101,8 @@ impl Place {
     /// Not at once, if it had a part in it: a hold that was ended by force is to be told so by enough
     /// servers before it gets the first of them back, and that takes up to a third of its lease.
     async fn mend(self, first: Duration) {
-        let ask = &self.ballot.asks[self.at];
-        if !ask.term.is_renewed() {
+        let quorum = self.quorum.upgrade();
+        if !quorum.is_some_and(|quorum| quorum.is_renewed()) {
             // It would outlast its lease.
             return;
         }

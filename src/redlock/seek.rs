@@ -25,6 +25,7 @@ use crate::hold::core::Core;
 use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
 use crate::hold::quorum::{Quorum, Seat, Terms};
+use crate::hold::reenter::Entry;
 use crate::owner::Owner;
 
 /// The head does not look again sooner, if it is told nothing.
@@ -221,7 +222,7 @@ impl Seeker {
         match self.local.quorum_of(owner) {
             Some(quorum) => {
                 let term = self.ballot.asks[0].term;
-                enter(&self.ballot, &quorum, Some(term), deadline).await
+                enter(&self.ballot, &quorum, Entry::Asked(term), deadline).await
             }
             None => Ok(None),
         }

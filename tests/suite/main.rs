@@ -40,6 +40,7 @@ mod sentinel;
 mod shares;
 mod shown;
 mod shutdown;
+mod terms;
 #[cfg(feature = "tls")]
 mod tls;
 mod traits;

@@ -4,7 +4,7 @@
 //! by the local deadline of its own hold; once fewer do, it is lost and everything is given back. A
 //! server that joins was granted before it is counted, and whether the rest was enough until then is
 //! looked at after that: so there is no moment between a loss and a join in which too few counted and
-//! nobody noticed. Each place has one hold at most, with no more shares than there are guards.
+//! nobody noticed. Each place has one hold at most, and each guard one share of that at most.
 
 mod seat;
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::local::LocalLock;
-use super::{Group, Hold, Share};
+use super::{Group, Hold, Share, Stay};
 use crate::clock::{Clock, Tick};
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
@@ -55,10 +55,12 @@ pub(crate) trait Mender: Debug + Send + Sync {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Guards alive.
-    guards: usize,
-    /// One for each server: shares of one hold, or none.
-    places: Vec<Vec<Share>>,
+    /// Guards alive, by number, and on which terms.
+    seats: Vec<(u64, Stay)>,
+    /// The number that the next one gets.
+    next_seat: u64,
+    /// One for each server: shares of one hold, or none, each for a seat.
+    places: Vec<Vec<(u64, Share)>>,
     /// How often a server has joined.
     joins: u64,
     token: Option<FencingToken>,
@@ -76,17 +78,52 @@ impl State {
     fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
         let places = self.places.iter().enumerate();
         places
-            .filter_map(|(place, shares)| Some((place, Arc::clone(shares.first()?.hold()))))
+            .filter_map(|(place, shares)| Some((place, Arc::clone(shares.first()?.1.hold()))))
             .collect()
     }
 
     /// Takes out what a place has, if it is this hold's.
     fn empty(&mut self, place: usize, hold: &Arc<Hold>) -> Vec<Share> {
-        let is_its = |share: &Share| Arc::ptr_eq(share.hold(), hold);
-        match self.places[place].first().is_some_and(is_its) {
-            true => std::mem::take(&mut self.places[place]),
+        match self.has(place, hold) {
+            true => self.places[place]
+                .drain(..)
+                .map(|(_, share)| share)
+                .collect(),
             false => Vec::new(),
         }
+    }
+
+    fn has(&self, place: usize, hold: &Arc<Hold>) -> bool {
+        let first = self.places[place].first();
+        first.is_some_and(|(_, share)| Arc::ptr_eq(share.hold(), hold))
+    }
+
+    /// One more guard: its number.
+    fn sit_down(&mut self, stay: Stay) -> u64 {
+        let seat = self.next_seat;
+        self.next_seat += 1;
+        self.seats.push((seat, stay));
+        seat
+    }
+
+    /// One guard less: the shares that it had, and that no other takes over.
+    fn stand_up(&mut self, seat: u64) -> Vec<Share> {
+        self.seats.retain(|(other, _)| *other != seat);
+        let mut shares = Vec::new();
+        for place in &mut self.places {
+            let Some(at) = place.iter().position(|(other, _)| *other == seat) else {
+                continue;
+            };
+            let lacks = |other: u64| place.iter().all(|(has, _)| *has != other);
+            match self.seats.iter().copied().find(|(other, _)| lacks(*other)) {
+                Some((heir, stay)) => {
+                    place[at].0 = heir;
+                    place[at].1.set_stay(stay);
+                }
+                None => shares.push(place.swap_remove(at).1),
+            }
+        }
+        shares
     }
 }
 
@@ -98,13 +135,14 @@ impl Quorum {
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
     ) -> Seat {
-        let mut places: Vec<Vec<Share>> = Vec::new();
+        let stay = stay_of(&shares, terms.need);
+        let mut places: Vec<Vec<(u64, Share)>> = Vec::new();
         places.resize_with(servers, Vec::new);
         let mut holds = Vec::with_capacity(shares.len());
         for (place, share) in shares {
             let share = share.guarded();
             holds.push(Arc::clone(share.hold()));
-            places[place].push(share);
+            places[place].push((0, share));
         }
         let holder = holds.first().map(|hold| hold.holder_id().into());
         let quorum = Arc::new(Self {
@@ -112,7 +150,8 @@ impl Quorum {
             holder: holder.unwrap_or_default(),
             state: Mutex::new(State {
                 phase: Phase::Held,
-                guards: 1,
+                seats: vec![(0, stay)],
+                next_seat: 1,
                 places,
                 joins: 0,
                 token,
@@ -127,7 +166,7 @@ impl Quorum {
         local.entered.give();
         // One may have been lost before it knew of the others.
         quorum.look();
-        Seat::of(quorum)
+        Seat::of(quorum, 0, stay)
     }
 
     fn as_group(self: &Arc<Self>) -> Weak<dyn Group> {
@@ -151,6 +190,12 @@ impl Quorum {
     /// The holds that count, by their places.
     pub(crate) fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
         self.state.lock().holds()
+    }
+
+    /// Whether a guard wants it for longer than a fixed lease.
+    pub(crate) fn is_renewed(&self) -> bool {
+        let state = self.state.lock();
+        state.seats.iter().any(|(_, stay)| stay.is_renewed())
     }
 
     /// Whether it is held, and the server of this place has no part in it.
@@ -260,7 +305,7 @@ impl Quorum {
     pub(crate) fn join(
         self: &Arc<Self>,
         place: usize,
-        share: Share,
+        mut share: Share,
         raised: Option<FencingToken>,
     ) -> bool {
         share.hold().enter_group(self.as_group());
@@ -273,13 +318,22 @@ impl Quorum {
             let fits = state.phase == Phase::Held
                 && state.places[place].is_empty()
                 && state.token.is_none_or(|token| raised == Some(token));
-            match fits {
-                true => {
-                    state.places[place].push(share.guarded());
+            // For the guard that stays longest, which need not be the one who asked for it.
+            let longest = state
+                .seats
+                .iter()
+                .copied()
+                .max_by_key(|(_, stay)| stay.end());
+            match longest.filter(|_| fits) {
+                Some((seat, stay)) => {
+                    if stay.is_renewed() || share.stay().is_renewed() {
+                        share.set_stay(stay);
+                    }
+                    state.places[place].push((seat, share.guarded()));
                     state.joins += 1;
                     None
                 }
-                false => Some(share),
+                None => Some(share),
             }
         };
         if let Some(share) = refused {
@@ -296,26 +350,22 @@ impl Quorum {
         if self.loss().is_some() {
             return None;
         }
+        let stay = stay_of(&shares, self.terms.need);
         let mut unfit = Vec::new();
-        let is_held = {
+        let seat = {
             let mut state = self.state.lock();
             let is_held = state.phase == Phase::Held;
-            if is_held {
-                state.guards += 1;
-            }
+            let seat = is_held.then(|| state.sit_down(stay));
             for (place, share) in shares {
-                let shares = &mut state.places[place];
-                let same = |other: &Share| Arc::ptr_eq(other.hold(), share.hold());
-                if is_held && shares.first().is_some_and(same) {
-                    shares.push(share);
-                } else {
-                    unfit.push(share);
+                match seat.filter(|_| state.has(place, share.hold())) {
+                    Some(seat) => state.places[place].push((seat, share)),
+                    None => unfit.push(share),
                 }
             }
-            is_held
+            seat
         };
         drop(unfit);
-        is_held.then(|| Seat::of(Arc::clone(self)))
+        seat.map(|seat| Seat::of(Arc::clone(self), seat, stay))
     }
 
     /// Gives it a token that the servers of these places have: only they count from here on. False if
@@ -341,6 +391,16 @@ impl Quorum {
         }
         true
     }
+}
+
+/// On which terms a guard has a majority of these shares.
+fn stay_of(shares: &[(usize, Share)], need: usize) -> Stay {
+    let mut stays: Vec<Stay> = shares.iter().map(|(_, share)| share.stay()).collect();
+    stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.end()));
+    stays
+        .get(need - 1)
+        .copied()
+        .unwrap_or(Stay::Until(Tick::ZERO))
 }
 
 impl Group for Quorum {

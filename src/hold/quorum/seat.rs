@@ -7,9 +7,10 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::{Phase, Quorum};
+use crate::clock::Tick;
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
-use crate::hold::Share;
+use crate::hold::{Share, Stay};
 use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
 use crate::script::on_first_poll;
@@ -18,12 +19,16 @@ use crate::script::on_first_poll;
 pub(crate) struct Seat {
     /// `None` once it was given back: then only `Drop` is left to run.
     quorum: Option<Arc<Quorum>>,
+    number: u64,
+    stay: Stay,
 }
 
 impl Seat {
-    pub(super) fn of(quorum: Arc<Quorum>) -> Self {
+    pub(super) fn of(quorum: Arc<Quorum>, number: u64, stay: Stay) -> Self {
         Self {
             quorum: Some(quorum),
+            number,
+            stay,
         }
     }
 
@@ -53,7 +58,7 @@ impl Seat {
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        let guards = self.quorum().state.lock().guards;
+        let guards = self.quorum().state.lock().seats.len();
         u32::try_from(guards).unwrap_or(u32::MAX)
     }
 
@@ -63,14 +68,28 @@ impl Seat {
 
     pub(crate) fn remaining(&self) -> Duration {
         let quorum = self.quorum();
-        match quorum.loss() {
+        match self.loss() {
             Some(_) => Duration::ZERO,
-            None => quorum.terms.clock.now().until(quorum.deadline()),
+            None => quorum.terms.clock.now().until(self.deadline()),
         }
     }
 
+    pub(crate) fn stay(&self) -> Stay {
+        self.stay
+    }
+
+    fn deadline(&self) -> Tick {
+        self.quorum().deadline().min(self.stay.end())
+    }
+
+    /// Why it is lost, if it is: with the quorum, or at an end of its own.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        let loss = self.quorum().loss();
+        loss.or_else(|| self.stay.loss_at(self.quorum().terms.clock.now()))
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
-        self.quorum().loss().is_some()
+        self.loss().is_some()
     }
 
     /// Resolves when it is lost. Carries its own timer. Cancel safe.
@@ -78,30 +97,32 @@ impl Seat {
         let quorum = self.quorum();
         loop {
             let mark = quorum.changed.mark();
-            if let Some(reason) = quorum.loss() {
+            if let Some(reason) = self.loss() {
                 return reason;
             }
             tokio::select! {
                 () = quorum.changed.past(mark) => {}
                 // A change of it is told.
-                () = quorum.terms.clock.sleep_until(quorum.deadline()) => {}
+                () = quorum.terms.clock.sleep_until(self.deadline()) => {}
             }
         }
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.quorum().loss().map(lost);
+        let look = || self.loss().map(lost);
         drive(async { lost(self.lost().await) }, look, work).await
     }
 
     /// Gives it back everywhere, and waits for a majority to say so; the rest goes on in the
     /// background, and all of it if this future is dropped.
     pub(crate) async fn release(mut self) -> Result<()> {
+        // Lets the clock speak first.
+        let loss = self.loss();
         let Some(quorum) = self.quorum.take() else {
             return Ok(());
         };
-        let (shares, loss) = quorum.leave();
+        let shares = quorum.leave(self.number);
         let need = quorum.terms.need.min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
@@ -127,7 +148,7 @@ impl Seat {
 
     pub(crate) fn forget(mut self) {
         if let Some(quorum) = self.quorum.take() {
-            let (shares, _) = quorum.leave();
+            let shares = quorum.leave(self.number);
             shares.into_iter().for_each(Share::forget);
             quorum.left();
         }
@@ -144,22 +165,16 @@ impl Quorum {
         Error::new(Kind::NotHeld, operation, message).of_lock(&self.terms.name)
     }
 
-    /// One guard less: the shares that are too many now, and why it was lost, if it was.
-    fn leave(&self) -> (Vec<Share>, Option<LostReason>) {
+    /// One guard less: the shares to give back.
+    fn leave(&self, seat: u64) -> Vec<Share> {
         // Lets the clock speak first.
-        let loss = self.loss();
+        self.loss();
         let mut state = self.state.lock();
-        state.guards -= 1;
-        let guards = state.guards;
-        if guards == 0 && state.phase == Phase::Held {
+        let shares = state.stand_up(seat);
+        if state.seats.is_empty() && state.phase == Phase::Held {
             state.phase = Phase::Over;
         }
-        let mut shares = Vec::new();
-        for place in &mut state.places {
-            let kept = guards.min(place.len());
-            shares.extend(place.drain(kept..));
-        }
-        (shares, loss)
+        shares
     }
 
     /// What `leave` took out is on its way.
@@ -174,7 +189,7 @@ impl Quorum {
 impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(quorum) = self.quorum.take() {
-            let (shares, _) = quorum.leave();
+            let shares = quorum.leave(self.number);
             drop(shares);
             quorum.left();
         }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::Owner;
 use crate::counts::Mode;
+use crate::hold::reenter::Entry;
+use crate::options::Term;
 
 #[tokio::test(start_paused = true)]
 async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
@@ -53,7 +55,8 @@ async fn an_owner_does_not_enter_what_has_passed_to_another() {
     let hold = local.hold_of(&owner).expect("its own");
     drop(guard);
     let next = got(next).await;
-    let entered = hold.reenter(&owner, Mode::Exclusive, None, false, "lock", None);
+    let entry = Entry::Asked(Term::Renewed(LEASE));
+    let entered = hold.reenter(&owner, Mode::Exclusive, entry, false, "lock", None);
     let entered = entered.await.unwrap();
     assert!(entered.is_none(), "somebody else is inside");
     assert_eq!(next.hold_count(), 1);

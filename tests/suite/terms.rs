@@ -1,0 +1,101 @@
+//! The terms of a hold are those of the guards that are there: of one owner, each with its own lease.
+
+use std::time::Duration;
+
+use lockset::{LostReason, Owner};
+use lockset_testkit::{Server, unique_name, within};
+
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
+use crate::support::{LEASE, SOON, client, idle, nothing_left};
+
+/// A helper with a renewed lease enters a hold with a fixed one, and leaves.
+async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let fixed = LEASE * 2;
+    for is_released in [true, false] {
+        let (owner, name) = (Owner::new(), unique_name("terms"));
+        let lock = P::of(&ours, &name).owner(&owner);
+        let guard = lock.clone().fixed_lease(fixed).lock().await.unwrap();
+        let helper = lock.lock().await.unwrap();
+        match is_released {
+            true => helper.release().await.unwrap(),
+            false => drop(helper),
+        }
+        assert!(!guard.is_lost() && guard.remaining() <= fixed);
+        assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// A guard with a fixed lease in a hold that is renewed for another ends when it said.
+async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let (owner, name) = (Owner::new(), unique_name("terms"));
+    let lock = P::of(&ours, &name).owner(&owner);
+    let outer = lock.lock().await.unwrap();
+    let short = lock.clone().fixed_lease(LEASE / 3);
+    let guards = [
+        short.lock().await.unwrap(),
+        short.lock().await.unwrap().reenter().await.unwrap(),
+    ];
+    for inner in &guards {
+        assert!(inner.remaining() <= LEASE / 3);
+    }
+    for inner in guards {
+        let (reason, work) = within(SOON, async {
+            tokio::join!(inner.lost(), inner.run(std::future::pending::<()>()))
+        })
+        .await;
+        assert_eq!(reason, LostReason::Expired);
+        assert_eq!(work.unwrap_err().reason(), LostReason::Expired);
+        assert!(inner.is_lost());
+        assert_eq!(inner.remaining(), Duration::ZERO);
+        assert!(inner.reenter().await.err().expect("lost").is_not_held());
+        let error = inner.release().await.unwrap_err();
+        assert!(error.is_not_held());
+        assert!(names_it::<P>(&name, error.lock_name()), "{error}");
+    }
+    assert!(!outer.is_lost());
+    assert_eq!(outer.hold_count(), 1);
+    assert!(tokio::time::timeout(LEASE * 2, outer.lost()).await.is_err());
+    outer.release().await.unwrap();
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+/// Whoever is renewed goes on after one that is not, in whatever order they came.
+async fn the_guards_that_are_left_decide<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let (owner, name) = (Owner::new(), unique_name("terms"));
+    let lock = P::of(&ours, &name).owner(&owner);
+    let fixed = lock.clone().fixed_lease(LEASE);
+    let outer = fixed.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    assert_eq!(within(SOON, outer.lost()).await, LostReason::Expired);
+    assert!(outer.release().await.unwrap_err().is_not_held());
+    assert!(tokio::time::timeout(LEASE * 2, inner.lost()).await.is_err());
+    // And now the other way round.
+    let last = fixed.lock().await.unwrap();
+    inner.release().await.unwrap();
+    assert_eq!(within(SOON, last.lost()).await, LostReason::Expired);
+    drop(last);
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
+for_every_primitive! {"multi_thread":
+    a_renewed_lease_ends_with_its_guard
+    a_fixed_lease_ends_in_a_hold_that_goes_on
+    the_guards_that_are_left_decide
+}
+
+for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
+    a_renewed_lease_ends_with_its_guard
+    a_fixed_lease_ends_in_a_hold_that_goes_on
+    the_guards_that_are_left_decide
+}
