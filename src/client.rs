@@ -26,7 +26,11 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// queues.
 ///
 /// Cheap to clone; all clones are one client. It ends when the last clone, handle and guard is
-/// gone, or with [`shutdown`](Self::shutdown). It lives on the tokio runtime on which it was built.
+/// gone, or with [`shutdown`](Self::shutdown).
+///
+/// It lives on the tokio runtime on which it was built: renewals and what dropped guards leave to do
+/// run there. Once that has ended, every call fails with [`is_closed`](Error::is_closed), and what is held
+/// is lost with its lease. So give each runtime a client of its own, as with `#[tokio::test]`.
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
@@ -108,11 +112,13 @@ impl Client {
     ///
     /// # Errors
     /// [`is_io`](Error::is_io) if the server has not confirmed every release within a third of the
-    /// client's lease; they go on in the background.
+    /// client's lease; they go on in the background. [`is_closed`](Error::is_closed) if the runtime on
+    /// which the client was built has ended before.
     pub async fn shutdown(self) -> Result<()> {
         if self.core.close().await {
             return Ok(());
         }
+        self.core.ensure_alive("shutdown")?;
         Err(Error::new(
             Kind::Io,
             "shutdown",

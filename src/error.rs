@@ -56,7 +56,7 @@ pub enum ErrorKind {
     Io,
     /// The server answered that it cannot do this now: [`Error::is_refused`].
     Refused,
-    /// The client was shut down: [`Error::is_closed`].
+    /// The client was shut down, or its runtime has ended: [`Error::is_closed`].
     Closed,
     /// Too few independent servers agreed: [`Error::is_quorum`].
     Quorum,
@@ -86,6 +86,16 @@ impl Error {
             Kind::Closed,
             operation,
             "the client was shut down; connect a new one",
+        )
+    }
+
+    /// The runtime of the client has ended.
+    pub(crate) fn orphaned(operation: &'static str) -> Self {
+        Self::new(
+            Kind::Closed,
+            operation,
+            "the tokio runtime on which the client was built has ended, so that nothing is renewed or \
+             released any more; connect a client on a runtime that lasts as long as that is used",
         )
     }
 
@@ -208,7 +218,7 @@ impl Error {
         self.0.kind == Kind::NotReplicated
     }
 
-    /// The client was shut down.
+    /// The client was shut down, or the tokio runtime on which it was built has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.kind == Kind::Closed

@@ -93,7 +93,8 @@ macro_rules! guard_methods {
             ///
             /// # Errors
             /// [`is_not_held`]($crate::Error::is_not_held) if the lock is lost;
-            /// [`is_io`]($crate::Error::is_io) if the server does not answer.
+            /// [`is_io`]($crate::Error::is_io) if the server does not answer;
+            /// [`is_closed`]($crate::Error::is_closed) if the client's runtime has ended.
             pub async fn reenter(&self) -> $crate::Result<Self> {
                 self.0.reenter().await.map(Self)
             }

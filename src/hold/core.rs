@@ -161,7 +161,15 @@ impl Core {
         if self.is_closed() {
             return Err(Error::closed(operation));
         }
-        Ok(())
+        self.ensure_alive(operation)
+    }
+
+    /// Whether anything is done in the background.
+    pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
+        match self.watchdog.is_gone() {
+            true => Err(Error::orphaned(operation)),
+            false => Ok(()),
+        }
     }
 
     /// Whether it was shut down, and all that it had to give back is done or given up.
@@ -208,20 +216,23 @@ impl Core {
                 hold.close();
             }
         }
+        if self.watchdog.is_gone() {
+            return false;
+        }
         self.callers_gone().await;
         self.undo_all_loose();
         let done = async {
             // What is given back meanwhile is waited for as well.
             loop {
                 self.watchdog.finish().await;
-                if self.watchdog.pending() == 0 {
+                if self.watchdog.pending() == 0 || self.watchdog.is_gone() {
                     return;
                 }
             }
         };
         let is_done = self.clock.within(self.timing.give_up, done).await.is_some();
         self.shut.store(true, Ordering::Release);
-        is_done && !self.undos.gave_up()
+        is_done && !self.undos.gave_up() && !self.watchdog.is_gone()
     }
 }
 

@@ -55,6 +55,8 @@ impl Hold {
         operation: &'static str,
         deadline: Option<Tick>,
     ) -> Result<Option<Share>> {
+        let alive = self.core.ensure_alive(operation);
+        alive.map_err(|error| error.of_lock(self.name()))?;
         let patience = self.core.patience(deadline);
         let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
         if self.loss().is_some() {

@@ -284,6 +284,8 @@ async fn settle_by(
     operation: &'static str,
 ) -> Result<()> {
     let core = &holds[0].core;
+    let alive = core.ensure_alive(operation);
+    alive.map_err(|error| error.of_lock(&names(holds)))?;
     let mut patience = core.patience(None);
     patience.until = patience.until.min(end_of_leases(holds));
     let settled = settle(holds, patience, operation).await?;
@@ -292,6 +294,11 @@ async fn settle_by(
         Some((hold, _)) => Err(hold.not_held(operation, LostReason::Revoked)),
         None => Ok(()),
     }
+}
+
+fn names(holds: &[Arc<Hold>]) -> String {
+    let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
+    names.join(", ")
 }
 
 fn settle_later(holds: Vec<Arc<Hold>>) {

@@ -149,9 +149,14 @@ impl Tally {
         operation: &'static str,
         addresses: impl Iterator<Item = &'a str>,
     ) -> Error {
-        let closed = |said: &Said| matches!(said, Said::Failed(error) if error.is_closed());
-        if self.are_too_many(closed) {
-            return Error::closed(operation);
+        let closed = |said: &Said| match said {
+            Said::Failed(error) => error.is_closed().then(|| error.clone()),
+            _ => None,
+        };
+        if self.are_too_many(|said| closed(said).is_some())
+            && let Some(error) = self.said.iter().find_map(closed)
+        {
+            return error.during(operation);
         }
         let agreed = self
             .said

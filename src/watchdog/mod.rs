@@ -171,6 +171,11 @@ impl Watchdog {
         }
     }
 
+    /// Whether the task has ended before its client: with the runtime on which it was started.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.jobs.is_closed()
+    }
+
     /// Holds under watch.
     pub(crate) fn enrolled(&self) -> usize {
         self.shared.schedule.lock().len()

@@ -35,6 +35,7 @@ mod redlock;
 mod replicas;
 mod retention;
 mod rights;
+mod runtime;
 mod rwlock;
 mod sentinel;
 mod shares;
