@@ -104,12 +104,17 @@ macro_rules! guard_methods {
             /// it was held to the end as far as this client knows: that a third party took it away
             /// since the last renewal is told to those who have it when the server is asked next.
             ///
+            /// If its answer is lost, the release is repeated. That the server has no such hold by then
+            /// is `Ok` if the first was sent within the lease: then it was that one which released. That
+            /// a third party took the lock away between the last renewal and that, nobody can tell.
+            ///
             /// # Cancel safety
             /// If the future is dropped, the release goes on in the background.
             ///
             /// # Errors
             /// [`is_not_held`]($crate::Error::is_not_held) if the lock was lost before: what was
-            /// done under it may have overlapped with another holder.
+            /// done under it may have overlapped with another holder. Its message says whether the
+            /// lease ran out or the server had no such hold within the lease.
             /// [`is_io`]($crate::Error::is_io) if the server does not answer: the release goes on
             /// in the background until the lease is over.
             pub async fn release(self) -> $crate::Result<()> {

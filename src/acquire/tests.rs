@@ -295,6 +295,42 @@ async fn a_release_behind_a_stuck_operation_ends_in_time() {
     assert_eq!(client.stats().background, 2, "both go on");
 }
 
+/// The answer to a release is lost, and the answer to the next one comes when the lease is over.
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
+    /// The server has no such hold: any more, as the first was executed, or from the beginning.
+    async fn released(
+        first: impl Fn() -> Answer + Send + Sync + 'static,
+        at: u32,
+    ) -> crate::Result<()> {
+        let releases = AtomicUsize::new(0);
+        let server = Scripted::new(move |sent| {
+            if sent.script_args()[2] != "0" {
+                return Answer::Value(granted());
+            }
+            match releases.fetch_add(1, Ordering::Relaxed) {
+                0 => first(),
+                _ => Answer::Late(MS * 12, redis::Value::Int(-1)),
+            }
+        });
+        // A reply is waited for 100 ms; the lease is over for this client after 988.
+        let client = Client::over(&server, MS * 300);
+        let lock = client.lock("x").fixed_lease(MS * 1_000);
+        let guard = lock.lock().await.unwrap();
+        tokio::time::sleep(MS * at).await;
+        guard.release().await
+    }
+    released(|| Answer::Silence, 879).await.unwrap();
+    // Nothing of it is lost if it was answered.
+    let late = Duration::from_millis(100);
+    let revoked = released(move || Answer::Late(late, redis::Value::Int(-1)), 879).await;
+    let revoked = revoked.unwrap_err();
+    assert!(
+        revoked.is_not_held() && revoked.to_string().contains("no longer has"),
+        "{revoked}"
+    );
+}
+
 /// Work that comes up after a shutdown is done too, as long as somebody holds a handle.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {

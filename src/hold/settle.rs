@@ -19,7 +19,7 @@ use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
-use crate::script::{Call, Patience, catalog, on_first_poll};
+use crate::script::{Answer, Call, Patience, catalog, on_first_poll};
 
 /// A share that its guard gives back.
 #[derive(Debug)]
@@ -36,7 +36,10 @@ impl Ended {
         const OPERATION: &str = "downgrade";
         let Self { hold, stay, .. } = self;
         if let Some(reason) = hold.ended(stay) {
-            release_all_later(vec![Self { hold: Arc::clone(&hold), ..self }]);
+            release_all_later(vec![Self {
+                hold: Arc::clone(&hold),
+                ..self
+            }]);
             return Err(hold.not_held(OPERATION, reason));
         }
         if let Some(reason) = hold.change(Mode::Exclusive, Some(Mode::Shared), stay) {
@@ -63,7 +66,6 @@ impl Ended {
 }
 
 impl Hold {
-
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message =
             format!("{reason}; what was done under this lock may have overlapped with others");
@@ -149,27 +151,31 @@ impl Hold {
         }
     }
 
-    /// Takes over what the server answered to these counts. False if it had no such hold.
-    fn settled(&self, counts: Counts, released: Released, repeated: bool) -> bool {
+    /// Takes over what the server answered to these counts. Why it was lost before, if the server had
+    /// no such hold.
+    fn settled(&self, counts: Counts, released: Released, answer: &Answer) -> Option<LostReason> {
         if counts.is_none() {
             self.core.fasten(self.number);
         }
-        let held = match released {
+        let was_in_time = answer.first < self.deadline();
+        let lost = match released {
             Released::Done { told } => {
                 self.local.note_heard(told);
-                true
+                None
             }
-            // An earlier attempt got no reply: it was that one which released, in time.
-            Released::NotHeld => {
-                repeated && counts.is_none() && self.core.clock.now() < self.deadline()
-            }
+            // An earlier attempt got no reply. It was that one which released, as far as anybody can
+            // know: this holder id is used for nothing else.
+            Released::NotHeld if answer.repeated && counts.is_none() && was_in_time => None,
+            // It was sent while the server was to have it.
+            Released::NotHeld if was_in_time => Some(LostReason::Revoked),
+            Released::NotHeld => Some(LostReason::Expired),
         };
-        if held {
-            self.state.lock().confirmed = Some(counts);
-        } else if !counts.is_none() {
-            self.lose(LostReason::Revoked);
+        match lost {
+            None => self.state.lock().confirmed = Some(counts),
+            Some(reason) if !counts.is_none() => self.lose(reason),
+            Some(_) => {}
         }
-        held
+        lost
     }
 
     fn wanted(&self) -> Counts {
@@ -253,7 +259,9 @@ fn leave_all(shares: Vec<Ended>) -> (Vec<Arc<Hold>>, FirstLost) {
         let ended = hold.ended(stay);
         match hold.change(mode, None, stay) {
             None => {
-                first_lost = ended.map(|reason| (Arc::clone(&hold), reason)).or(first_lost);
+                first_lost = ended
+                    .map(|reason| (Arc::clone(&hold), reason))
+                    .or(first_lost);
                 left.push(hold);
             }
             Some(reason) => {
@@ -290,8 +298,9 @@ async fn settle_by(
     patience.until = patience.until.min(end_of_leases(holds));
     let settled = settle(holds, patience, operation).await?;
     repair.disarm();
-    match holds.iter().zip(settled).find(|(_, held)| !held) {
-        Some((hold, _)) => Err(hold.not_held(operation, LostReason::Revoked)),
+    let mut lost = holds.iter().zip(settled);
+    match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
+        Some((hold, reason)) => Err(hold.not_held(operation, reason)),
         None => Ok(()),
     }
 }
@@ -325,13 +334,13 @@ fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
     ends.max().unwrap_or(Tick::ZERO)
 }
 
-/// Sets the counts at the server to the numbers of guards. For each hold, false if the server had
-/// none such. All holds must be on one server.
+/// Sets the counts at the server to the numbers of guards. For each hold, why it was lost before, if the
+/// server had none such. All holds must be on one server.
 async fn settle(
     holds: &[Arc<Hold>],
     patience: Patience,
     operation: &'static str,
-) -> Result<Vec<bool>> {
+) -> Result<Vec<Option<LostReason>>> {
     // In one order for all who take several turns.
     let mut in_turn: Vec<&Arc<Hold>> = holds.iter().collect();
     in_turn.sort_by_key(|hold| hold.number);
@@ -339,7 +348,7 @@ async fn settle(
     for hold in in_turn {
         turns.push(hold.one_at_a_time(patience, operation).await?);
     }
-    let mut settled = vec![true; holds.len()];
+    let mut settled = vec![None; holds.len()];
     let open: Vec<(usize, &Hold, Counts)> = holds
         .iter()
         .enumerate()
@@ -389,7 +398,7 @@ async fn settle(
         count => reply::released_each(&answer.value, count)?,
     };
     for ((index, hold, counts), released) in open.into_iter().zip(released) {
-        settled[index] = hold.settled(counts, released, answer.repeated);
+        settled[index] = hold.settled(counts, released, &answer);
     }
     Ok(settled)
 }

@@ -138,6 +138,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Tick,
     /// An earlier attempt got no reply and may have been executed too.
     pub(crate) repeated: bool,
+    /// When the first attempt was sent that may have been executed.
+    pub(crate) first: Tick,
 }
 
 /// Why a call ended without a reply.
@@ -226,7 +228,7 @@ impl Scripts {
         call: &Call,
         patience: Patience,
     ) -> Result<Answer, Failure> {
-        let mut unknown = false;
+        let mut unknown = None;
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
             let sent = self.clock.now();
@@ -235,30 +237,31 @@ impl Scripts {
                     return Ok(Answer {
                         value,
                         sent,
-                        repeated: unknown,
+                        repeated: unknown.is_some(),
+                        first: unknown.unwrap_or(sent),
                     });
                 }
                 Err(Fault::Declined(error)) if !patience.goes_on_after(&error) => {
-                    return Err(Failure::answered(call, error, unknown));
+                    return Err(Failure::answered(call, error, unknown.is_some()));
                 }
                 Err(Fault::Declined(error)) => Cause::Answered(error),
                 Err(Fault::Answered(error)) => {
-                    unknown |= !executed_nothing(&error);
+                    unknown = unknown.or_else(|| (!executed_nothing(&error)).then_some(sent));
                     if !patience.goes_on_after(&error) {
-                        return Err(Failure::answered(call, error, unknown));
+                        return Err(Failure::answered(call, error, unknown.is_some()));
                     }
                     Cause::Answered(error)
                 }
                 Err(Fault::Unsent(why)) => Cause::Silent(why),
                 Err(Fault::Unknown(why)) => {
-                    unknown = true;
+                    unknown = unknown.or(Some(sent));
                     Cause::Silent(why)
                 }
             };
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             if self.clock.now().after(rest) >= patience.until {
-                return Err(Failure::new(unknown, cause));
+                return Err(Failure::new(unknown.is_some(), cause));
             }
             tokio::time::sleep(rest).await;
         }
