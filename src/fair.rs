@@ -100,6 +100,10 @@ impl FairLock {
 
 /// One hold on a [`FairLock`]; dropping it releases in the background.
 ///
+/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
+/// dropped guards have left to do.
+///
 /// Use [`release`](Self::release) to know that the lock was held to the end.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]

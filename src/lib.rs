@@ -23,6 +23,34 @@
 //! # drop(token); Ok(()) }
 //! ```
 //!
+//! # The end of a program
+//!
+//! A dropped guard is released in the background. **A program that ends right after the drop leaves the lock
+//! taken** until its lease is over, 30 s by default. So a program ends with `release().await`, or with
+//! [`Client::shutdown`], which waits for what dropped guards, and futures that were dropped, have left
+//! to do. A service does that when it is told to end, after its last request:
+//!
+//! ```no_run
+//! # mod axum {
+//! #     pub struct Serving;
+//! #     impl Serving {
+//! #         pub async fn with_graceful_shutdown(self, end: impl Future<Output = ()>) -> std::io::Result<()> {
+//! #             end.await;
+//! #             Ok(())
+//! #         }
+//! #     }
+//! #     pub fn serve(_listener: (), _app: ()) -> Serving { Serving }
+//! # }
+//! # async fn doc(client: lockset::Client, (listener, app): ((), ())) -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio::signal::unix::{SignalKind, signal};
+//!
+//! let mut term = signal(SignalKind::terminate())?;
+//! let end = async move { drop(term.recv().await) };
+//! axum::serve(listener, app).with_graceful_shutdown(end).await?;
+//! client.shutdown().await?;
+//! # Ok(()) }
+//! ```
+//!
 //! # What a lock here promises, and what it cannot
 //!
 //! * While [`ReentrantGuard::is_lost`] is false, no other guard of that lock is valid; for a

@@ -378,6 +378,10 @@ fn invalid(message: impl Into<String>) -> Error {
 
 /// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.
 ///
+/// **A program that ends right after the drop leaves the locks taken** until their leases are over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
+/// dropped guards have left to do.
+///
 /// It is lost when any member is lost; the others are then released at once, so stop what is done
 /// under it ([`run`](Self::run) does). Use [`release`](Self::release) to know that all were held to
 /// the end.

@@ -82,6 +82,10 @@ pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
 ///
+/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
+/// dropped guards have left to do.
+///
 /// The release of a dropped guard leaves at once and costs the caller nothing; a later attempt of
 /// this client goes behind it. Use [`release`](Self::release) to know that the lock was held to the
 /// end.

@@ -242,6 +242,10 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
+/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
+/// dropped guards have left to do.
+///
 /// Use [`release`](Self::release) to know that nobody wrote until the end.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -250,6 +254,10 @@ pub struct ReadGuard(Share);
 guard_methods!(ReadGuard);
 
 /// One write hold on a [`RwLock`]; dropping it releases in the background.
+///
+/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
+/// dropped guards have left to do.
 ///
 /// Use [`release`](Self::release) to know that nobody else read or wrote until the end.
 #[must_use = "if unused the lock is released at once"]

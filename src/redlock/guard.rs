@@ -15,6 +15,10 @@ use crate::owner::Owner;
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases everywhere in the
 /// background.
 ///
+/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) of all its
+/// clients, which waits for what dropped guards have left to do.
+///
 /// It is held while a majority of all servers holds the lock for it, each by a local deadline of its
 /// own. A server that is lost (it was restarted, or away for a lease) is asked again in the background,
 /// about every third of a lease, so that a long hold outlives the restart of every server, one after the

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use lockset::{Client, LostReason};
-use lockset_testkit::{Server, unique_name, within};
+use lockset_testkit::{Server, eventually, unique_name, within};
 use rustix::process::Signal;
 
 use crate::support::{LEASE, SOON, client, listening, nothing_left};
@@ -80,6 +80,16 @@ impl Process {
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+}
+
+impl Process {
+    /// Waits until it has ended by itself.
+    async fn ended(&mut self) {
+        eventually(SOON, "it has ended", async || {
+            self.process.try_wait().unwrap().is_some()
+        })
+        .await;
     }
 }
 
@@ -168,4 +178,51 @@ async fn a_stopped_holder_learns_of_its_loss_at_the_first_look() {
     );
     guard.release().await.unwrap();
     nothing_left(&server).await;
+}
+
+/// Takes a lock, drops the guard and ends; if it is asked to, not before its client.
+#[test]
+#[ignore = "not a test: the other process of the tests in this module"]
+fn ends() {
+    let Some((url, name)) = started_for() else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::builder(&url)
+            .lease(LEASE * 4)
+            .build()
+            .await
+            .unwrap();
+        let guard = client.lock(&name).lock().await.unwrap();
+        let waiter = client.lock(&name);
+        let waiter = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        println!("answer:held");
+        let mut question = String::new();
+        std::io::stdin().read_line(&mut question).unwrap();
+        drop(guard);
+        if question.trim() == "shutdown" {
+            client.shutdown().await.unwrap();
+        }
+        drop(waiter);
+        std::process::exit(0);
+    });
+}
+
+/// Twenty of twenty. One that just ends leaves the lock taken, most times, until its lease is over.
+#[tokio::test]
+async fn a_program_that_ends_with_a_shutdown_leaves_nothing() {
+    let server = Server::start();
+    for round in 0..21 {
+        let name = unique_name("lock");
+        let mut process = Process::start("process::ends", &server, &name);
+        assert_eq!(process.answer(), "held");
+        assert_eq!(server.keys().await, [name.as_str()]);
+        process.ask(if round < 20 { "shutdown" } else { "drop" });
+        process.ended().await;
+        match round < 20 {
+            true => assert_eq!(server.keys().await, Vec::<String>::new()),
+            false => nothing_left(&server).await,
+        }
+    }
 }
