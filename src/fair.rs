@@ -36,9 +36,15 @@ impl Client {
 ///
 /// Whoever releases the lock hands it to the next waiter, which has it as soon as it hears of it. Its
 /// lease is then what is left of its place, at least a third of that, and is made a whole one in the
-/// background after 100 ms; [`FairGuard::remaining`] says what it is. A waiter that has just died so
-/// holds up the others until its place is over. One that wants a [fixed lease](Self::fixed_lease) or
-/// [replicas](Self::replicated) is told to ask, and has its lease in full.
+/// background after 100 ms; [`FairGuard::remaining`] says what it is. Nobody has heard of that waiter since
+/// it last asked: one that has just died so holds up the others until its place is over, and not for a
+/// lease.
+///
+/// So a section that blocks the only thread of its runtime for a second or more, right after it got the
+/// lock, may lose it: no renewal can be sent meanwhile. Put such work on
+/// [`spawn_blocking`](tokio::task::spawn_blocking), or take the lock with a
+/// [fixed lease](Self::fixed_lease): who wants that, or [replicas](Self::replicated), is told to ask, one
+/// round trip, and has its lease in full from the start.
 ///
 /// Waiters that are Redisson's stand in the same queue under Redisson's rule: a dead one is passed
 /// over when its own time is up, five minutes by default.

@@ -304,3 +304,33 @@ async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
     }
     nothing_left(&scene.server).await;
 }
+
+/// No renewal can be sent while the only thread is blocked: a lock that was handed over lasts for what is
+/// left of the place, and says so; who wants its lease in full from the start asks for it.
+#[tokio::test]
+async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() {
+    let scene = Scene::new().await;
+    for is_fixed in [false, true] {
+        let held = scene.lock().await.lock().await.unwrap();
+        let client = patient_client(&scene.server.url()).await;
+        let lock = scene.lock_of(&client);
+        let lock = match is_fixed {
+            true => lock.fixed_lease(OUR_PLACE * 10),
+            false => lock,
+        };
+        // In the task that gets it: nothing else runs before it has blocked the thread.
+        let section = tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            let told = guard.remaining();
+            std::thread::sleep(told.min(OUR_PLACE) + Duration::from_millis(20));
+            (told, guard.is_lost(), guard.release().await)
+        });
+        listening(&scene.server).await;
+        held.release().await.unwrap();
+        let (told, is_lost, released) = within(SOON * 2, section).await.unwrap();
+        assert_eq!((told > OUR_PLACE, is_lost), (is_fixed, !is_fixed));
+        assert_eq!(released.is_ok(), is_fixed);
+        idle(&client).await;
+    }
+    nothing_left(&scene.server).await;
+}
