@@ -14,6 +14,9 @@ use crate::support::{SOON, idle};
 /// The target is a second; a busy machine takes longer.
 const BACK: Duration = Duration::from_secs(3);
 
+/// Calls are counted for this long to know their rate.
+const WINDOW: Duration = Duration::from_millis(500);
+
 /// For so long a server stands still: longer than any reply is waited for.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
@@ -70,7 +73,7 @@ impl Load {
     async fn is_at_full_rate(&self, bound: Duration) {
         let at_rate = async || {
             let (before, began) = (self.done(), Instant::now());
-            sleep(Duration::from_millis(500)).await;
+            sleep(WINDOW).await;
             let come = self.rate as f64 * began.elapsed().as_secs_f64();
             (self.done() - before) as f64 >= 0.8 * come
         };
@@ -78,8 +81,17 @@ impl Load {
     }
 }
 
+/// How a server was used again.
+struct Comeback {
+    /// From when it was back until a call succeeded, and until the calls of half a second did.
+    first: Duration,
+    full: Duration,
+    /// How many connections were made, from when it stood still.
+    opened: u64,
+}
+
 /// A server that stands still for two seconds, so far away, while calls come at this rate.
-async fn comes_back(distance: Duration, rate: u64) {
+async fn comes_back(distance: Duration, rate: u64) -> Comeback {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&proxy.url()).await.unwrap();
@@ -90,12 +102,45 @@ async fn comes_back(distance: Duration, rate: u64) {
     server.stop();
     sleep(STANDSTILL).await;
     server.cont();
+    let back = Instant::now();
     load.succeeds(BACK).await;
+    let first = back.elapsed();
     load.is_at_full_rate(SOON * 2).await;
+    let full = back.elapsed().saturating_sub(WINDOW);
     let opened = proxy.asked_for() - before;
     assert!(opened <= 6, "{opened} connections");
     drop(load);
     idle(&client).await;
+    Comeback {
+        first,
+        full,
+        opened,
+    }
+}
+
+/// The figures of docs/topology.md.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "prints figures"]
+async fn how_soon_it_is_used_again() {
+    for (distance, rate) in [
+        (1, 1000),
+        (5, 200),
+        (20, 20),
+        (50, 20),
+        (50, 200),
+        (50, 1000),
+    ] {
+        let Comeback {
+            first,
+            full,
+            opened,
+        } = comes_back(Duration::from_millis(distance), rate).await;
+        println!(
+            "| {distance} ms | {rate} | {} ms | {} ms | {opened} |",
+            first.as_millis(),
+            full.as_millis()
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
