@@ -44,7 +44,7 @@ local function look(m)
     why, m.remaining, m.is_head = fair_refusal(
       m.lock, m.queue, m.timeouts, m.alive, m.holder, '1', m.channel, publish)
   elseif m.kind == 'read' then
-    why, m.remaining, m.anybody_waits = read_refusal(
+    why, m.remaining, m.anybody_waits, m.seen = read_refusal(
       m.lock, m.waiting, m.holder, true, m.waited)
   elseif m.kind == 'write' then
     why, m.remaining, m.waits = write_refusal(m.lock, m.waiting, m.holder, true)
@@ -75,7 +75,7 @@ end
 
 local function grant_to(m)
   if m.kind == 'read' then
-    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true)
+    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true, m.seen)
     if not refused and m.anybody_waits then read_begins(m.waiting, m.holder) end
     return refused
   elseif m.kind == 'write' then

@@ -15,7 +15,7 @@
            remaining_ms (-1: unknown) held elsewhere, or writers first | -3 no such hold
 ]]
 local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
-local why, remaining, anybody_waits =
+local why, remaining, anybody_waits, seen =
   read_refusal(lock, waiting, holder, ARGV[5] == '1', tonumber(ARGV[7]))
 if why then
   if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'read') end
@@ -26,7 +26,7 @@ if ARGV[4] == '1' then
   token = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
-local refused = read_grant(lock, holder, ARGV[2], ARGV[3], remaining, ARGV[5] == '1')
+local refused = read_grant(lock, holder, ARGV[2], ARGV[3], remaining, ARGV[5] == '1', seen)
 if refused then return refused end
 if anybody_waits then read_begins(waiting, holder) end
 if token then keep_token(KEYS[3], token, 0, ARGV[8]) end

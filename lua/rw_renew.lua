@@ -14,6 +14,10 @@ for i, lock in ipairs(KEYS) do
   if held[1] or held[2] then
     redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
     read_leases(lock, holder, tonumber(held[1]) or 0, lease)
+    -- A few dead ones cost nothing.
+    if held[1] and not held[2] and redis.call('HLEN', lock) > sweep_fields then
+      sweep_readers(lock, redis.call('HRANDFIELD', lock, sweep_fields, 'WITHVALUES'))
+    end
     reply[i] = 1
   end
 end

@@ -1,12 +1,14 @@
--- Fails unless a hash that is there is a lock, whoever holds it. A lock has a lease, and fields of holders,
--- `uuid:thread` as Redisson calls them, of which a read-write lock has `mode` beside. All else is an
--- application's. Of a hash with any number of fields two are looked at.
+-- Fails unless a hash that is there is a lock, whoever holds it. A lock has a lease, and holders, called
+-- `uuid:thread` as by Redisson, beside which a read-write lock has `mode`. All else is an application's.
+-- Of a hash with any number of fields three are looked at: says which, each with its value.
 local function must_be_lock(lock, remaining)
-  local holders = 0
+  local holders, seen = 0, nil
   if remaining ~= -1 then
-    for _, field in ipairs(redis.call('HRANDFIELD', lock, 2)) do
-      local uuid = string.match(field, '^(%x+%-%x+%-%x+%-%x+%-%x+):%-?%d')
-      if uuid and #uuid == 36 then
+    seen = redis.call('HRANDFIELD', lock, 3, 'WITHVALUES')
+    for i = 1, #seen, 2 do
+      local field = seen[i]
+      -- A colon at its place: a uuid has 36 characters.
+      if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d') and string.byte(field, 37) == 58 then
         holders = holders + 1
       elseif field ~= 'mode' then
         holders = -2
@@ -15,4 +17,5 @@ local function must_be_lock(lock, remaining)
   end
   -- Raised as text: Redis 6 knows nothing else.
   if holders < 1 then error('WRONGTYPE the key holds a hash without a lease or without holders', 0) end
+  return seen
 end

@@ -5,10 +5,13 @@ local function write_refusal(lock, waiting, holder, is_new)
   local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     if redis.call('HEXISTS', lock, holder .. ':write') == 1 then return nil, remaining end
-    must_be_lock(lock, remaining)
+    local seen = must_be_lock(lock, remaining)
     if not is_new then return -3, remaining end
-    local mode = redis.call('HGET', lock, 'mode')
-    if mode ~= 'read' or readers_lease(lock, -1) ~= -2 then return remaining, remaining end
+    if redis.call('HGET', lock, 'mode') ~= 'read' then return remaining, remaining end
+    if readers_lease(lock, -1) ~= -2 then
+      sweep_readers(lock, seen)
+      return remaining, remaining
+    end
     -- All its readers are dead; others that read with them have only kept the key.
     redis.call('DEL', lock)
   end

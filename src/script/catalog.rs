@@ -94,6 +94,8 @@ pub(crate) static READ_ACQUIRE: Script = script!(
     "rw_wait_over",
     "read_begins",
     "read_timeout",
+    "is_dead_reader",
+    "sweep_readers",
     "read_leases",
     "grant",
     "read_grant",
@@ -106,6 +108,8 @@ pub(crate) static WRITE_ACQUIRE: Script = script!(
     "server_ms",
     "must_be_lock",
     "read_timeout",
+    "is_dead_reader",
+    "sweep_readers",
     "readers_lease",
     "write_refusal",
     "rw_wait",
@@ -159,6 +163,8 @@ pub(crate) static MULTI_ACQUIRE: Script = script!(
     "writer_waits",
     "read_refusal",
     "read_timeout",
+    "is_dead_reader",
+    "sweep_readers",
     "read_leases",
     "readers_lease",
     "write_refusal",
@@ -198,7 +204,13 @@ pub(crate) static MULTI_RELEASE: Script = script!(
 );
 pub(crate) static RAISE_TOKEN: Script = script!("raise_token", "counter_stays", "keep_token");
 pub(crate) static RENEW: Script = script!("renew");
-pub(crate) static RW_RENEW: Script = script!("rw_renew", "read_timeout", "read_leases");
+pub(crate) static RW_RENEW: Script = script!(
+    "rw_renew",
+    "read_timeout",
+    "read_leases",
+    "is_dead_reader",
+    "sweep_readers"
+);
 
 /// All of them by file name.
 pub(crate) static ALL: [(&str, &Script); 18] = [

@@ -92,7 +92,7 @@ async fn a_hash_that_is_no_lock_is_refused_and_not_touched<P: Primitive>() {
     }
 }
 
-/// However many fields it has, two are looked at.
+/// However many fields it has, three are looked at.
 async fn a_hash_of_many_fields_is_refused<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;

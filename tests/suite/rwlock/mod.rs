@@ -12,6 +12,7 @@ mod starvation;
 mod upgrade;
 mod waking;
 mod wire;
+mod zombies;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
