@@ -116,7 +116,7 @@ impl Side {
             return Self::Lockset(client.fair_lock(name), None);
         }
         // Holder ids as long as real ones, known to both sides.
-        let holder = |who: usize| format!("0123456789abcdef0123456789abcdef0123:{who}");
+        let holder = |who: usize| format!("01234567-89ab-cdef-0123-456789abcdef:{who}");
         let channel = |who: usize| format!("{}:{}", redisson::channel(name), holder(who));
         let told = Arc::new(Semaphore::new(0));
         let subscriber = redisson::subscriber(url, &channel(me), Arc::clone(&told)).await;
@@ -397,7 +397,7 @@ impl<'a> Grants<'a> {
         let keys: Vec<String> = (0..locks).map(|lock| format!("fair:{lock:011}")).collect();
         // As many more as make it that many in the middle of the round.
         let waiting = waiters + grants / 2;
-        let holder = |number: usize| format!("0123456789abcdef0123456789abcdef0123:{number}");
+        let holder = |number: usize| format!("01234567-89ab-cdef-0123-456789abcdef:{number}");
         let holders: Vec<String> = (0..=waiting.max(grants)).map(holder).collect();
         let mut fill = Vec::new();
         for key in &keys {

@@ -7,11 +7,15 @@
 pub(crate) mod catalog;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use redis::Cmd;
 
 use super::LEASE;
 use super::redisson::{channel, script};
+
+/// The default of the library.
+const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What the catalogue makes of each row.
 pub(crate) struct Script {
@@ -52,6 +56,7 @@ impl Hold<'_> {
         let keys = [self.key, &self.helper("redisson_lock_token")];
         let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &keys);
         self.bid(&mut call, 1, true);
+        call.arg(TOKEN_RETENTION.as_millis() as u64);
         call
     }
 
@@ -132,7 +137,8 @@ impl Hold<'_> {
 pub(crate) fn multi_acquire(holds: &[Hold<'_>]) -> Cmd {
     let keys: Vec<&str> = holds.iter().map(|hold| hold.key).collect();
     let mut call = script(catalog::MULTI_ACQUIRE.sha(), &keys);
-    call.arg("PUBLISH").arg(0);
+    // Queued nowhere, and no tokens to keep.
+    call.arg("PUBLISH").arg(0).arg(0);
     for hold in holds {
         call.arg("plain").arg(hold.holder).arg(lease());
     }
