@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::conn::answer::unusable;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, Lane, Opening, Setup, url};
+use crate::conn::{self, AddressMap, Lane, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
@@ -91,6 +91,7 @@ impl Client {
             replication: None,
             opening: Opening::Now,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            addresses: AddressMap::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -218,6 +219,7 @@ pub struct ClientBuilder {
     replication: Option<Replication>,
     opening: Opening,
     connect_timeout: Duration,
+    addresses: AddressMap,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -316,6 +318,36 @@ impl ClientBuilder {
         self
     }
 
+    /// Where servers are to be reached that tell addresses which do not lead to them from here: the nodes
+    /// of a cluster, and the primary and the sentinels that sentinels name. Default: where they say.
+    ///
+    /// `map` is given what a server tells, and says where to connect to, or `None` for where it says. It
+    /// is for networks with address translation, containers, tunnels, and caches whose certificates name
+    /// hosts while the nodes tell addresses. What the URL names is not mapped. It is called often and
+    /// must not block.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// use std::collections::HashMap;
+    ///
+    /// let outside = HashMap::from([
+    ///     (("172.18.0.2".to_owned(), 6379), ("cache.example".to_owned(), 7001)),
+    ///     (("172.18.0.3".to_owned(), 6379), ("cache.example".to_owned(), 7002)),
+    /// ]);
+    /// let client = lockset::Client::builder("redis+cluster://cache.example:7001")
+    ///     .address_map(move |host, port| outside.get(&(host.to_owned(), port)).cloned())
+    ///     .build()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn address_map(
+        mut self,
+        map: impl Fn(&str, u16) -> Option<(String, u16)> + Send + Sync + 'static,
+    ) -> Self {
+        self.addresses = AddressMap::of(map);
+        self
+    }
+
     /// Connects, unless the client is to be [lazy](Self::lazy).
     ///
     /// # Errors
@@ -347,6 +379,11 @@ impl ClientBuilder {
             greeting: Arc::new(script::catalog::greeting()),
             listener: Arc::clone(&locals) as _,
             cut: Arc::default(),
+            addresses: self.addresses,
+            #[cfg(feature = "tls")]
+            server_name: self.tls.as_ref().and_then(Tls::name),
+            #[cfg(not(feature = "tls"))]
+            server_name: None,
         };
         let transport = conn::connect(target, setup, self.opening).await?;
         let scripts = Arc::new(Scripts { transport, clock });

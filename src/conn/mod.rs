@@ -26,6 +26,7 @@ use redis::{Cmd, RedisError, Value};
 
 use self::answer::unusable;
 use self::cluster::Cluster;
+pub(crate) use self::nodes::AddressMap;
 pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
 use self::single::{Role, SingleServer};
@@ -219,6 +220,10 @@ pub(crate) struct Setup {
     pub(crate) listener: Arc<dyn Listener>,
     /// Given when a connection to a server has ended by itself.
     pub(crate) cut: Arc<Hint>,
+    /// For what servers tell of each other.
+    pub(crate) addresses: AddressMap,
+    /// What the certificates of all servers name, if that is not the host that is connected to.
+    pub(crate) server_name: Option<Arc<str>>,
 }
 
 /// What a server has to know before a connection to it is used; it may refuse it.

@@ -30,6 +30,40 @@ impl fmt::Display for Address {
     }
 }
 
+/// Where servers are to be reached that tell an address which does not lead to them from here.
+#[derive(Clone, Default)]
+pub(crate) struct AddressMap(Option<Arc<Mapping>>);
+
+type Mapping = dyn Fn(&str, u16) -> Option<(String, u16)> + Send + Sync;
+
+impl AddressMap {
+    pub(crate) fn of(
+        map: impl Fn(&str, u16) -> Option<(String, u16)> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(map)))
+    }
+
+    /// Where the server is that told this address of itself or of another.
+    pub(super) fn lead(&self, told: Address) -> Address {
+        let mapped = self.0.as_ref().and_then(|map| map(&told.host, told.port));
+        match mapped {
+            Some((host, port)) => Address {
+                host: host.into(),
+                port,
+            },
+            None => told,
+        }
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AddressMap")
+            .field(&self.0.is_some())
+            .finish()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// What all have in common: user, password, TLS; of its address only the kind counts.
@@ -62,6 +96,11 @@ impl Nodes {
         let each = known.iter();
         each.map(|(address, server)| (address.clone(), Arc::clone(server)))
             .collect()
+    }
+
+    /// Where the server is that told this address of itself or of another.
+    pub(super) fn lead(&self, told: Address) -> Address {
+        self.setup.addresses.lead(told)
     }
 
     pub(crate) fn setup(&self) -> &Setup {

@@ -6,7 +6,7 @@
 #[cfg(feature = "tls")]
 mod settings;
 
-use redis::RedisError;
+use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError};
 
 #[cfg(feature = "tls")]
 pub use self::settings::Tls;
@@ -89,3 +89,45 @@ pub(super) const USE_IT: &str = " (if it speaks TLS on this port, the URL starts
 /// What to look at when a server says nothing that can be read, and the URL is one with TLS.
 pub(super) const DOES_IT: &str =
     " (does it speak TLS on this port, and does it ask for a client certificate?)";
+
+/// The connection as it is to be made where certificates name another host than the one there is to
+/// connect to: to the name, which is looked up as the host.
+#[cfg(feature = "tls")]
+pub(super) fn under_name(
+    info: ConnectionInfo,
+    name: Option<&str>,
+    config: AsyncConnectionConfig,
+) -> (ConnectionInfo, AsyncConnectionConfig) {
+    use redis::ConnectionAddr;
+
+    let (
+        Some(name),
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure,
+            tls_params,
+        },
+    ) = (name, info.addr().clone())
+    else {
+        return (info, config);
+    };
+    let info = info.set_addr(ConnectionAddr::TcpTls {
+        host: name.to_owned(),
+        port,
+        insecure,
+        tls_params,
+    });
+    (info, config.set_dns_resolver(settings::Host(host)))
+}
+
+/// Without TLS nobody shows a name.
+#[cfg(not(feature = "tls"))]
+pub(super) fn under_name(
+    info: ConnectionInfo,
+    _: Option<&str>,
+    config: AsyncConnectionConfig,
+) -> (ConnectionInfo, AsyncConnectionConfig) {
+    (info, config)
+}
+

@@ -7,6 +7,7 @@ mod primitive;
 mod support;
 mod world;
 
+mod addresses;
 mod cancellation;
 mod cluster;
 mod comeback;

@@ -70,6 +70,21 @@ async fn locks_work_over_tls() {
     works(&by_name, &plain).await;
 }
 
+/// The certificate is checked for the name that is given, and the address is used to connect.
+#[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
+async fn a_server_name_is_checked_in_place_of_the_address() {
+    let server = Server::builder().tls().start();
+    let url = server.tls_url();
+    let named = |name: &str| trusting(server.tls()).server_name(name);
+    let client = connect(&url, named("localhost")).await.unwrap();
+    let guard = client.lock("x").lock().await.unwrap();
+    guard.release().await.unwrap();
+    // It is not looked up, so it need not be one that is known here.
+    refused(connect(&url, named("cache.example")).await, "another host");
+    refused(connect(&url, named("no name")).await, "server name");
+}
+
 /// Each connection that replaces another is made with the same certificates.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a server that speaks TLS: make test-tls"]

@@ -23,7 +23,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::gate::Gate;
 use super::redirect::Redirect;
@@ -126,6 +126,29 @@ impl Router {
         }
     }
 
+    /// Whom a node says to ask instead, at the address that leads there.
+    fn redirect(&self, error: &RedisError, asked: &Address) -> Option<Redirect> {
+        let redirect = Redirect::of(error, asked)?;
+        Some(match redirect {
+            Redirect::Moved { slot, to } => {
+                let to = self.nodes.lead(to);
+                Redirect::Moved { slot, to }
+            }
+            Redirect::Ask { slot, to } => {
+                let to = self.nodes.lead(to);
+                Redirect::Ask { slot, to }
+            }
+        })
+    }
+
+    /// What a node answered instead of executing it.
+    fn redirect_in(&self, answers: &[Value], asked: &Address) -> Option<Redirect> {
+        answers.iter().find_map(|answer| match answer {
+            Value::ServerError(no) => self.redirect(&no.clone().into(), asked),
+            _ => None,
+        })
+    }
+
     /// Sends what has no key to the first node that can be reached.
     pub(super) async fn send_to_any(
         &self,
@@ -188,7 +211,7 @@ impl Router {
                     return Err(fault);
                 }
             };
-            match Redirect::of(error, &node.address) {
+            match self.redirect(error, &node.address) {
                 Some(Redirect::Moved { slot: of, to }) if of == slot => {
                     node = self.node(&to);
                     self.map.write().learn(slot, &node);
@@ -251,7 +274,7 @@ impl Router {
                     return Err(fault);
                 }
             };
-            match redirect_in(&answers, &node.address) {
+            match self.redirect_in(&answers, &node.address) {
                 None => return Ok(answers),
                 Some(Redirect::Moved { slot: of, to }) => {
                     let to = self.node(&to);
@@ -277,14 +300,6 @@ fn unsettled(slot: u16, last: &Node) -> Fault {
         last.address
     );
     Fault::Unsent(why.into())
-}
-
-/// What a node answered instead of executing it.
-fn redirect_in(answers: &[Value], asked: &Address) -> Option<Redirect> {
-    answers.iter().find_map(|answer| match answer {
-        Value::ServerError(no) => Redirect::of(&no.clone().into(), asked),
-        _ => None,
-    })
 }
 
 fn is_about_a_subscription(command: &Cmd) -> bool {

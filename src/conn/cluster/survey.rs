@@ -88,6 +88,7 @@ async fn look<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<V
                 true => Err("it knows nobody who serves a slot: is the cluster created?"),
                 false => Ok(view),
             });
+        let view = view.map(|view| view.led(|told| nodes.lead(told)));
         view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
     });
     (address, view)

@@ -59,6 +59,15 @@ impl View {
         Some(view)
     }
 
+    /// The same, with the addresses to be used for those that were told.
+    pub(super) fn led(mut self, lead: impl Fn(Address) -> Address) -> Self {
+        let ranges = self.ranges.into_iter();
+        self.ranges = ranges.map(|(a, b, told)| (a, b, lead(told))).collect();
+        self.replicas = self.replicas.into_iter().map(lead).collect();
+        self.replicas.sort_unstable();
+        self
+    }
+
     /// Of two views the greater is the better one.
     pub(super) fn rank(&self) -> (bool, u64) {
         (self.is_ok, self.epoch)

@@ -63,8 +63,9 @@ impl Inner {
             clock: self.clock,
             limit: self.reach.patience(self.step_limit),
         };
-        let config = self.config(hearing);
-        let mut socket = Socket::connect(&self.info, config, step, words, &self.cut).await?;
+        let (info, name) = (self.info.clone(), self.server_name.as_deref());
+        let (info, config) = tls::under_name(info, name, self.config(hearing));
+        let mut socket = Socket::connect(&info, config, step, words, &self.cut).await?;
         let connection = &mut socket.connection;
         let missing = step.made("answer", self.introduce(connection)).await?;
         if !missing.is_empty() {

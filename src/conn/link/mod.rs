@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     label: String,
     greeting: Arc<Greeting>,
     listener: Option<Arc<dyn Listener>>,
+    /// What the server's certificate names, if that is not the host of its address.
+    server_name: Option<Arc<str>>,
     /// Told when the server was restarted.
     watcher: Arc<dyn Listener>,
     /// Given when a connection has ended by itself.
@@ -141,6 +143,7 @@ impl Link {
             step_limit: setup.step_limit,
             reach: Arc::clone(reach),
             label,
+            server_name: setup.server_name.clone(),
             greeting: Arc::clone(&setup.greeting),
             listener,
             watcher: Arc::clone(&setup.listener),

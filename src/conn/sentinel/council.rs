@@ -16,9 +16,9 @@ use redis::{
 
 use super::view::{Answer, Said, View, is_shared_by_most};
 use crate::clock::{Clock, Tick};
-use crate::conn::Setup;
 use crate::conn::nodes::{Address, connect_to};
 use crate::conn::single::tcp_settings;
+use crate::conn::{AddressMap, Setup, tls};
 use crate::hint::Hint;
 
 /// Announced when a replica was promoted, by the sentinel that did it, and by each when it has moved
@@ -38,6 +38,8 @@ pub(super) struct Council {
     /// The longest wait for a sentinel that was never heard, and for one that was.
     limits: [Duration; 2],
     label: String,
+    addresses: AddressMap,
+    server_name: Option<Arc<str>>,
     /// `SENTINEL ..`, about one primary.
     questions: [Cmd; 3],
     /// Given when a sentinel announces a change.
@@ -101,6 +103,8 @@ impl Council {
             clock: setup.clock,
             limits: [setup.step_limit, setup.reply_limit],
             label: format!("lockset-sentinel-{}", setup.client_id),
+            addresses: setup.addresses.clone(),
+            server_name: setup.server_name.clone(),
             questions: ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"].map(ask),
             announced: Arc::default(),
             seats: given.collect(),
@@ -119,10 +123,12 @@ impl Council {
         let line = Line {
             model: &self.model,
             label: &self.label,
+            server_name: self.server_name.as_deref(),
             questions: &self.questions,
             announced: &self.announced,
         };
         let (clock, limits) = (self.clock, self.limits);
+        let addresses = &self.addresses;
         let mut asking: FuturesUnordered<_> = self
             .seats
             .iter_mut()
@@ -167,6 +173,7 @@ impl Council {
                     let Some((address, answer)) = answered else {
                         break;
                     };
+                    let answer = answer.led(|told| addresses.lead(told));
                     others.extend(answer.others);
                     round.answers.push((address, answer.said));
                 }
@@ -208,6 +215,7 @@ impl Council {
 struct Line<'a> {
     model: &'a ConnectionInfo,
     label: &'a str,
+    server_name: Option<&'a str>,
     questions: &'a [Cmd],
     announced: &'a Arc<Hint>,
 }
@@ -268,6 +276,7 @@ impl Line<'_> {
                 Ok::<(), std::convert::Infallible>(())
             });
         let info = self.model.clone().set_addr(connect_to(self.model, address));
+        let (info, config) = tls::under_name(info, self.server_name, config);
         let client = redis::Client::open(info)?;
         let connection = client
             .get_multiplexed_async_connection_with_config(&config)

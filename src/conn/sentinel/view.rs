@@ -44,6 +44,15 @@ impl Answer {
         }
     }
 
+    /// The same, with the addresses to be used for those that were told.
+    pub(super) fn led(mut self, lead: impl Fn(Address) -> Address) -> Self {
+        if let Said::Names(view) = &mut self.said {
+            view.primary = lead(view.primary.clone());
+        }
+        self.others = self.others.into_iter().map(lead).collect();
+        self
+    }
+
     /// Of the replies to `SENTINEL MASTER`, `GET-MASTER-ADDR-BY-NAME` and `SENTINELS`.
     ///
     /// The address is that of the second, which changes as soon as a replica was promoted; the first

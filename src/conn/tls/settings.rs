@@ -1,12 +1,16 @@
 //! Certificates of one's own: whom to trust, and how to be known.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates};
+use futures_util::FutureExt;
+use redis::io::AsyncDNSResolver;
+use redis::{ClientTlsConfig, ConnectionInfo, RedisFuture, TlsCertificates};
 use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::error::{Error, Result};
 
@@ -30,6 +34,7 @@ use crate::error::{Error, Result};
 pub struct Tls {
     roots: Option<Vec<u8>>,
     client: Option<ClientTlsConfig>,
+    server_name: Option<Arc<str>>,
 }
 
 impl Tls {
@@ -59,6 +64,19 @@ impl Tls {
         self
     }
 
+    /// The host that the certificates of all servers name, where that is not the host that is connected
+    /// to: behind a tunnel or a NAT, or in a cluster whose nodes tell addresses in place of names. Each
+    /// server is shown this name, and has to prove that it is it. See
+    /// [`address_map`](crate::ClientBuilder::address_map) for nodes that have names of their own.
+    pub fn server_name(mut self, name: &str) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.server_name.clone()
+    }
+
     /// As redis takes them, once they are known to be of use.
     pub(in crate::conn) fn certificates(&self) -> Result<TlsCertificates> {
         self.check()?;
@@ -76,6 +94,9 @@ impl Tls {
                 roots.add(root).map_err(|_| unusable(ROOTS_UNREADABLE))?;
             }
         }
+        if let Some(name) = &self.server_name {
+            ServerName::try_from(&**name).map_err(|_| unusable(SERVER_NAME_UNUSABLE))?;
+        }
         if let Some(client) = &self.client {
             let chain = certificates(&client.client_cert);
             let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
@@ -91,6 +112,7 @@ impl Tls {
     }
 }
 
+const SERVER_NAME_UNUSABLE: &str = "the server name is no name or address of a host";
 const ROOTS_UNREADABLE: &str = "the root certificates are no certificates of authorities in PEM; \
                                 each starts with -----BEGIN CERTIFICATE-----";
 const CLIENT_CERTIFICATE_UNREADABLE: &str =
@@ -98,6 +120,24 @@ const CLIENT_CERTIFICATE_UNREADABLE: &str =
 const CLIENT_KEY_UNREADABLE: &str = "the client key is no unencrypted private key in PEM; it starts with -----BEGIN PRIVATE KEY-----";
 const CLIENT_KEY_OF_ANOTHER: &str =
     "the client key cannot be used with the client certificate: give the key it was made with";
+
+/// Where every name leads.
+pub(in crate::conn) struct Host(pub(in crate::conn) String);
+
+impl AsyncDNSResolver for Host {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _name: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        async move {
+            let found = tokio::net::lookup_host((&*self.0, port)).await?;
+            let found: Vec<SocketAddr> = found.collect();
+            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
+        }
+        .boxed()
+    }
+}
 
 /// The connection with these certificates.
 pub(in crate::conn) fn with_certificates(
@@ -147,6 +187,7 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls")
             .field("root_certificates", &self.roots.is_some())
             .field("client_certificate", &self.client.is_some())
+            .field("server_name", &self.server_name)
             .finish()
     }
 }

@@ -1,0 +1,105 @@
+//! Servers that tell addresses which do not lead to them from where the client is.
+
+use lockset::Client;
+use lockset_testkit::{ClientKind, Cluster, Proxy, Sentinels, eventually, within};
+
+use crate::support::SOON;
+
+/// A cluster whose nodes tell names that nobody can look up.
+async fn with_inner_names() -> Cluster {
+    let cluster = Cluster::start().await;
+    for node in cluster.nodes() {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("cluster-announce-hostname");
+        set.arg(format!("node-{}.inner.invalid", node.port()));
+        set.arg("cluster-preferred-endpoint-type").arg("hostname");
+        let _: () = set.query_async(&mut node.admin().await).await.unwrap();
+    }
+    for node in cluster.nodes() {
+        eventually(SOON, "it knows the names of all", async || {
+            let mut slots = redis::cmd("CLUSTER");
+            slots.arg("SLOTS");
+            let slots = slots.query_async(&mut node.admin().await).await;
+            let slots: redis::Value = slots.unwrap();
+            !format!("{slots:?}").contains("\"?\"") && format!("{slots:?}").contains("inner")
+        })
+        .await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_cluster_are_reached_through_the_map() {
+    let cluster = with_inner_names().await;
+    let url = cluster.url();
+    let lost = Client::builder(&url).build().await;
+    let lost = match lost {
+        Ok(client) => client.lock("x").try_lock().await.map(drop),
+        Err(error) => Err(error),
+    };
+    assert!(lost.unwrap_err().is_io(), "nobody finds such a name");
+
+    let mapped = Client::builder(&url).address_map(|host, port| {
+        let is_inner = host.ends_with(".inner.invalid");
+        is_inner.then(|| ("127.0.0.1".to_owned(), port))
+    });
+    let client = within(SOON, mapped.build()).await.unwrap();
+    // In slots of every node.
+    for number in 0..20 {
+        let lock = client.lock(format!("lock:{number}"));
+        let guard = within(SOON, lock.lock()).await.unwrap();
+        let waiter = tokio::spawn(async move { lock.lock().await });
+        eventually(SOON, "it waits", async || client.stats().waiters == 1).await;
+        guard.release().await.unwrap();
+        let next = within(SOON, waiter).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+}
+
+/// A slot that has moved is followed to where the map leads from what a redirection tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn redirections_are_followed_through_the_map() {
+    let cluster = with_inner_names().await;
+    let mapped = Client::builder(&cluster.url()).address_map(|host, port| {
+        let is_inner = host.ends_with(".inner.invalid");
+        is_inner.then(|| ("127.0.0.1".to_owned(), port))
+    });
+    let client = within(SOON, mapped.build()).await.unwrap();
+    let lock = client.lock("moved");
+    let guard = within(SOON, lock.lock()).await.unwrap();
+    let (slot, from) = (
+        cluster.slot("moved").await,
+        cluster.primary_of("moved").await,
+    );
+    let primaries = cluster.primaries().await;
+    let to = primaries.iter().find(|node| node.addr() != from.addr());
+    cluster.migrate(slot, to.expect("another primary")).await;
+    within(SOON, guard.reenter())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The primary is behind something that translates its address.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_primary_that_sentinels_name_is_reached_through_the_map() {
+    let sentinels = Sentinels::start().await;
+    let primary = sentinels.primary().await;
+    let proxy = Proxy::start(primary.addr()).await;
+    let (inner, outer) = (primary.port(), proxy.addr());
+    let mapped = Client::builder(&sentinels.url()).address_map(move |_, port| {
+        (port == inner).then(|| (outer.ip().to_string(), outer.port()))
+    });
+    let client = within(SOON, mapped.build()).await.unwrap();
+    let guard = client.lock("x").lock().await.unwrap();
+    guard.release().await.unwrap();
+    assert!(proxy.connections() > 0, "it went through the proxy");
+    let direct = primary.clients(ClientKind::All).await;
+    let direct = direct
+        .iter()
+        .filter(|line| line.name.starts_with("lockset-"));
+    assert_eq!(direct.count(), proxy.connections());
+}
