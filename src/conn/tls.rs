@@ -130,4 +130,3 @@ pub(super) fn under_name(
 ) -> (ConnectionInfo, AsyncConnectionConfig) {
     (info, config)
 }
-
