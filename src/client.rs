@@ -12,7 +12,7 @@ use crate::conn::{self, AddressMap, Lane, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::{Core, Timing};
 use crate::hold::local::Locals;
-use crate::options::{Replication, TOKEN_RETENTION, check_lease, token_retention};
+use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention};
 use crate::script::{self, Scripts};
 
 /// What stands between callers and servers waits at least this long for a reply.
@@ -89,6 +89,7 @@ impl Client {
             key_prefix: String::new(),
             token_retention: TOKEN_RETENTION,
             replication: None,
+            give_up: None,
             opening: Opening::Now,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             addresses: AddressMap::default(),
@@ -113,7 +114,8 @@ impl Client {
     ///
     /// # Errors
     /// [`is_io`](Error::is_io) if the server has not confirmed every release within a third of the
-    /// client's lease; they go on in the background. [`is_closed`](Error::is_closed) if the runtime on
+    /// client's lease, or what [`give_up_after`](ClientBuilder::give_up_after) says if that is less;
+    /// they go on in the background. [`is_closed`](Error::is_closed) if the runtime on
     /// which the client was built has ended before.
     pub async fn shutdown(self) -> Result<()> {
         if self.core.close().await {
@@ -217,6 +219,7 @@ pub struct ClientBuilder {
     key_prefix: String,
     token_retention: Duration,
     replication: Option<Replication>,
+    give_up: Option<Duration>,
     opening: Opening,
     connect_timeout: Duration,
     addresses: AddressMap,
@@ -227,8 +230,9 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// The lease of locks whose handle does not say otherwise. Default: 30 s, as Redisson's.
     ///
-    /// Bounds in time are derived from it: a reply is waited for a sixth of it (100 ms to 1 s), an
-    /// operation without an answer is repeated for a third of it, a waiter asks again at least
+    /// Bounds in time are derived from it: a reply is waited for a sixth of it (100 ms to 1 s), a
+    /// call without an answer goes on for a third of it (or as long as
+    /// [`give_up_after`](Self::give_up_after) says), a waiter asks again at least
     /// every sixth of it (50 ms to 1 s).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -274,6 +278,15 @@ impl ClientBuilder {
     /// [`ReentrantLock::replicated`](crate::ReentrantLock::replicated).
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {
         self.replication = Some(Replication { count, within });
+        self
+    }
+
+    /// How long any one call goes on without an answer of the server before it fails with
+    /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of two replies.
+    /// A handle may say otherwise: [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after)
+    /// has more. Who waits in a queue of this client is told in the same time as who asks for it.
+    pub fn give_up_after(mut self, span: Duration) -> Self {
+        self.give_up = Some(span);
         self
     }
 
@@ -365,10 +378,14 @@ impl ClientBuilder {
             return Err(Error::invalid("connect", "a connect_timeout of zero"));
         }
         let clock = Clock::System;
-        let timing = Timing {
+        let mut timing = Timing {
             token_retention: token_retention(self.token_retention).map_err(unusable)?,
             ..Timing::of_lease(self.lease)
         };
+        if let Some(span) = self.give_up {
+            check_give_up(span).map_err(unusable)?;
+            timing.give_up = span;
+        }
         let locals = Arc::new(Locals::default());
         let id = uuid::Uuid::new_v4().to_string();
         let setup = Setup {
@@ -406,6 +423,7 @@ impl fmt::Debug for ClientBuilder {
             .field("key_prefix", &self.key_prefix)
             .field("token_retention", &self.token_retention)
             .field("replication", &self.replication)
+            .field("give_up_after", &self.give_up)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

@@ -12,7 +12,7 @@ use crate::hold::Share;
 use crate::hold::core::Core;
 use crate::hold::protocol::Protocol;
 use crate::keys::LockName;
-use crate::options::Options;
+use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
 use crate::watchdog::Leased;
@@ -104,6 +104,9 @@ impl Handle {
         if let Some(replication) = self.options.replication {
             replication.check(term.lease()).map_err(unusable)?;
         }
+        if let Some(give_up) = self.options.give_up {
+            check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
+        }
         Ok(Ask {
             core: Arc::clone(&self.core),
             protocol: self.protocol,
@@ -151,7 +154,9 @@ impl Handle {
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
         let name = self.name_for(operation)?;
-        let answer = acquire::query(&self.core, name, operation, &call(name)).await?;
+        let give_up = self.options.give_up.unwrap_or(self.core.timing.give_up);
+        check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
+        let answer = acquire::query(&self.core, name, operation, &call(name), give_up).await?;
         read(&answer).map_err(|error: Error| error.during(operation).of_lock(name.as_str()))
     }
 
@@ -269,6 +274,33 @@ macro_rules! option_methods {
                 self
             }
 
+            /// A call goes on for at most `span` without an answer of the server, and then fails with
+            /// [`is_io`]($crate::Error::is_io), whichever call it is, those of its guards included. The
+            /// default is the client's
+            /// ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)): a third of
+            /// its lease. From 1 ms; with [`Duration::MAX`](::std::time::Duration::MAX) nobody gives up,
+            /// and a wait goes on through an outage.
+            ///
+            /// It does not bound the wait for a lock that is held while the server answers. Whatever a
+            /// call has given up is undone in the background.
+            ///
+            /// ```no_run
+            /// # use std::time::Duration;
+            /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+            /// let lock = client.lock("report").give_up_after(Duration::from_millis(200));
+            /// match lock.try_lock().await {
+            ///     Ok(Some(guard)) => guard.release().await?,
+            ///     Ok(None) => println!("somebody else is at it"),
+            ///     Err(error) if error.is_transient() => println!("not today: {error}"),
+            ///     Err(error) => return Err(error),
+            /// }
+            /// # Ok(()) }
+            /// ```
+            pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
+                self.0.options.give_up = Some(span);
+                self
+            }
+
             /// A grant counts only once `count` replicas of the server have it, and has
             /// `within` (at most a third of the lease) for that: with `WAIT`, one round trip and
             /// what the slowest of them takes. If there are not so many in time, the grant is
@@ -323,11 +355,13 @@ macro_rules! verb_methods {
             /// behind it, and keeps its claim; what it was granted unseen lasts for its lease.
             ///
             /// # Errors
-            /// [`is_io`]($crate::Error::is_io) if the server does not answer for a third of the
-            /// client's lease; [`is_invalid`]($crate::Error::is_invalid) for a name, option or key
+            /// [`is_io`]($crate::Error::is_io) if the server does not answer for so long as
+            /// [`give_up_after`](Self::give_up_after) says; [`is_invalid`]($crate::Error::is_invalid) for a name, option or key
             /// that cannot work; [`is_refused`]($crate::Error::is_refused) if the server cannot do
             /// it now, or has too few [replicas](Self::replicated). That the lock is held is not an
-            /// error.
+            /// error. If a grant comes so late that its lease is over by then, it is given back and asked
+            /// for again, up to three times; then that is an error (`is_io`), and not a guard that is
+            /// lost already, nor `None`.
             pub async fn lock(&self) -> $crate::Result<$guard> {
                 self.0.take("lock").await.map($guard)
             }
@@ -352,9 +386,10 @@ macro_rules! verb_methods {
             /// As for [`lock`](Self::lock).
             ///
             /// # Errors
-            /// As for [`lock`](Self::lock). A server that is silent is noticed after at least the
-            /// time of one reply (a sixth of the client's lease, at most a second), even if `wait`
-            /// is shorter.
+            /// As for [`lock`](Self::lock). If the server is silent, the call ends at the end of `wait`
+            /// or the time of one reply (a sixth of the client's lease, at most a second) after it
+            /// began to ask in vain, whichever is later; never later than
+            /// [`give_up_after`](Self::give_up_after) says.
             pub async fn try_lock_for(
                 &self,
                 wait: ::std::time::Duration,

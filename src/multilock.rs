@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 
-use crate::acquire::{self, Ask, Sought, Wait};
+use crate::acquire::{self, Ask, Late, Sought, Wait};
 use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
@@ -198,6 +198,14 @@ impl MultiLock {
         self
     }
 
+    /// A call goes on for at most `span` without an answer of a server; as
+    /// [`ReentrantLock::give_up_after`]. Of members on several servers, without one of the server that is
+    /// asked just then.
+    pub fn give_up_after(mut self, span: Duration) -> Self {
+        self.options.give_up = Some(span);
+        self
+    }
+
     /// Takes all members, waiting as long as it takes.
     ///
     /// # Cancel safety
@@ -263,6 +271,7 @@ impl MultiLock {
             options.term = all.term.or(options.term);
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
+            options.give_up = all.give_up.or(options.give_up);
             member.ask(operation)
         };
         self.members.iter().map(ask).collect()
@@ -282,6 +291,8 @@ impl fmt::Debug for MultiLock {
 /// entered again only when the others are granted: entered before, they would be kept from others
 /// until then, even if their owner gave them back meanwhile.
 async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let bound = acquire::bound(asks, wait);
+    let mut late = Late::default();
     'again: loop {
         let mut are_owned = Vec::with_capacity(asks.len());
         let mut rest = Vec::with_capacity(asks.len());
@@ -294,7 +305,7 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
         }
         let granted = match rest.is_empty() {
             true => Vec::new(),
-            false => match acquire::seek(&rest, wait).await? {
+            false => match acquire::seek(&rest, wait, bound).await? {
                 Sought::Granted(granted) => granted,
                 Sought::NotInTime => return Ok(None),
                 Sought::Owned => continue,
@@ -305,7 +316,7 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
         let mut shares = Vec::with_capacity(asks.len());
         for (ask, is_owned) in asks.iter().zip(are_owned) {
             let share = match is_owned {
-                true => acquire::reenter(ask, wait.deadline()).await?,
+                true => acquire::reenter(ask, &bound).await?,
                 false => granted.next(),
             };
             match share {
@@ -314,13 +325,16 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
                 None => continue 'again,
             }
         }
-        return Ok(Some(shares));
+        if !late.is_late(asks.iter().zip(&shares))? {
+            return Ok(Some(shares));
+        }
     }
 }
 
 /// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited
 /// for so long that two who disagree about the order may be waiting for each other.
 async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let mut late = Late::default();
     loop {
         let mut held = Reversed(Vec::with_capacity(asks.len()));
         for ask in asks {
@@ -338,7 +352,7 @@ async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
                 None => break,
             }
         }
-        if held.0.len() == asks.len() && !held.0.iter().any(Share::is_lost) {
+        if held.0.len() == asks.len() && !late.is_late(asks.iter().zip(&held.0))? {
             return Ok(Some(std::mem::take(&mut held.0)));
         }
         if wait.is_over(asks[0].core.clock.now()) {

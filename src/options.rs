@@ -19,6 +19,9 @@ pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 
 /// Longer than this is for ever.
 const TOKEN_RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
+/// Shortest time in which a call gives up.
+const GIVE_UP_MIN: Duration = Duration::from_millis(1);
+
 /// For how long a grant holds and whether it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
@@ -47,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) fenced: bool,
     /// What replicas have to confirm before a grant counts.
     pub(crate) replication: Option<Replication>,
+    /// The client's if nothing is said.
+    pub(crate) give_up: Option<Duration>,
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.
@@ -91,6 +96,7 @@ impl Options {
             term: None,
             fenced: false,
             replication: None,
+            give_up: None,
         }
     }
 
@@ -109,6 +115,9 @@ impl Options {
         }
         if let Some(Replication { count, within }) = self.replication {
             shown.field("replicated", &(count, within));
+        }
+        if let Some(span) = &self.give_up {
+            shown.field("give_up_after", span);
         }
     }
 
@@ -146,6 +155,17 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     ))
 }
 
+/// How long a call goes on without an answer: not at all would be never to ask.
+pub(crate) fn check_give_up(span: Duration) -> Result<()> {
+    if span >= GIVE_UP_MIN {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "give_up_after",
+        format!("no server answers within {span:?}; give at least {GIVE_UP_MIN:?}"),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +184,12 @@ mod tests {
         assert_eq!(token_retention(Duration::from_micros(1)).unwrap(), 1);
         assert_eq!(token_retention(TOKEN_RETENTION).unwrap(), 2_592_000_000);
         assert_eq!(token_retention(Duration::MAX).unwrap(), 0, "for ever");
+    }
+
+    #[test]
+    fn a_call_takes_some_time() {
+        assert!(check_give_up(Duration::ZERO).unwrap_err().is_invalid());
+        assert!(check_give_up(GIVE_UP_MIN).is_ok() && check_give_up(Duration::MAX).is_ok());
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl<'a> Candidate<'a> {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
                 self.start_over();
-                self.party.left(self.waits).await;
+                self.party.left(patience.until).await;
                 continue;
             }
             let tokens = match self.read(&answer.value)? {
@@ -167,7 +167,7 @@ impl<'a> Candidate<'a> {
                         // the locks was lost: the others are left from it.
                         self.unanswered = Some(lane);
                         self.start_over();
-                        self.party.left(self.waits).await;
+                        self.party.left(patience.until).await;
                     }
                     return Ok(Outcome::Refused {
                         at: member,
@@ -180,7 +180,7 @@ impl<'a> Candidate<'a> {
                 Confirmed::Ended => {
                     // Whatever is left of it is undone.
                     self.start_over();
-                    self.party.left(self.waits).await;
+                    self.party.left(patience.until).await;
                     let remaining = Some(Duration::ZERO);
                     return Ok(Outcome::Refused { at, remaining });
                 }
@@ -256,6 +256,7 @@ impl<'a> Candidate<'a> {
                         next..next + u64::from(grant.spare)
                     }),
                     replication: ask.options.replication,
+                    give_up: ask.give_up(),
                 };
                 Hold::granted(&ask.core, local, ask.protocol, &ask.name, granted)
             })

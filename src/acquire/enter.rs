@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Ask, ensure_open};
-use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
+use crate::hold::bound::Bound;
 use crate::hold::line::Given;
 use crate::hold::local::LocalLock;
 use crate::hold::reenter::Entry;
@@ -15,12 +15,12 @@ use crate::hold::{Hold, Share};
 ///
 /// # Errors
 /// If the owner reads and wants to write: it would wait for itself.
-pub(crate) async fn reenter(ask: &Ask, deadline: Option<Tick>) -> Result<Option<Share>> {
+pub(crate) async fn reenter(ask: &Ask, bound: &Bound) -> Result<Option<Share>> {
     ensure_open(ask)?;
     let Some(hold) = owned_hold(ask) else {
         return Ok(None);
     };
-    enter_again(ask, &hold, deadline).await
+    enter_again(ask, &hold, bound).await
 }
 
 /// Whether the owner who asks has the lock, and can enter it again.
@@ -52,11 +52,7 @@ pub(super) fn hold_to_enter(ask: &Ask, local: &LocalLock) -> Option<Arc<Hold>> {
 
 /// What another task of this client has given, once the server agrees to all of it; `None` if it is
 /// lost by then.
-pub(super) async fn take_over(
-    ask: &Ask,
-    given: Given,
-    deadline: Option<Tick>,
-) -> Result<Option<Share>> {
+pub(super) async fn take_over(ask: &Ask, given: Given, bound: &Bound) -> Result<Option<Share>> {
     let Given {
         mut share,
         is_complete,
@@ -67,7 +63,7 @@ pub(super) async fn take_over(
             share.taken();
             !share.is_lost()
         }
-        false => share.adopt(ask.term, ask.operation, deadline).await?,
+        false => share.adopt(ask.term, ask.operation, bound).await?,
     };
     Ok(is_held.then_some(share))
 }
@@ -75,12 +71,12 @@ pub(super) async fn take_over(
 pub(super) async fn enter_again(
     ask: &Ask,
     hold: &Arc<Hold>,
-    deadline: Option<Tick>,
+    bound: &Bound,
 ) -> Result<Option<Share>> {
     let Some(owner) = &ask.options.owner else {
         return Ok(None);
     };
     let (entry, fenced) = (Entry::Asked(ask.term), ask.options.fenced);
-    hold.reenter(owner, ask.mode, entry, fenced, ask.operation, deadline)
+    hold.reenter(owner, ask.mode, entry, fenced, ask.operation, Some(bound))
         .await
 }

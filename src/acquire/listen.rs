@@ -145,18 +145,19 @@ impl<'a> Waiter<'a> {
         &self,
         candidate: &mut Candidate<'_>,
         at: usize,
-        deadline: Option<Tick>,
+        end: Tick,
     ) -> Result<Outcome> {
         let core = &self.ask.core;
-        let left = deadline.map(|deadline| core.clock.now().until(deadline));
-        let reply = left.map_or(core.timing.reply, |left| left.min(core.timing.reply));
+        let now = core.clock.now();
+        // The other lane is to have as much if this one is dead.
+        let half = now.until(end) / 2;
+        let reply = core.timing.reply.min(half);
         let patience = match self.own {
             None => Patience::once(reply),
-            Some(_) => Patience {
-                reply,
-                until: core.clock.now().after(reply * REPLIES_FOR_A_PLACE),
-                stubborn: false,
-            },
+            Some(_) => {
+                let enough = half.min(reply * REPLIES_FOR_A_PLACE);
+                Patience::until(now.after(enough), reply)
+            }
         };
         let listening = self.listening();
         let subscription = core.clock.within(reply, listening.subscription.lock());

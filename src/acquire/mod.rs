@@ -14,6 +14,7 @@ mod confirm;
 mod ear;
 mod enter;
 mod handed;
+mod late;
 mod listen;
 mod plan;
 #[cfg(test)]
@@ -28,11 +29,13 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::hold::bound::Bound;
 use crate::hold::core::Core;
 use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::{Protocol, Queue};
+use crate::hold::silence::Silence;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
@@ -44,6 +47,7 @@ use plan::Next;
 
 pub(crate) use ear::listen;
 pub(crate) use enter::{is_owned, reenter};
+pub(crate) use late::Late;
 pub(crate) use vote::{Vote, vote};
 
 /// How long the waiters of one client stand back at most after their share of turns, for another
@@ -72,6 +76,27 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
+    /// How long its calls go on without an answer.
+    pub(crate) fn give_up(&self) -> Duration {
+        self.options.give_up.unwrap_or(self.core.timing.give_up)
+    }
+
+    /// Why it gives up: what was said to who asked before it, if that is known.
+    pub(crate) fn silent(&self, why: Option<Error>) -> Error {
+        let error = match why {
+            Some(error) => error.during(self.operation),
+            None => {
+                let message = format!(
+                    "no answer from the server for {:?}, to this call or to those it queued behind; \
+                     check that it is up and reachable",
+                    self.give_up()
+                );
+                Error::new(Kind::Io, self.operation, message)
+            }
+        };
+        error.of_lock(self.name.as_str())
+    }
+
     /// Whether one script can name both.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.core
@@ -123,19 +148,35 @@ pub(crate) enum Sought {
     Owned,
 }
 
+/// How long a call for these may go on that starts now.
+pub(crate) fn bound(asks: &[Ask], wait: Wait) -> Bound {
+    let give_up = asks.iter().map(Ask::give_up).min();
+    asks[0]
+        .core
+        .bound(give_up.unwrap_or_default(), wait.deadline())
+}
+
 /// Takes the lock, or says that it did not become free in time.
 pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
-    if let Some(share) = reenter(ask, wait.deadline()).await? {
-        return Ok(Some(share));
-    }
-    match seek(std::slice::from_ref(ask), wait).await? {
-        Sought::Granted(mut shares) => Ok(shares.pop()),
-        Sought::NotInTime | Sought::Owned => Ok(None),
+    let asks = std::slice::from_ref(ask);
+    let bound = bound(asks, wait);
+    let mut late = Late::default();
+    loop {
+        let share = match reenter(ask, &bound).await? {
+            None => match seek(asks, wait, bound).await? {
+                Sought::Granted(mut shares) => shares.pop(),
+                Sought::NotInTime | Sought::Owned => None,
+            },
+            share => share,
+        };
+        if !late.is_late(share.iter().map(|share| (ask, share)))? {
+            return Ok(share);
+        }
     }
 }
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
-pub(crate) async fn seek(asks: &[Ask], wait: Wait) -> Result<Sought> {
+pub(crate) async fn seek(asks: &[Ask], wait: Wait, bound: Bound) -> Result<Sought> {
     let locals: Vec<_> = asks
         .iter()
         .map(|ask| ask.core.locals.enter(ask.protocol.kind(), ask.name.key()))
@@ -143,11 +184,11 @@ pub(crate) async fn seek(asks: &[Ask], wait: Wait) -> Result<Sought> {
     let party = Party {
         asks,
         locals: &locals,
+        bound,
     };
     match wait {
         Wait::Never => party.once().await,
-        Wait::Until(deadline) => party.queue(Some(deadline)).await,
-        Wait::Forever => party.queue(None).await,
+        Wait::Until(_) | Wait::Forever => party.queue().await,
     }
 }
 
@@ -156,6 +197,7 @@ pub(crate) async fn seek(asks: &[Ask], wait: Wait) -> Result<Sought> {
 struct Party<'a> {
     asks: &'a [Ask],
     locals: &'a [Arc<LocalLock>],
+    bound: Bound,
 }
 
 /// How the wait of a head ended.
@@ -173,8 +215,8 @@ impl<'a> Party<'a> {
 
     /// One attempt.
     async fn once(self) -> Result<Sought> {
-        self.left(None).await;
-        let patience = self.core().patience(None);
+        let patience = self.bound.patience(self.core().clock.now());
+        self.left(patience.until).await;
         let mut candidate = Candidate::passing(self);
         match candidate.attempt(0, Lane::Command, patience).await? {
             Outcome::Granted(shares) => Ok(Sought::Granted(shares)),
@@ -183,8 +225,9 @@ impl<'a> Party<'a> {
     }
 
     /// Waits in the local queue of one lock after the other, and there at the server.
-    async fn queue(self, deadline: Option<Tick>) -> Result<Sought> {
+    async fn queue(self) -> Result<Sought> {
         let clock = self.core().clock;
+        let deadline = self.bound.deadline();
         // These go after the candidate: who asks next finds what it undoes.
         let (mut place, mut waiter): (Option<Place<'_>>, _);
         let mut candidate = Candidate::waiting(self, deadline);
@@ -194,10 +237,11 @@ impl<'a> Party<'a> {
             place = self.enter_line(at);
             waiter = Waiter::enter(&self.asks[at], &self.locals[at]);
             let here = (at, place.as_ref(), &waiter);
-            match self
-                .head(here, &mut candidate, (lane, &mut hints), deadline)
-                .await?
-            {
+            let headed = self.head(here, &mut candidate, (lane, &mut hints)).await;
+            if let Err(error) = &headed {
+                self.locals[at].silence.failed(error);
+            }
+            match headed? {
                 Headed::Sought(sought) => return Ok(sought),
                 Headed::Behind(..) if deadline.is_some_and(|deadline| clock.now() >= deadline) => {
                     return Ok(Sought::NotInTime);
@@ -215,31 +259,36 @@ impl<'a> Party<'a> {
         (at, place, waiter): (usize, Option<&Place<'_>>, &Waiter<'_>),
         candidate: &mut Candidate<'a>,
         (mut lane, hints_in_a_row): (Lane, &mut u32),
-        deadline: Option<Tick>,
     ) -> Result<Headed> {
         let (ask, local) = (&self.asks[at], &self.locals[at]);
         let core = self.core();
         let clock = core.clock;
+        let deadline = self.bound.deadline();
         let queues_here = ask.protocol.queue() == Queue::Local;
+        // Who queues at the server asks for itself alone.
+        let alone = Silence::default();
+        let silence = if queues_here { &local.silence } else { &alone };
         loop {
             if let Some(place) = place
-                && let Some(sought) = self.turn(at, place, deadline).await?
+                && let Some(sought) = self.turn(at, place).await?
             {
                 return Ok(Headed::Sought(sought));
             }
             ensure_open(ask)?;
             let marks = waiter.marks();
             if let Some(given) = place.and_then(Place::take)
-                && let Some(share) = take_over(ask, given, deadline).await?
+                && let Some(share) = take_over(ask, given, &self.bound).await?
             {
+                silence.ends();
                 return Ok(Headed::Sought(Sought::Granted(vec![share])));
             }
-            if let Some(sought) = self.owned(at, deadline).await? {
+            if let Some(sought) = self.owned(at).await? {
                 return Ok(Headed::Sought(sought));
             }
             let now = clock.now();
             // Held in this client: its end gives a hint, and so does its loss.
             if let Some((closed, until)) = self.closed_here(at) {
+                silence.ends();
                 if closed != at {
                     // Its place in a queue would keep others from a lock it cannot use yet.
                     candidate.start_over();
@@ -255,21 +304,27 @@ impl<'a> Party<'a> {
                 }
                 continue;
             }
-            self.left(deadline).await;
+            let (silent_since, why) = silence.asks(now, &self.bound);
+            if why.is_some() {
+                return Err(ask.silent(why));
+            }
+            let end = self.bound.end(silent_since);
+            self.left(end).await;
             if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
                 self.stand_back(local, deadline).await;
             } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX && hints_in_a_row.is_multiple_of(2) {
                 self.pause(HINT_PAUSE, deadline).await;
             }
             if let Some(given) = place.and_then(Place::ask) {
-                if let Some(share) = take_over(ask, given, deadline).await? {
+                if let Some(share) = take_over(ask, given, &self.bound).await? {
+                    silence.ends();
                     return Ok(Headed::Sought(Sought::Granted(vec![share])));
                 }
                 continue;
             }
             let mut outcome = None;
             if lane == Lane::Push && waiter.may_listen(deadline) {
-                match waiter.attempt_listening(candidate, at, deadline).await {
+                match waiter.attempt_listening(candidate, at, end).await {
                     Ok(answer) => outcome = Some(answer),
                     // It was granted, and would be no other on the other lane.
                     Err(error) if error.is_not_replicated() => return Err(error),
@@ -287,10 +342,11 @@ impl<'a> Party<'a> {
             let outcome = match outcome {
                 Some(outcome) => outcome,
                 None => {
-                    let patience = core.patience(deadline);
+                    let patience = self.bound.patience(silent_since);
                     candidate.attempt(at, Lane::Command, patience).await?
                 }
             };
+            silence.ends();
             let remaining = match outcome {
                 Outcome::Granted(shares) => {
                     return Ok(Headed::Sought(Sought::Granted(shares)));
@@ -337,7 +393,7 @@ impl<'a> Party<'a> {
                     Woken::Entry => {
                         marks = waiter.marks_but_told(marks);
                         ensure_open(ask)?;
-                        if let Some(sought) = self.owned(at, deadline).await? {
+                        if let Some(sought) = self.owned(at).await? {
                             return Ok(Headed::Sought(sought));
                         }
                     }
@@ -347,11 +403,12 @@ impl<'a> Party<'a> {
     }
 
     /// Resolves once what this client has given up of these locks was sent; what it asks then is
-    /// asked behind that. Not later than a reply would take, nor than the deadline.
-    async fn left(self, deadline: Option<Tick>) {
+    /// asked behind that. Not later than a reply would take, nor than half of the time until `end`: it
+    /// is there to ask.
+    async fn left(self, end: Tick) {
         let core = self.core();
-        let leave_by = core.clock.now().after(core.timing.reply);
-        let leave_by = deadline.map_or(leave_by, |deadline| leave_by.min(deadline));
+        let now = core.clock.now();
+        let leave_by = now.after(core.timing.reply.min(now.until(end) / 2));
         for local in self.locals {
             loop {
                 let mark = local.hint().mark();
@@ -378,7 +435,7 @@ impl<'a> Party<'a> {
     }
 
     /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
-    async fn owned(self, at: usize, deadline: Option<Tick>) -> Result<Option<Sought>> {
+    async fn owned(self, at: usize) -> Result<Option<Sought>> {
         if self.asks.len() > 1 {
             let mut members = self.asks.iter().zip(self.locals);
             let is_owned = members.any(|(ask, local)| hold_to_enter(ask, local).is_some());
@@ -387,7 +444,7 @@ impl<'a> Party<'a> {
         let Some(hold) = hold_to_enter(&self.asks[at], &self.locals[at]) else {
             return Ok(None);
         };
-        let entered = enter_again(&self.asks[at], &hold, deadline).await?;
+        let entered = enter_again(&self.asks[at], &hold, &self.bound).await?;
         Ok(entered.map(|share| Sought::Granted(vec![share])))
     }
 
@@ -429,11 +486,12 @@ pub(crate) async fn query(
     name: &LockName,
     operation: &'static str,
     call: &Call,
+    give_up: Duration,
 ) -> Result<Answer> {
     let of_lock = |error: Error| error.of_lock(name.as_str());
     core.ensure_open(operation).map_err(of_lock)?;
     core.scripts
-        .run(Lane::Command, call, core.patience(None))
+        .run(Lane::Command, call, core.patience(give_up))
         .await
         .map_err(|failure| of_lock(failure.into_error(operation)))
 }

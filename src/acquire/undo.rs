@@ -28,7 +28,7 @@ impl Abandoned {
     pub(super) fn undo_later(self) {
         let core = &self.core;
         let worth = core.clock.now().after(self.lease);
-        let until = core.patience(None).until.max(worth);
+        let until = core.clock.now().after(core.timing.linger).max(worth);
         let leaving = Leaving::of(self.locals);
         core.undo_later(Undo::new(
             self.call,

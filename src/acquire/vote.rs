@@ -43,14 +43,15 @@ pub(crate) async fn vote(ask: Ask, limit: Duration) -> Result<Option<Vote>> {
     let party = Party {
         asks: &asks,
         locals: &locals,
+        bound: super::bound(&asks, super::Wait::Never),
     };
     let attempt = async {
         let mut candidate = Candidate::passing(party);
-        party.left(Some(end)).await;
+        party.left(end).await;
         let mut outcome = candidate.attempt(0, Lane::Command, patience).await;
         if outcome.is_err() && candidate.is_in_doubt() {
             candidate.start_over();
-            party.left(Some(end)).await;
+            party.left(end).await;
             outcome = candidate.attempt(0, Lane::Command, patience).await;
         }
         outcome

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use super::bound::Bound;
 use super::local::{LocalLock, Locals};
 use super::loose::AllLoose;
 use super::undos::{Undo, Undos};
@@ -45,8 +46,10 @@ pub(crate) struct Timing {
     pub(crate) lease: Duration,
     /// No reply within this is taken as a broken connection.
     pub(crate) reply: Duration,
-    /// An operation that gets no answer is repeated for this long.
+    /// A call that gets no answer goes on for this long, unless its handle says otherwise.
     pub(crate) give_up: Duration,
+    /// What nobody waits for goes on for this long, if it is worth it no longer.
+    pub(crate) linger: Duration,
     /// A waiter asks at least this often, message or no message.
     pub(crate) poll_cap: Duration,
     /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
@@ -69,10 +72,12 @@ impl Timing {
     pub(crate) fn of_lease(lease: Duration) -> Self {
         let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let linger = (lease / 3).max(reply * 2);
         Self {
             lease,
             reply,
-            give_up: (lease / 3).max(reply * 2),
+            give_up: linger,
+            linger,
             poll_cap,
             heartbeat: (poll_cap * 3).max(Duration::from_secs(1)),
             token_retention: millis(TOKEN_RETENTION),
@@ -137,20 +142,15 @@ impl Core {
         self.scripts.transport.channels()
     }
 
-    /// How long an operation that starts now may go on; if it has a deadline of its own, not much
-    /// past that, but long enough for one reply.
-    pub(crate) fn patience(&self, deadline: Option<Tick>) -> Patience {
-        let now = self.clock.now();
-        let give_up = now.after(self.timing.give_up);
-        let until = match deadline {
-            Some(deadline) => give_up.min(deadline.max(now.after(self.timing.reply))),
-            None => give_up,
-        };
-        Patience {
-            reply: self.timing.reply,
-            until,
-            stubborn: false,
-        }
+    /// How long a call that starts now may go on.
+    pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>) -> Bound {
+        Bound::new(self.clock.now(), deadline, give_up, self.timing)
+    }
+
+    /// How long a single operation that starts now may go on.
+    pub(crate) fn patience(&self, give_up: Duration) -> Patience {
+        let until = self.clock.now().after(give_up);
+        Patience::until(until, self.timing.reply)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -230,7 +230,8 @@ impl Core {
                 }
             }
         };
-        let is_done = self.clock.within(self.timing.give_up, done).await.is_some();
+        let enough = self.timing.give_up.min(self.timing.linger);
+        let is_done = self.clock.within(enough, done).await.is_some();
         self.shut.store(true, Ordering::Release);
         is_done && !self.undos.gave_up() && !self.watchdog.is_gone()
     }

@@ -13,6 +13,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -73,6 +74,7 @@ pub(crate) struct Wish {
     pub(crate) term: Term,
     pub(crate) fenced: bool,
     pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
 }
 
 /// What a waiter was given.

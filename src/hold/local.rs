@@ -15,6 +15,7 @@ use super::Hold;
 use super::line::Line;
 use super::listening::Listening;
 use super::quorum::Quorum;
+use super::silence::Silence;
 use crate::clock::Tick;
 use crate::conn::Listener;
 use crate::hint::Hint;
@@ -53,6 +54,8 @@ pub(crate) struct LocalLock {
     locals: Arc<Locals>,
     /// The tasks of this client that want it.
     pub(crate) line: Line,
+    /// How those at its head fare.
+    pub(crate) silence: Silence,
     /// For those who wait here: given when it is worth asking the server again.
     pub(crate) listening: Arc<Listening>,
     /// Given when a task of this client gets the lock: its owner can enter it now.
@@ -88,6 +91,7 @@ impl Locals {
             id,
             locals: Arc::clone(self),
             line: Line::default(),
+            silence: Silence::default(),
             listening: other
                 .as_ref()
                 .map(|other| Arc::clone(&other.listening))

@@ -45,7 +45,7 @@ impl Loose {
         };
         let publish = core.channels().publish();
         let call = self.protocol.release(&claim, Duration::ZERO, publish);
-        let until = core.patience(None).until;
+        let until = core.clock.now().after(core.timing.linger);
         let until = until.max(core.clock.now().after(self.lease));
         core.undo_later(Undo::new(call, lane, self.lease, until, None));
     }

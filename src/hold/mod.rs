@@ -6,6 +6,7 @@
 //! a time, so that a repeat changes nothing; leaving to no guard always ends in a release.
 
 pub(crate) mod attend;
+pub(crate) mod bound;
 pub(crate) mod bundle;
 pub(crate) mod core;
 pub(crate) mod letter;
@@ -19,6 +20,7 @@ pub(crate) mod quorum;
 pub(crate) mod reenter;
 mod settle;
 mod share;
+pub(crate) mod silence;
 mod terms;
 pub(crate) mod undos;
 
@@ -43,7 +45,7 @@ use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::{Replication, Term};
 use crate::owner::Owner;
-use crate::script::{Call, catalog};
+use crate::script::{Call, Patience, catalog};
 use crate::watchdog::{Due, Item, Leased};
 
 pub(crate) use share::Share;
@@ -93,6 +95,8 @@ struct State {
     late_deadline: Tick,
     /// The longest lease that may have been asked for.
     lease: Duration,
+    /// A call about it that gets no answer goes on for this long.
+    give_up: Duration,
     /// Of the guards alive.
     terms: Terms,
     /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
@@ -141,6 +145,7 @@ pub(crate) struct Granted {
     /// Later tokens that the server gives to nobody else.
     pub(crate) spare_tokens: Range<u64>,
     pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
 }
 
 /// A lock that was handed over comes with a short lease. Its holder has this long, or a quarter of it, to
@@ -207,6 +212,7 @@ impl Hold {
                 server_deadline: now.after(given),
                 late_deadline: Tick::ZERO,
                 lease,
+                give_up: granted.give_up,
                 terms: Terms::of(stay),
                 untaken: false,
                 guarded: false,
@@ -295,6 +301,10 @@ impl Hold {
             Some(_) => Duration::ZERO,
             None => now.until(self.deadline().min(stay.end())),
         }
+    }
+
+    fn age(&self) -> Duration {
+        self.asked.until(self.core.clock.now())
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -419,13 +429,19 @@ impl Hold {
         let key = self.name.key();
         let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
         let call = call.arg(token.get()).arg(self.core.timing.token_retention);
-        let patience = self.core.patience(None);
+        let patience = self.patience();
         let raised = self.core.scripts.run(Lane::Command, &call, patience).await;
         raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
         let mut state = self.state.lock();
         state.token = Some(token);
         state.spare_tokens = 0..0;
         Ok(())
+    }
+
+    /// How long an operation on it that starts now may go on.
+    fn patience(&self) -> Patience {
+        let give_up = self.state.lock().give_up;
+        self.core.patience(give_up)
     }
 
     /// Has `group` told when it is lost, if it is not lost yet.

@@ -72,6 +72,7 @@ impl Hold {
         state.owner = owner.clone();
         state.untaken = true;
         state.guarded = false;
+        state.give_up = wish.give_up;
         state.token = match wish.fenced {
             true => state.spare_tokens.next().map(FencingToken::from),
             false => None,

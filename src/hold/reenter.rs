@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bound::Bound;
 use super::protocol::Bid;
 use super::settle::Repair;
 use super::{Hold, Phase, Share, Stay, local_deadline};
@@ -14,7 +15,7 @@ use crate::lost::LostReason;
 use crate::options::Term;
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
-use crate::script::{Call, millis};
+use crate::script::{Call, Patience, millis};
 
 /// On which terms one more share is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +54,11 @@ impl Hold {
         entry: Entry,
         fenced: bool,
         operation: &'static str,
-        deadline: Option<Tick>,
+        bound: Option<&Bound>,
     ) -> Result<Option<Share>> {
         let alive = self.core.ensure_alive(operation);
         alive.map_err(|error| error.of_lock(self.name()))?;
-        let patience = self.core.patience(deadline);
+        let patience = self.patience_of(bound);
         let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
         if self.loss().is_some() {
             return Ok(None);
@@ -73,7 +74,9 @@ impl Hold {
                 return Err(self.no_upgrade(operation));
             }
             let lease = entry.lease();
-            let late = state.will_ask_until(patience.until, lease);
+            // What arrives when it is over at the server enters nothing.
+            let sent_by = patience.until.min(state.server_end());
+            let late = state.will_ask_until(sent_by, lease);
             let bid = Bid {
                 publish: self.core.channels().publish(),
                 mode,
@@ -159,15 +162,19 @@ impl Hold {
         &self,
         term: Term,
         operation: &'static str,
-        deadline: Option<Tick>,
+        bound: &Bound,
     ) -> Result<Option<Stay>> {
-        let patience = self.core.patience(deadline);
+        let patience = self.patience_of(Some(bound));
         let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
         if self.loss().is_some() {
             return Ok(None);
         }
         let lease = term.lease();
-        let late = self.state.lock().will_ask_until(patience.until, lease);
+        let late = {
+            let mut state = self.state.lock();
+            let sent_by = patience.until.min(state.server_end());
+            state.will_ask_until(sent_by, lease)
+        };
         // Not an acquire: one that arrived late would take the lock anew.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
@@ -196,6 +203,15 @@ impl Hold {
             state.untaken = false;
         }
         Ok(Some(Entry::Asked(term).stay(answer.sent)))
+    }
+
+    /// How long an operation that starts now may go on: as the call that it is a part of, or as the
+    /// handle of the hold says.
+    fn patience_of(&self, bound: Option<&Bound>) -> Patience {
+        match bound {
+            Some(bound) => bound.patience(self.core.clock.now()),
+            None => self.patience(),
+        }
     }
 
     /// Why an owner that only reads cannot write: it would wait for itself.

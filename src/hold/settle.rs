@@ -294,7 +294,7 @@ async fn settle_by(
     let core = &holds[0].core;
     let alive = core.ensure_alive(operation);
     alive.map_err(|error| error.of_lock(&names(holds)))?;
-    let mut patience = core.patience(None);
+    let mut patience = holds[0].patience();
     patience.until = patience.until.min(end_of_leases(holds));
     let settled = settle(holds, patience, operation).await?;
     repair.disarm();
@@ -313,7 +313,8 @@ fn names(holds: &[Arc<Hold>]) -> String {
 fn settle_later(holds: Vec<Arc<Hold>>) {
     let core = Arc::clone(&holds[0].core);
     let work = async move {
-        let mut patience = holds[0].core.patience(None).stubborn();
+        let core = &holds[0].core;
+        let mut patience = core.patience(core.timing.linger).stubborn();
         patience.until = patience.until.max(end_of_leases(&holds));
         // There is nobody to tell.
         let settled = settle(&holds, patience, "release").await;

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bound::Bound;
 use super::reenter::Entry;
 use super::settle::Ended;
 use super::{Hold, Stay};
@@ -149,6 +150,11 @@ impl Share {
         self.hold().loss_of(self.stay)
     }
 
+    /// How long ago it was asked for.
+    pub(crate) fn age(&self) -> Duration {
+        self.hold().age()
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
@@ -171,14 +177,14 @@ impl Share {
         &mut self,
         term: Term,
         operation: &'static str,
-        deadline: Option<Tick>,
+        bound: &Bound,
     ) -> Result<bool> {
         let hold = Arc::clone(self.hold());
         if !term.is_renewed() {
             // No renewal from here on, which would lengthen it.
             self.set_stay(Stay::Until(hold.deadline()));
         }
-        let stay = hold.adopt(term, operation, deadline).await?;
+        let stay = hold.adopt(term, operation, bound).await?;
         if let Some(stay) = stay {
             self.set_stay(stay);
         }

@@ -104,7 +104,7 @@ impl Ballot {
             return Err(tally);
         }
         let token = self.raise(&mut shares, &mut tally).await;
-        if shares.len() < self.need || !self.is_worth_having(&shares) {
+        if shares.len() < self.need || !self.is_worth_having(&shares, &mut tally) {
             return Err(tally);
         }
         Ok(Majority {
@@ -137,14 +137,18 @@ impl Ballot {
         }
     }
 
-    /// Whether a majority of them lasts long enough to be used.
-    fn is_worth_having(&self, shares: &[(usize, Share)]) -> bool {
-        let enough = self.asks[0].term.lease() / WORTH;
-        let end = self.clock().now().after(enough);
-        let lasting = shares
-            .iter()
-            .filter(|(_, share)| !share.is_lost() && share.deadline() > end);
-        lasting.count() >= self.need
+    /// Whether a majority of them lasts long enough to be used; notes those that do not.
+    fn is_worth_having(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
+        let lease = self.asks[0].term.lease();
+        let end = self.clock().now().after(lease / WORTH);
+        let is_late = |share: &Share| share.is_lost() || share.deadline() <= end;
+        let late = shares.iter().filter(|(_, share)| is_late(share));
+        let mut lasting = shares.len();
+        for (server, _) in late {
+            tally.note(*server, Said::Late(lease));
+            lasting -= 1;
+        }
+        lasting >= self.need
     }
 
     /// Makes the largest token the token of all, at each server that is to count: whoever gets a

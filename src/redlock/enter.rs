@@ -7,15 +7,15 @@ use futures_util::future::{join_all, select_all};
 
 use super::ballot::Ballot;
 use super::votes::{Said, Tally};
-use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
+use crate::hold::bound::Bound;
 use crate::hold::quorum::{Quorum, Seat};
 use crate::hold::reenter::Entry;
 
-/// Asks all servers of the quorum at once, and waits for a majority of all, not much longer than until
-/// `deadline`. `None`: it is lost or over, also if another task of its owner has given it back
-/// meanwhile, and the caller is a newcomer.
+/// Asks all servers of the quorum at once, and waits for a majority of all, for as long as the call that
+/// this is a part of may go on. `None`: it is lost or over, also if another task of its owner has given
+/// it back meanwhile, and the caller is a newcomer.
 ///
 /// If this is dropped or fails, the counts that servers may have raised are put right in the
 /// background.
@@ -23,7 +23,7 @@ pub(super) async fn enter(
     ballot: &Ballot,
     quorum: &Arc<Quorum>,
     entry: Entry,
-    deadline: Option<Tick>,
+    bound: Option<&Bound>,
 ) -> Result<Option<Seat>> {
     let ask = &ballot.asks[0];
     let clock = ballot.clock();
@@ -34,7 +34,7 @@ pub(super) async fn enter(
         async move {
             // Each vote has an owner of its own; what belongs to a quorum does not pass to another.
             let (owner, mode) = (hold.owner(), Mode::Exclusive);
-            let entering = hold.reenter(&owner, mode, entry, fenced, ask.operation, deadline);
+            let entering = hold.reenter(&owner, mode, entry, fenced, ask.operation, bound);
             (*server, entering.await)
         }
         .boxed()
@@ -42,7 +42,10 @@ pub(super) async fn enter(
     let mut pending: Vec<_> = entering.collect();
     let mut shares = Vec::new();
     // As long as one server would be given: a majority does not take longer.
-    let end = ask.core.patience(deadline).until;
+    let end = match bound {
+        Some(bound) => bound.end(clock.now()),
+        None => clock.now().after(ask.give_up()),
+    };
     while shares.len() < ballot.need && shares.len() + pending.len() >= ballot.need {
         let answered = clock.within(clock.now().until(end), select_all(pending));
         let Some(((server, entered), _, rest)) = answered.await else {

@@ -9,7 +9,7 @@ use super::guard::RedlockGuard;
 use super::seek::Seeker;
 use super::votes::{Said, Tally};
 use super::{Electorate, questions};
-use crate::acquire::Wait;
+use crate::acquire::{Ask, Wait};
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Holder, option_methods};
@@ -53,6 +53,15 @@ pub(super) fn limit(lease: Duration) -> Duration {
 }
 
 impl Servers {
+    /// The handles for questions, which go on for as long as this one says.
+    pub(super) fn askable(&self) -> Vec<Handle> {
+        let mut handles = self.handles.to_vec();
+        for handle in &mut handles {
+            handle.options.give_up = self.options.give_up;
+        }
+        handles
+    }
+
     fn given_name(&self) -> &str {
         self.handles[0].given_name()
     }
@@ -114,8 +123,9 @@ impl RedlockLock {
     /// the background, on every server.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if for a third of the client's lease fewer than a
-    /// majority of the servers have a vote (they are out of reach, refuse it, or were restarted less
+    /// [`is_quorum`](crate::Error::is_quorum) if for as long as
+    /// [`give_up_after`](Self::give_up_after) says, a third of the client's lease by default, fewer than
+    /// a majority of the servers have a vote (they are out of reach, refuse it, or were restarted less
     /// than a lease ago), or at once if that cannot change; the message says what became of the vote of
     /// each; it is also [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
     /// [`is_invalid`](crate::Error::is_invalid) for a name or option that cannot work. That the lock is
@@ -162,8 +172,8 @@ impl RedlockLock {
     /// Cancel safe.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if those that answer within a third of the client's lease
-    /// cannot tell: the others may make a majority with those where it is held.
+    /// [`is_quorum`](crate::Error::is_quorum) if those that answer in the time that
+    /// [`give_up_after`](Self::give_up_after) says cannot tell: the others may make a majority with those where it is held.
     pub async fn is_locked(&self) -> Result<bool> {
         Ok(!questions::holders(&self.0, "is_locked").await?.is_empty())
     }
@@ -197,7 +207,7 @@ impl RedlockLock {
     ///
     /// # Errors
     /// [`is_quorum`](crate::Error::is_quorum) if it could not be freed on a majority of the servers
-    /// within a third of the client's lease.
+    /// in the time that [`give_up_after`](Self::give_up_after) says.
     pub async fn force_unlock(&self) -> Result<bool> {
         questions::force(&self.0).await
     }
@@ -230,9 +240,12 @@ impl RedlockLock {
                 term: Some(term),
                 fenced: options.fenced,
                 replication: options.replication.or(handle.options.replication),
+                give_up: options.give_up.or(handle.options.give_up),
             };
             handle.ask(operation)
         });
+        let asks: Arc<[_]> = asks.collect::<Result<_>>()?;
+        let give_up = asks.iter().map(Ask::give_up).min().unwrap_or_default();
         let lease = term.lease();
         let limit = limit(lease);
         let meeting = &handles[electorate.meeting];
@@ -247,9 +260,9 @@ impl RedlockLock {
         }
         Ok(Seeker {
             ballot: Ballot {
-                asks: asks.collect::<Result<_>>()?,
+                asks,
                 need: self.0.need(),
-                limit,
+                limit: limit.min(give_up),
                 electorate: Arc::clone(electorate),
             },
             owner: options.owner.clone(),

@@ -15,7 +15,8 @@ use crate::reentrant;
 pub(super) async fn holders(servers: &Servers, operation: &'static str) -> Result<Vec<Holder>> {
     let (count, need) = (servers.handles.len(), servers.need());
     let mut tally = Tally::new(count, need);
-    let asked = servers.handles.iter().enumerate();
+    let handles = servers.askable();
+    let asked = handles.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
         .map(|(at, handle)| async move { (at, reentrant::inspect(handle, operation).await) })
         .collect();
@@ -49,7 +50,8 @@ pub(super) async fn holders(servers: &Servers, operation: &'static str) -> Resul
 pub(super) async fn force(servers: &Servers) -> Result<bool> {
     let (count, need) = (servers.handles.len(), servers.need());
     let mut tally = Tally::new(count, need);
-    let asked = servers.handles.iter().enumerate();
+    let handles = servers.askable();
+    let asked = handles.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
         .map(|(at, handle)| async move { (at, reentrant::force(handle).await) })
         .collect();

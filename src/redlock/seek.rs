@@ -21,11 +21,13 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hint::{Hint, Mark};
 use crate::hold::attend;
+use crate::hold::bound::Bound;
 use crate::hold::core::Core;
 use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
 use crate::hold::quorum::{Quorum, Seat, Terms};
 use crate::hold::reenter::Entry;
+use crate::hold::silence::Over;
 use crate::owner::Owner;
 
 /// The head does not look again sooner, if it is told nothing.
@@ -62,14 +64,13 @@ impl Seeker {
     /// Takes the lock, or says that it did not become free in time.
     pub(super) async fn take(&self, wait: Wait) -> Result<Option<Seat>> {
         self.ensure_open()?;
-        if let Some(seat) = self.owned(wait.deadline()).await? {
+        let bound = acquire::bound(&self.ballot.asks, wait);
+        if let Some(seat) = self.owned(&bound).await? {
             return Ok(Some(seat));
         }
-        let deadline = match wait {
-            Wait::Never => return self.once().await,
-            Wait::Until(deadline) => deadline,
-            Wait::Forever => Tick::NEVER,
-        };
+        if let Wait::Never = wait {
+            return self.once().await;
+        }
         let place = self.local.line.enter(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
         // Nobody listens for a lock that is free.
@@ -82,7 +83,7 @@ impl Seeker {
         };
         tokio::select! {
             biased;
-            seat = self.head(&place, deadline, (&heard, &refused)) => seat,
+            seat = self.head(&place, &bound, (&heard, &refused)) => seat,
             () = listening.then(|()| std::future::pending()) => Ok(None),
         }
     }
@@ -90,8 +91,7 @@ impl Seeker {
     /// One round. There is no other, so a slow server has more time than in one of many.
     async fn once(&self) -> Result<Option<Seat>> {
         let mut ballot = self.ballot.clone();
-        let enough = self.core.timing.give_up.min(ONCE_MAX);
-        ballot.limit = ballot.limit.max(enough);
+        ballot.limit = self.ballot.asks[0].give_up().min(ONCE_MAX);
         match ballot.round(&mut Rests::default()).await {
             Ok(majority) => Ok(Some(self.seat(majority))),
             Err(tally) if tally.is_unable() => Err(self.error(&tally)),
@@ -101,7 +101,7 @@ impl Seeker {
 
     /// Waits until it is at the head of the local queue, unless the wait ends otherwise: then how. Who
     /// was passed over meanwhile is the next one.
-    async fn turn(&self, place: &Place<'_>, deadline: Tick) -> Result<Option<Option<Seat>>> {
+    async fn turn(&self, place: &Place<'_>, bound: &Bound) -> Result<Option<Option<Seat>>> {
         if place.is_head() {
             return Ok(None);
         }
@@ -109,8 +109,11 @@ impl Seeker {
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),
-            seat = self.owner_gets_it(deadline) => Ok(Some(Some(seat?))),
-            () = self.core.clock.sleep_until(deadline) => Ok(Some(None)),
+            seat = self.owner_gets_it(bound) => Ok(Some(Some(seat?))),
+            over = self.local.silence.over(self.core.clock, bound) => match over {
+                Over::NotInTime => Ok(Some(None)),
+                Over::Silent(why) => Err(self.silent(why)),
+            },
         }
     }
 
@@ -119,26 +122,28 @@ impl Seeker {
     async fn head(
         &self,
         place: &Place<'_>,
-        deadline: Tick,
+        bound: &Bound,
         (heard, refused): (&Hint, &Hint),
     ) -> Result<Option<Seat>> {
+        let deadline = bound.deadline().unwrap_or(Tick::NEVER);
         let clock = self.core.clock;
         let (mut rests, mut pace) = (Rests::default(), Pace::default());
         let mut was_heard = false;
-        // Since when too few servers have a vote.
-        let mut unable: Option<Tick> = None;
+        // As long as too few servers have a vote.
+        let silence = &self.local.silence;
         loop {
-            if let Some(seat) = self.turn(place, deadline).await? {
+            if let Some(seat) = self.turn(place, bound).await? {
                 return Ok(seat);
             }
             self.ensure_open()?;
             let marks = self.marks();
-            if let Some(seat) = self.owned(Some(deadline)).await? {
+            if let Some(seat) = self.owned(bound).await? {
                 return Ok(Some(seat));
             }
             let began = clock.now();
             // Held in this process: its end gives a hint, and so does its loss.
             if let Some(until) = self.local.quorum_until() {
+                silence.ends();
                 if began >= deadline {
                     return Ok(None);
                 }
@@ -153,20 +158,28 @@ impl Seeker {
                 clock.sleep_until(back).await;
             }
             let began = clock.now();
+            let (since, why) = silence.asks(began, bound);
+            if why.is_some() {
+                return Err(self.silent(why));
+            }
+            let end = bound.end(since);
             place.ask();
             let tally = match self.ballot.round(&mut rests).await {
-                Ok(majority) => return Ok(Some(self.seat(majority))),
+                Ok(majority) => {
+                    silence.ends();
+                    return Ok(Some(self.seat(majority)));
+                }
                 Err(tally) => tally,
             };
             let now = clock.now();
             if tally.is_unable() {
-                let since = *unable.get_or_insert(began);
-                let is_enough = since.until(now) >= self.core.timing.give_up;
-                if is_enough || tally.is_hopeless() || now >= deadline {
-                    return Err(self.error(&tally));
+                if now >= end.min(deadline) || tally.is_hopeless() {
+                    let error = self.error(&tally);
+                    silence.failed(&error);
+                    return Err(error);
                 }
             } else {
-                unable = None;
+                silence.ends();
                 if now >= deadline {
                     return Ok(None);
                 }
@@ -215,14 +228,14 @@ impl Seeker {
     }
 
     /// One more guard for the owner who asks, if it has the lock.
-    async fn owned(&self, deadline: Option<Tick>) -> Result<Option<Seat>> {
+    async fn owned(&self, bound: &Bound) -> Result<Option<Seat>> {
         let Some(owner) = &self.owner else {
             return Ok(None);
         };
         match self.local.quorum_of(owner) {
             Some(quorum) => {
                 let term = self.ballot.asks[0].term;
-                enter(&self.ballot, &quorum, Entry::Asked(term), deadline).await
+                enter(&self.ballot, &quorum, Entry::Asked(term), Some(bound)).await
             }
             None => Ok(None),
         }
@@ -230,11 +243,11 @@ impl Seeker {
 
     /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
     /// once, wherever it stands in the queue.
-    async fn owner_gets_it(&self, deadline: Tick) -> Result<Seat> {
+    async fn owner_gets_it(&self, bound: &Bound) -> Result<Seat> {
         loop {
             let marks = self.marks();
             self.ensure_open()?;
-            if let Some(seat) = self.owned(Some(deadline)).await? {
+            if let Some(seat) = self.owned(bound).await? {
                 return Ok(seat);
             }
             tokio::select! {
@@ -266,6 +279,15 @@ impl Seeker {
         let ask = &self.ballot.asks[0];
         let open = self.core.ensure_open(ask.operation);
         open.map_err(|error| error.of_lock(ask.name.as_str()))
+    }
+
+    /// Why it gives up: what was said to who asked before it, if that is known.
+    fn silent(&self, why: Option<Error>) -> Error {
+        let ask = &self.ballot.asks[0];
+        match why {
+            Some(error) => error.during(ask.operation).of_lock(ask.name.as_str()),
+            None => self.error(&Tally::silent(self.ballot.asks.len(), self.ballot.need)),
+        }
     }
 
     fn error(&self, tally: &Tally) -> Error {

@@ -30,6 +30,8 @@ pub(super) enum Said {
     /// It did not answer a moment ago, and is left alone for a while.
     Resting,
     Failed(Error),
+    /// It granted the lock, but too little of this lease was left when that was to be used.
+    Late(Duration),
     /// It granted the lock, but its fencing token could not be raised.
     Unfenced(String),
 }
@@ -85,6 +87,10 @@ impl fmt::Display for Said {
             Self::Silent(limit) => write!(f, "no answer within {limit:?}"),
             Self::Resting => f.write_str("no answer a moment ago"),
             Self::Failed(error) => f.write_str(error.message()),
+            Self::Late(lease) => write!(
+                f,
+                "granted too late, with little left of a lease of {lease:?}: give a longer one"
+            ),
             Self::Unfenced(why) => write!(f, "granted, but its token was not raised: {why}"),
         }
     }
@@ -102,6 +108,14 @@ impl Tally {
         Self {
             need,
             said: vec![Said::Unheard; servers],
+        }
+    }
+
+    /// None of them answers.
+    pub(super) fn silent(servers: usize, need: usize) -> Self {
+        Self {
+            need,
+            said: vec![Said::Resting; servers],
         }
     }
 

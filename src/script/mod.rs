@@ -165,17 +165,35 @@ enum Cause {
 pub(crate) struct Patience {
     /// No reply within this is taken as a broken connection.
     pub(crate) reply: Duration,
-    /// Attempts are repeated until here; there is always one.
+    /// No reply is waited for any longer, and nothing is asked again.
     pub(crate) until: Tick,
-    /// Whether to go on after answers that would be told to a caller. For work nobody waits for,
-    /// which nothing but the server's consent ends.
-    pub(crate) stubborn: bool,
+    again: Again,
+}
+
+/// After what to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    Never,
+    /// After silence, and answers that say "not now".
+    IfMissed,
+    /// Also after answers that would be told to a caller. For work nobody waits for, which nothing but
+    /// the server's consent ends.
+    Stubbornly,
 }
 
 impl Patience {
+    /// Attempts are repeated until then.
+    pub(crate) fn until(until: Tick, reply: Duration) -> Self {
+        Self {
+            reply,
+            until,
+            again: Again::IfMissed,
+        }
+    }
+
     pub(crate) fn stubborn(self) -> Self {
         Self {
-            stubborn: true,
+            again: Again::Stubbornly,
             ..self
         }
     }
@@ -184,13 +202,17 @@ impl Patience {
     pub(crate) fn once(reply: Duration) -> Self {
         Self {
             reply,
-            until: Tick::ZERO,
-            stubborn: false,
+            until: Tick::NEVER,
+            again: Again::Never,
         }
     }
 
     fn goes_on_after(self, error: &RedisError) -> bool {
-        is_not_now(error) || (self.stubborn && !is_hopeless(error))
+        match self.again {
+            Again::Never => false,
+            Again::IfMissed => is_not_now(error),
+            Again::Stubbornly => is_not_now(error) || !is_hopeless(error),
+        }
     }
 }
 
@@ -229,10 +251,16 @@ impl Scripts {
         patience: Patience,
     ) -> Result<Answer, Failure> {
         let mut unknown = None;
+        let mut last = None;
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
             let sent = self.clock.now();
-            let cause = match self.once(lane, call, patience.reply).await {
+            let reply = patience.reply.min(sent.until(patience.until));
+            if reply.is_zero() {
+                let late = || Cause::Silent(Why::late("no time was left to ask".to_owned()));
+                return Err(Failure::new(unknown.is_some(), last.unwrap_or_else(late)));
+            }
+            let cause = match self.once(lane, call, reply).await {
                 Ok(value) => {
                     return Ok(Answer {
                         value,
@@ -260,9 +288,11 @@ impl Scripts {
             };
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
-            if self.clock.now().after(rest) >= patience.until {
+            let is_enough = patience.again == Again::Never;
+            if is_enough || self.clock.now().after(rest) >= patience.until {
                 return Err(Failure::new(unknown.is_some(), cause));
             }
+            last = Some(cause);
             tokio::time::sleep(rest).await;
         }
     }
@@ -321,13 +351,13 @@ impl Scripts {
     }
 
     async fn once(&self, lane: Lane, call: &Call, reply: Duration) -> Result<Value, Fault> {
+        let end = self.clock.now().after(reply);
         let by_sha = self.transport.send(lane, &call.route, &call.by_sha, reply);
         match by_sha.await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
                 let by_text = call.by_text();
-                self.transport
-                    .send(lane, &call.route, &by_text, reply)
-                    .await
+                let left = self.clock.now().until(end);
+                self.transport.send(lane, &call.route, &by_text, left).await
             }
             other => other,
         }

@@ -1,15 +1,24 @@
 //! A server that is away: how long each call goes on without an answer, and what it says then.
 //!
-//! Bounds are upper ones: a busy machine makes a call end later, never sooner.
+//! Bounds are upper ones, and a second above what is promised: a busy machine makes a call end later,
+//! never sooner.
 
 use std::error::Error as _;
 use std::io;
+use std::time::{Duration, Instant};
 
-use lockset::{Client, Error};
-use lockset_testkit::{Server, unique_name, within};
+use futures_util::future::join_all;
+use lockset::{Client, Error, Owner};
+use lockset_testkit::{Proxy, Server, unique_name, within};
 
-use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{SOON, client};
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
+use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
+
+/// What a busy machine may take on top.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// What a patient client gives one reply.
+const REPLY: Duration = Duration::from_secs(1);
 
 /// What the socket said, by way of the causes.
 fn socket_error(error: &Error) -> Option<io::ErrorKind> {
@@ -23,17 +32,64 @@ fn socket_error(error: &Error) -> Option<io::ErrorKind> {
     None
 }
 
+/// A server, and a way to it.
+struct Way {
+    server: Server,
+    proxy: Proxy,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    Frozen,
+    BlackHole,
+    Refused,
+}
+
+const OUTAGES: [Outage; 3] = [Outage::Frozen, Outage::BlackHole, Outage::Refused];
+
+impl Way {
+    async fn new() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.addr()).await;
+        Self { server, proxy }
+    }
+
+    fn begin(&self, outage: Outage) {
+        match outage {
+            Outage::Frozen => self.server.stop(),
+            Outage::BlackHole => self.proxy.drop_requests(),
+            Outage::Refused => {
+                self.proxy.refuse(true);
+                self.proxy.cut();
+            }
+        }
+    }
+
+    fn end(&self, outage: Outage) {
+        match outage {
+            Outage::Frozen => self.server.cont(),
+            Outage::BlackHole => self.proxy.pass(),
+            Outage::Refused => self.proxy.refuse(false),
+        }
+    }
+}
+
+/// Asserts that a call fails because of the outage, and in time.
+async fn fails_within<T>(bound: Duration, call: impl Future<Output = lockset::Result<T>>) -> Error {
+    let began = Instant::now();
+    let error = within(SOON * 4, call).await.err().expect("an outage");
+    let took = began.elapsed();
+    assert!(error.is_io() || error.is_quorum(), "{error}");
+    assert!(took < bound, "{took:?}: {error}");
+    error
+}
+
 async fn an_outage_is_transient_and_keeps_what_the_socket_said<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let lock = P::of(&ours, &unique_name("lock"));
-    lock.try_lock()
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = lock.try_lock().await.unwrap().expect("a free lock");
+    guard.release().await.unwrap();
     server.kill();
     let error = within(SOON, lock.try_lock())
         .await
@@ -44,8 +100,166 @@ async fn an_outage_is_transient_and_keeps_what_the_socket_said<P: Primitive>() {
     assert_eq!(said, Some(io::ErrorKind::ConnectionRefused), "{error}");
 }
 
+/// Attempts on one connection after the other are all parts of one call.
+async fn a_timed_call_ends_in_time<P: Primitive>() {
+    for outage in OUTAGES {
+        let way = Way::new().await;
+        let ours = patient_client(&way.proxy.url()).await;
+        let theirs = patient_client(&way.server.url()).await;
+        let (free, held) = (unique_name("free"), unique_name("held"));
+        let guard = P::rival(&theirs, &held).lock().await.unwrap();
+        let wait = Duration::from_millis(1500);
+        let in_the_midst = {
+            let lock = P::of(&ours, &held);
+            tokio::spawn(fails_within(wait + REPLY + SLACK, async move {
+                lock.try_lock_for(wait).await
+            }))
+        };
+        waiting(&ours, 1).await;
+        way.begin(outage);
+        let wait = Duration::from_millis(500);
+        let lock = P::of(&ours, &free);
+        fails_within(wait + REPLY + SLACK, lock.try_lock_for(wait)).await;
+        in_the_midst.await.unwrap();
+        way.end(outage);
+        guard.release().await.unwrap();
+        nothing_left(&way.server).await;
+        idle(&ours).await;
+    }
+}
+
+/// Every call of a handle goes on for as long as the handle says, those of its guards too.
+async fn a_handle_says_when_to_give_up<P: Primitive>() {
+    const GIVE_UP: Duration = Duration::from_millis(300);
+    let bound = GIVE_UP + SLACK;
+    for outage in OUTAGES {
+        let way = Way::new().await;
+        let ours = patient_client(&way.proxy.url()).await;
+        let of = |name: &str| P::of(&ours, &unique_name(name)).give_up_after(GIVE_UP);
+        let owner = Owner::new();
+        let held = of("held").owner(&owner).lock().await.unwrap();
+        let other = of("other").lock().await.unwrap();
+        let lock = of("free");
+        way.begin(outage);
+        fails_within(bound, lock.try_lock()).await;
+        fails_within(bound, lock.lock()).await;
+        fails_within(bound, lock.try_lock_for(SOON)).await;
+        // One question after the other, where the lock has several names.
+        let each = bound * u32::try_from(P::names("").len()).unwrap();
+        fails_within(each, lock.is_locked()).await;
+        fails_within(each, lock.force_unlock()).await;
+        fails_within(bound, held.reenter()).await;
+        // What a guard could not say in time is said in the background, and not by its caller.
+        let began = Instant::now();
+        let released = within(SOON, other.release()).await;
+        assert!(began.elapsed() < bound && released.is_err(), "{released:?}");
+        way.end(outage);
+        let guard = within(SOON, lock.give_up_after(SOON).lock()).await.unwrap();
+        guard.release().await.unwrap();
+        held.forget();
+    }
+}
+
+/// All who wait are told within one bound, not one after the other: a third of a lease.
+async fn a_crowd_is_told_at_once<P: Primitive>() {
+    const CROWD: usize = 12;
+    let lease = Duration::from_secs(3);
+    for outage in OUTAGES {
+        let way = Way::new().await;
+        let ours = Client::builder(&way.proxy.url()).lease(lease);
+        let ours = ours.build().await.unwrap();
+        let theirs = patient_client(&way.server.url()).await;
+        let name = unique_name("lock");
+        let guard = P::rival(&theirs, &name).lock().await.unwrap();
+        let crowd = (0..CROWD).map(|at| {
+            let lock = P::of(&ours, &name);
+            tokio::spawn(async move {
+                match at % 2 {
+                    0 => lock.lock().await.err(),
+                    _ => lock.try_lock_for(lease * 10).await.err(),
+                }
+            })
+        });
+        let crowd: Vec<_> = crowd.collect();
+        waiting(&ours, CROWD).await;
+        way.begin(outage);
+        let began = Instant::now();
+        for waiter in within(SOON * 4, join_all(crowd)).await {
+            let error = waiter.unwrap().expect("an outage");
+            assert!(error.is_io() || error.is_quorum(), "{error}");
+        }
+        // A poll of half a second, and a third of the lease.
+        let took = began.elapsed();
+        assert!(took < lease / 2 + SLACK, "{took:?}");
+        way.end(outage);
+        let _ = guard.release().await;
+        nothing_left(&way.server).await;
+        idle(&ours).await;
+    }
+}
+
+/// An answer that takes longer than the lease is no guard, and not a lock that others hold.
+async fn a_lease_shorter_than_the_way_is_said_so<P: Primitive>() {
+    let way = Way::new().await;
+    let ours = patient_client(&way.proxy.url()).await;
+    let name = unique_name("lock");
+    let lock = P::of(&ours, &name).lease(Duration::from_millis(60));
+    let lock = lock.give_up_after(SOON);
+    way.proxy.delay_replies(Duration::from_millis(120));
+    let errors = [
+        within(SOON * 2, lock.lock()).await.err(),
+        within(SOON * 2, lock.try_lock()).await.err(),
+        within(SOON * 2, lock.try_lock_for(SOON)).await.err(),
+    ];
+    for error in errors {
+        let error = error.expect("a lease that is over");
+        assert!(error.is_io() || error.is_quorum(), "{error}");
+        assert!(names_it::<P>(&name, error.lock_name()), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("lease") && said.contains("60ms"), "{said}");
+    }
+    way.proxy.pass();
+    let guard = within(SOON, lock.lease(SOON).lock()).await.unwrap();
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    nothing_left(&way.server).await;
+    idle(&ours).await;
+}
+
+/// One that was late once is asked for again.
+async fn a_late_grant_is_no_guard<P: Primitive>() {
+    const SHORT: Duration = Duration::from_millis(300);
+    let way = Way::new().await;
+    let ours = patient_client(&way.proxy.url()).await;
+    let lock = P::of(&ours, &unique_name("lock")).fixed_lease(SHORT);
+    way.proxy.hold_replies();
+    let call = tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap();
+        assert!(!guard.is_lost());
+        guard.release().await
+    });
+    // It is granted, and its lease passes.
+    tokio::time::sleep(SHORT * 2).await;
+    way.proxy.pass();
+    within(SOON, call).await.unwrap().unwrap();
+    nothing_left(&way.server).await;
+    idle(&ours).await;
+}
+
 for_every_primitive! {"multi_thread":
+    a_lease_shorter_than_the_way_is_said_so
+    a_late_grant_is_no_guard
     an_outage_is_transient_and_keeps_what_the_socket_said
+    a_timed_call_ends_in_time
+    a_handle_says_when_to_give_up
+    a_crowd_is_told_at_once
+}
+for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
+    a_late_grant_is_no_guard
+    an_outage_is_transient_and_keeps_what_the_socket_said
+    a_timed_call_ends_in_time
+    a_handle_says_when_to_give_up
+    a_crowd_is_told_at_once
 }
 
 #[tokio::test]
@@ -60,4 +274,87 @@ async fn a_refused_connect_keeps_what_the_socket_said() {
         .and_then(|source| source.downcast_ref::<io::Error>());
     let kind = said.map(io::Error::kind);
     assert_eq!(kind, Some(io::ErrorKind::ConnectionRefused), "{error}");
+}
+
+/// What a client says is the default of its handles, and a handle may say otherwise.
+#[tokio::test]
+async fn a_client_says_when_to_give_up() {
+    let server = Server::start();
+    let ours = Client::builder(&server.url()).give_up_after(Duration::from_millis(300));
+    let ours = ours.build().await.unwrap();
+    server.stop();
+    fails_within(
+        Duration::from_millis(300) + SLACK,
+        ours.lock("x").try_lock(),
+    )
+    .await;
+    let lock = ours.lock("x").give_up_after(Duration::MAX);
+    let patient = tokio::spawn(async move { lock.lock().await });
+    waiting(&ours, 1).await;
+    fails_within(Duration::from_millis(300) + SLACK, ours.lock("x").lock()).await;
+    assert!(!patient.is_finished());
+    server.cont();
+    let guard = within(SOON, patient).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    let nothing = Client::builder(&server.url()).give_up_after(Duration::ZERO);
+    assert!(nothing.build().await.unwrap_err().is_invalid());
+    let nothing = ours.lock("x").give_up_after(Duration::ZERO);
+    assert!(nothing.try_lock().await.unwrap_err().is_invalid());
+    assert!(nothing.is_locked().await.unwrap_err().is_invalid());
+}
+
+#[tokio::test]
+async fn a_quorum_that_comes_too_late_is_said_so() {
+    let way = Way::new().await;
+    let ours = patient_client(&way.proxy.url()).await;
+    let lock = lockset::RedlockLock::of(&ours, "x").lease(Duration::from_millis(60));
+    way.proxy.delay_replies(Duration::from_millis(120));
+    let error = within(SOON, lock.try_lock()).await.unwrap_err();
+    assert!(
+        error.is_quorum() && error.to_string().contains("60ms"),
+        "{error}"
+    );
+}
+
+/// A server that stood still for longer than any reply is used again at once by all who go on asking.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_back_is_used_at_once() {
+    const TASKS: usize = 64;
+    let way = Way::new().await;
+    let ours = patient_client(&way.proxy.url()).await;
+    let (ended, end) = tokio::sync::watch::channel(None::<Instant>);
+    let tasks = (0..TASKS).map(|at| {
+        let lock = ours.lock(format!("lock:{at}"));
+        let end = end.clone();
+        tokio::spawn(async move {
+            let mut late = 0;
+            loop {
+                let began = Instant::now();
+                let wait = Duration::from_millis(100);
+                let got = lock.try_lock_for(wait).await;
+                let took = began.elapsed();
+                assert!(took < wait + REPLY + SLACK, "{took:?}");
+                let back = *end.borrow();
+                let Some(back) = back.filter(|back| began > *back) else {
+                    continue;
+                };
+                match got {
+                    Ok(Some(guard)) => {
+                        guard.release().await.unwrap();
+                        return (back.elapsed(), late);
+                    }
+                    _ => late += 1,
+                }
+            }
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    way.begin(Outage::Frozen);
+    tokio::time::sleep(REPLY * 3).await;
+    way.end(Outage::Frozen);
+    ended.send(Some(Instant::now())).unwrap();
+    for task in within(SOON * 2, join_all(tasks)).await {
+        let (took, late) = task.unwrap();
+        assert!(took < REPLY * 2 + SLACK, "{took:?}, {late} in vain");
+    }
 }

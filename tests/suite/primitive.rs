@@ -41,6 +41,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn lease(self, lease: Duration) -> Self;
     fn fixed_lease(self, lease: Duration) -> Self;
     fn fenced(self) -> Self;
+    fn give_up_after(self, span: Duration) -> Self;
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
     fn try_lock(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
     fn try_lock_for(
@@ -81,6 +82,9 @@ macro_rules! primitive {
             }
             fn fenced(self) -> Self {
                 Lock::fenced(self)
+            }
+            fn give_up_after(self, span: Duration) -> Self {
+                $lock::give_up_after(self, span)
             }
             async fn lock(&self) -> Result<Self::Guard> {
                 Lock::lock(self).await
@@ -195,6 +199,15 @@ impl Primitive for Multi {
     }
     fn fenced(self) -> Self {
         self.with(MultiLock::fenced)
+    }
+    fn give_up_after(self, span: Duration) -> Self {
+        Self {
+            reentrant: self.reentrant.give_up_after(span),
+            fair: self.fair.give_up_after(span),
+            read: self.read.give_up_after(span),
+            write: self.write.give_up_after(span),
+            lock: self.lock.map(|lock| lock.give_up_after(span)),
+        }
     }
     async fn lock(&self) -> Result<MultiGuard> {
         self.lock()?.lock().await

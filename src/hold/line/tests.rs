@@ -26,6 +26,7 @@ fn generous() -> Arc<Scripted> {
 
 fn wish() -> Option<Wish> {
     Some(Wish {
+        give_up: Duration::MAX,
         owner: None,
         term: Term::Renewed(LEASE),
         fenced: false,

@@ -1,0 +1,102 @@
+//! How long one call may go on: over all that it asks, not for each anew.
+//!
+//! Invariant: whatever a call does one after the other, on one lane or another, it ends when the server
+//! has given it no answer for as long as its client or handle says; a call with a deadline, at that or
+//! the time of one reply after it began to ask in vain, whichever is later.
+
+use std::time::Duration;
+
+use super::core::Timing;
+use crate::clock::Tick;
+use crate::script::Patience;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    start: Tick,
+    deadline: Option<Tick>,
+    /// So long without an answer is the end.
+    give_up: Duration,
+    reply: Duration,
+}
+
+impl Bound {
+    /// For a call that starts now.
+    pub(crate) fn new(
+        start: Tick,
+        deadline: Option<Tick>,
+        give_up: Duration,
+        timing: Timing,
+    ) -> Self {
+        Self {
+            start,
+            deadline,
+            give_up,
+            reply: timing.reply,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.deadline
+    }
+
+    /// When the call ends if there has been no answer since then, and comes none.
+    pub(crate) fn end(&self, silent_since: Tick) -> Tick {
+        let since = silent_since.max(self.start);
+        let end = since.after(self.give_up);
+        match self.deadline {
+            Some(deadline) => end.min(deadline.max(since.after(self.reply))),
+            None => end,
+        }
+    }
+
+    /// How long those who ask, and have said nothing, may not have been polled.
+    pub(crate) fn grace(&self) -> Duration {
+        self.reply * 2
+    }
+
+    /// For what is asked when there has been no answer since then.
+    pub(crate) fn patience(&self, silent_since: Tick) -> Patience {
+        Patience::until(self.end(silent_since), self.reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    fn end(deadline: Option<u64>, give_up: u32, silent_since: u64) -> Tick {
+        // A reply takes a second.
+        let timing = Timing::of_lease(SECOND * 30);
+        let bound = Bound::new(at(100), deadline.map(at), SECOND * give_up, timing);
+        bound.end(at(silent_since))
+    }
+
+    #[test]
+    fn a_call_ends_when_there_was_no_answer_for_long() {
+        assert_eq!(end(None, 10, 100), at(110));
+        assert_eq!(end(None, 10, 150), at(160));
+        // What was before it was not its own silence.
+        assert_eq!(end(None, 10, 50), at(110));
+    }
+
+    #[test]
+    fn a_deadline_ends_it_and_leaves_time_for_one_reply() {
+        assert_eq!(end(Some(105), 10, 100), at(105));
+        assert_eq!(end(Some(105), 10, 105), at(106));
+        assert_eq!(end(Some(100), 10, 100), at(101));
+        assert_eq!(end(Some(130), 10, 100), at(110));
+    }
+
+    #[test]
+    fn nobody_gives_up_who_is_not_to() {
+        let timing = Timing::of_lease(SECOND * 30);
+        let bound = Bound::new(at(1), None, Duration::MAX, timing);
+        assert_eq!(bound.end(at(2)), Tick::NEVER);
+    }
+}
