@@ -40,7 +40,7 @@ impl Load {
             for number in 0_u64.. {
                 turns.tick().await;
                 while calls.try_join_next().is_some() {}
-                let lock = client.lock(&format!("{name}-{number}"));
+                let lock = client.lock(format!("{name}-{number}"));
                 let done = Arc::clone(&counted);
                 calls.spawn(async move {
                     if let Ok(Some(guard)) = lock.try_lock().await
