@@ -1,9 +1,11 @@
 //! The sentinels, with one small connection to each: they are asked, and heard.
 //!
 //! Invariant: whatever a sentinel announces means no more than: ask again. A sentinel that is away
-//! costs an attempt to connect a round and nothing else; who was learnt from others is forgotten when
-//! nobody names it any more.
+//! costs an attempt to connect a round and nothing else. One that is reached in two ways has one vote.
+//! Who was learnt from others is forgotten when nobody who is heard names it any more, and it is none
+//! of those itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError,
 };
 
-use super::view::{Answer, Said, View, is_shared_by_most};
+use super::view::{Answer, Heard, Known, Other, Said, View, is_shared_by_most, of_one_deployment};
 use crate::clock::{Clock, Tick};
 use crate::conn::nodes::{Address, connect_to};
 use crate::conn::single::tcp_settings;
@@ -40,11 +42,13 @@ pub(super) struct Council {
     label: String,
     addresses: AddressMap,
     server_name: Option<Arc<str>>,
-    /// `SENTINEL ..`, about one primary.
-    questions: [Cmd; 3],
+    /// `SENTINEL ..`, about one primary, and who it is that answers.
+    questions: [Cmd; 4],
     /// Given when a sentinel announces a change.
     announced: Arc<Hint>,
     seats: Vec<Seat>,
+    /// Those that were heard so far.
+    known: Known,
 }
 
 #[derive(Debug)]
@@ -54,20 +58,38 @@ struct Seat {
     is_given: bool,
     /// How long it took to answer last, with the connection if that was made; `None` until it does.
     took: Option<Duration>,
+    /// Its own, if it told.
+    id: Option<String>,
     line: Option<MultiplexedConnection>,
 }
 
 /// What came of asking all sentinels.
 #[derive(Debug)]
 pub(super) struct Round {
-    pub(super) answers: Vec<(Address, Said)>,
-    /// How many were asked.
+    /// One of each sentinel.
+    pub(super) heard: Vec<Heard>,
+    /// How many sentinels were asked.
     pub(super) asked: usize,
+    /// The view that was acted on last.
+    last: Option<View>,
+    /// Those that were heard before.
+    known: Known,
 }
 
 impl Round {
+    /// Those whose views count; `None` if several deployments are asked and it cannot be told which is
+    /// the one.
+    fn counted(&self) -> Option<Vec<&Heard>> {
+        of_one_deployment(&self.heard, &self.known, self.last.as_ref())
+    }
+
+    pub(super) fn is_of_several_deployments(&self) -> bool {
+        self.counted().is_none()
+    }
+
     pub(super) fn views(&self) -> Vec<&View> {
-        let views = self.answers.iter().filter_map(|(_, said)| match said {
+        let counted = self.counted().unwrap_or_default().into_iter();
+        let views = counted.filter_map(|heard| match &heard.answer.said {
             Said::Names(view) => Some(view),
             _ => None,
         });
@@ -105,9 +127,15 @@ impl Council {
             label: format!("lockset-sentinel-{}", setup.client_id),
             addresses: setup.addresses.clone(),
             server_name: setup.server_name.clone(),
-            questions: ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"].map(ask),
+            questions: [
+                ask("MASTER"),
+                ask("GET-MASTER-ADDR-BY-NAME"),
+                ask("SENTINELS"),
+                redis::cmd("SENTINEL").arg("MYID").to_owned(),
+            ],
             announced: Arc::default(),
             seats: given.collect(),
+            known: Known::default(),
         }
     }
 
@@ -117,9 +145,9 @@ impl Council {
 
     /// Asks all at once. Who is in a hurry, or hears of a change meanwhile, does not wait for a few
     /// that are slow when most are of one mind.
-    pub(super) async fn ask(&mut self, hurried: bool) -> Round {
+    pub(super) async fn ask(&mut self, hurried: bool, last: Option<&View>) -> Round {
         let began = self.clock.now();
-        let asked = self.seats.iter().filter(|seat| seat.counts()).count();
+        let asked = self.voters();
         let line = Line {
             model: &self.model,
             label: &self.label,
@@ -138,14 +166,16 @@ impl Council {
                 let answer = match clock.within(limit, seat.ask(line)).await {
                     Some(Ok(answer)) => {
                         seat.took = Some(asked.until(clock.now()));
+                        seat.id.clone_from(&answer.id);
                         answer
                     }
                     failed => {
-                        seat.line = None;
+                        (seat.line, seat.id) = (None, None);
                         match failed {
                             Some(Err(error)) if is_refusal(&error) => Answer {
                                 said: Said::Refused(error),
-                                others: Vec::new(),
+                                id: None,
+                                others: None,
                             },
                             Some(Err(error)) => Answer::silent(error),
                             _ => Answer::silent(format!("no answer within {limit:?}")),
@@ -157,10 +187,11 @@ impl Council {
             .collect();
         let mark = self.announced.mark();
         let mut is_hurried = hurried;
-        let mut others = Vec::new();
         let mut round = Round {
-            answers: Vec::new(),
+            heard: Vec::new(),
             asked,
+            last: last.cloned(),
+            known: self.known.clone(),
         };
         loop {
             let is_clear = is_hurried && is_shared_by_most(&round.views(), asked);
@@ -174,37 +205,52 @@ impl Council {
                         break;
                     };
                     let answer = answer.led(|told| addresses.lead(told));
-                    others.extend(answer.others);
-                    round.answers.push((address, answer.said));
+                    let same = |heard: &Heard| answer.id.is_some() && heard.answer.id == answer.id;
+                    if !round.heard.iter().any(same) {
+                        round.heard.push(Heard { address, answer });
+                    }
                 }
                 () = clock.sleep_until(until), if is_clear => break,
                 () = self.announced.past(mark), if !is_hurried => is_hurried = true,
             }
         }
         drop(asking);
-        self.learn(others, &round);
+        round.asked = self.voters();
+        self.learn(&round);
         round
     }
 
-    /// Takes up the sentinels that were named, and forgets those that are neither named nor there.
-    fn learn(&mut self, others: Vec<Address>, round: &Round) {
-        let is_there = |address: &Address| {
-            let answers = round.answers.iter();
-            answers
-                .filter(|(_, said)| !matches!(said, Said::Silent(_)))
-                .any(|(answered, _)| answered == address)
-        };
-        if !round.answers.iter().any(|(address, _)| is_there(address)) {
+    /// How many sentinels there are to agree: one that is reached in two ways counts once.
+    fn voters(&self) -> usize {
+        let mut ids = BTreeSet::new();
+        let seats = self.seats.iter().filter(|seat| seat.counts());
+        seats
+            .filter(|seat| seat.id.as_ref().is_none_or(|id| ids.insert(id)))
+            .count()
+    }
+
+    /// Takes up the sentinels that were named by those who are heard, and forgets those that are
+    /// neither.
+    fn learn(&mut self, round: &Round) {
+        let Some(counted) = round.counted().filter(|counted| !counted.is_empty()) else {
             return;
-        }
+        };
+        self.known.note(&counted);
+        let others = counted
+            .iter()
+            .flat_map(|heard| heard.answer.others.iter().flatten());
+        let others: Vec<&Other> = others.collect();
+        let given = self.seats.iter().filter(|seat| seat.is_given);
+        let given: Vec<String> = given.filter_map(|seat| seat.id.clone()).collect();
         self.seats.retain(|seat| {
-            seat.is_given || others.contains(&seat.address) || is_there(&seat.address)
+            let is_given_too = seat.id.as_ref().is_some_and(|id| given.contains(id));
+            let is_heard = counted.iter().any(|heard| heard.address == seat.address);
+            let is_named = others.iter().any(|other| seat.is(other));
+            seat.is_given || !is_given_too && (is_heard || is_named)
         });
-        for address in others {
-            if self.seats.len() < SENTINELS_MAX
-                && !self.seats.iter().any(|seat| seat.address == address)
-            {
-                self.seats.push(Seat::new(address, false));
+        for other in others {
+            if self.seats.len() < SENTINELS_MAX && !self.seats.iter().any(|seat| seat.is(other)) {
+                self.seats.push(Seat::new(other.address.clone(), false));
             }
         }
     }
@@ -226,8 +272,13 @@ impl Seat {
             address,
             is_given,
             took: None,
+            id: None,
             line: None,
         }
+    }
+
+    fn is(&self, other: &Other) -> bool {
+        self.address == other.address || self.id.is_some() && self.id == other.id
     }
 
     /// Whether it is one of those of which most have to agree. The others may name a sentinel by an

@@ -124,7 +124,7 @@ impl Follower {
     /// Asks the sentinels and acts on it. An error if there is no primary now, or none that answers.
     async fn look(&mut self, hurried: bool) -> Result<(), Trouble> {
         self.told = self.council.announced().mark();
-        let round = self.council.ask(hurried).await;
+        let round = self.council.ask(hurried, self.last.as_ref()).await;
         let looked = match believed(&round.views(), round.asked, self.last.as_ref()) {
             Some(view) if self.is_present(&view.primary) => {
                 self.last = Some(view);

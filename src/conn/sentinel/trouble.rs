@@ -18,26 +18,33 @@ pub(super) struct Trouble {
 impl Trouble {
     /// No sentinel names one.
     pub(super) fn nobody(name: &str, round: &Round) -> Self {
-        let answers = &round.answers;
-        let each = answers.iter().map(|(address, said)| match said {
+        let answers = || {
+            round
+                .heard
+                .iter()
+                .map(|heard| (&heard.address, &heard.answer.said))
+        };
+        let each = answers().map(|(address, said)| match said {
             Said::Names(view) => format!("{address} names {}", view.primary),
             Said::Nobody => format!("{address} knows none"),
             Said::Refused(error) => format!("{address} says {error}"),
             Said::Silent(why) => format!("{address}: {why}"),
         });
         let each = each.collect::<Vec<_>>().join(", ");
-        let is_named = answers
-            .iter()
-            .any(|(_, said)| matches!(said, Said::Names(_)));
-        let is_unheard_of = answers.iter().any(|(_, said)| matches!(said, Said::Nobody));
-        let refusal = answers.iter().find_map(|(_, said)| match said {
+        let is_named = answers().any(|(_, said)| matches!(said, Said::Names(_)));
+        let is_unheard_of = answers().any(|(_, said)| matches!(said, Said::Nobody));
+        let refusal = answers().find_map(|(_, said)| match said {
             Said::Refused(error) => Some(error),
             _ => None,
         });
         let (kind, hint) = match refusal {
+            _ if round.is_of_several_deployments() => (
+                Kind::Invalid,
+                "they do not know each other: name the sentinels of one deployment in the URL",
+            ),
             _ if is_named => (
                 Kind::Io,
-                "only an older one is named, by too few to believe it",
+                "only an older one is named, by too few to believe it, or one of another deployment",
             ),
             _ if is_unheard_of => (Kind::Invalid, "check the name after the / in the URL"),
             Some(error) if is_unknown_command(error) => (

@@ -22,6 +22,82 @@ async fn listeners(sentinel: &Server) -> usize {
     ours.count()
 }
 
+/// Waits until a client has asked this sentinel twice more; it takes locks meanwhile.
+async fn asked_twice(sentinel: &Server, client: &Client) {
+    let idle = async || {
+        let clients = sentinel.clients(ClientKind::All).await;
+        let ours = clients
+            .iter()
+            .find(|line| line.name.starts_with("lockset-sentinel-"));
+        ours.and_then(|line| line.field("idle")?.parse::<u64>().ok())
+    };
+    for _ in 0..2 {
+        for is_asked in [false, true] {
+            eventually(SETTLED, "it is asked now and then", async || {
+                let guard = within(SOON, client.lock("other").lock()).await.unwrap();
+                guard.release().await.unwrap();
+                idle()
+                    .await
+                    .is_some_and(|seconds| (seconds == 0) == is_asked)
+            })
+            .await;
+        }
+    }
+}
+
+/// It has one seat, and so one vote: the others name it by its address.
+#[tokio::test]
+async fn a_sentinel_that_is_named_by_host_is_not_learnt_by_address() {
+    let sentinels = Sentinels::start().await;
+    let [named, others @ ..] = sentinels.sentinels() else {
+        panic!("there are sentinels");
+    };
+    let url = format!("redis+sentinel://localhost:{}/main", named.port());
+    let ours = Client::connect(&url).await.unwrap();
+    for sentinel in others {
+        eventually(SETTLED, "the others are learnt", async || {
+            listeners(sentinel).await == 1
+        })
+        .await;
+        asked_twice(sentinel, &ours).await;
+    }
+    assert_eq!(listeners(named).await, 1);
+}
+
+/// It watches a primary of the same name, which has seen more failovers.
+#[tokio::test]
+async fn a_sentinel_of_another_deployment_is_not_believed() {
+    let (sentinels, others) = tokio::join!(Sentinels::start(), Sentinels::start());
+    replicated(others.primary().await, 2).await;
+    others.fail_over().await;
+    let stranger = &others.sentinels()[0];
+    let url = url_of_some(&sentinels, 3);
+    let url = url.replace("/main", &format!(",{}/main", stranger.addr()));
+    let ours = Client::connect(&url).await.unwrap();
+    let held = ours.lock("held").lock().await.unwrap();
+    assert!(
+        sentinels
+            .primary()
+            .await
+            .keys()
+            .await
+            .contains(&"held".to_owned())
+    );
+    let primary = others.primary().await;
+    primary.reset_stats().await;
+    // Not even when it is the only one that answers.
+    for sentinel in sentinels.sentinels() {
+        sentinel.kill();
+    }
+    asked_twice(stranger, &ours).await;
+    let ran = primary.commandstats().await;
+    assert!(
+        !ran.contains_key("evalsha") && !ran.contains_key("eval"),
+        "{ran:?}"
+    );
+    held.release().await.unwrap();
+}
+
 /// The URL names one sentinel, and that is the one which dies.
 #[tokio::test]
 async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
@@ -160,26 +236,8 @@ async fn an_old_view_is_not_believed() {
     let (_, named): (String, u16) = named.unwrap();
     assert_eq!(named, old.port(), "it has an old view");
     old.reset_stats().await;
-    let idle = async || {
-        let clients = behind.clients(ClientKind::All).await;
-        let ours = clients
-            .iter()
-            .find(|line| line.name.starts_with("lockset-sentinel-"));
-        ours.and_then(|line| line.field("idle")?.parse::<u64>().ok())
-    };
     // It is asked again, and again, and the locks go on where they are.
-    for _ in 0..2 {
-        for is_asked in [false, true] {
-            eventually(SETTLED, "it is asked now and then", async || {
-                let guard = within(SOON, ours.lock("other").lock()).await.unwrap();
-                guard.release().await.unwrap();
-                idle()
-                    .await
-                    .is_some_and(|seconds| (seconds == 0) == is_asked)
-            })
-            .await;
-        }
-    }
+    asked_twice(behind, &ours).await;
     let ran = old.commandstats().await;
     assert!(
         !ran.contains_key("evalsha") && !ran.contains_key("eval"),
