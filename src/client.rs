@@ -393,7 +393,7 @@ impl ClientBuilder {
             step_limit: self.connect_timeout,
             reply_limit: timing.reply.max(REPLY_LIMIT_MIN),
             client_id: id.as_str().into(),
-            greeting: Arc::new(script::catalog::greeting()),
+            greeting: Arc::new(script::greeting::of_all()),
             listener: Arc::clone(&locals) as _,
             cut: Arc::default(),
             addresses: self.addresses,

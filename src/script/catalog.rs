@@ -4,7 +4,6 @@
 //! file itself.
 
 use super::Script;
-use crate::conn::Greeting;
 
 macro_rules! script {
     ($name:literal $(, $include:literal)*) => {
@@ -233,21 +232,3 @@ pub(crate) static ALL: [(&str, &Script); 18] = [
     ("renew", &RENEW),
     ("rw_renew", &RW_RENEW),
 ];
-
-/// What makes a server know every script, to be told on each new connection to who does not: then a call
-/// needs no second round trip for its text, which others could get in between of.
-pub(crate) fn greeting() -> Greeting {
-    let mut ask = redis::cmd("SCRIPT");
-    ask.arg("EXISTS");
-    let mut tell = Vec::with_capacity(ALL.len());
-    for (_, script) in &ALL {
-        ask.arg(script.sha());
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(script.text);
-        tell.push(load);
-    }
-    Greeting {
-        ask: Some(ask),
-        tell,
-    }
-}

@@ -8,6 +8,7 @@
 pub(crate) mod catalog;
 #[cfg(test)]
 mod contract;
+pub(crate) mod greeting;
 mod missing;
 pub(crate) mod reply;
 
