@@ -1,5 +1,6 @@
 //! Attempts that nobody waits for any more, at a server that stands still or is away for long.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lockset::Client;
@@ -64,6 +65,31 @@ async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
     crate::support::idle(&ours).await;
 }
 
+/// A place that is given up while the server stands still is given up when that goes on, though any
+/// lease is over by then: a place in a queue at the server has none.
+async fn a_place_is_given_up_however_late<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let name = unique_name("late");
+    let guard = P::rival(&theirs, &name).lock().await.unwrap();
+    let lock = P::of(&ours, &name);
+    {
+        let mut call = pin!(lock.lock());
+        let waits = tokio::time::timeout(LEASE / 4, &mut call).await;
+        assert!(waits.is_err(), "it is held elsewhere");
+        server.stop();
+        // Until the connection that it asked on is given up, so that nothing leaves any more.
+        let told = tokio::time::timeout(LEASE / 2, &mut call).await;
+        assert!(!matches!(told, Ok(Ok(_))), "nobody grants it");
+    }
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    server.cont();
+    crate::support::idle(&ours).await;
+    // Of itself: whoever releases or asks would find that its heartbeat is over.
+    crate::support::nothing_left(&server).await;
+    drop(guard);
+}
+
 /// What waited in vain for a connection was executed by nobody.
 async fn what_never_left_is_not_undone<P: Primitive>() {
     let server = Server::start();
@@ -109,6 +135,7 @@ async fn many_attempts_are_undone_together<P: Primitive>() {
 for_every_primitive! {"multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
+    a_place_is_given_up_however_late
     what_never_left_is_not_undone
     many_attempts_are_undone_together
 }
@@ -116,6 +143,7 @@ for_every_primitive! {"multi_thread":
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
+    a_place_is_given_up_however_late
     what_never_left_is_not_undone
     many_attempts_are_undone_together
 }
