@@ -284,7 +284,8 @@ impl ClientBuilder {
     /// How long any one call goes on without an answer of the server before it fails with
     /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of two replies.
     /// A handle may say otherwise: [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after)
-    /// has more. Who waits in a queue of this client is told in the same time as who asks for it.
+    /// has more. Who waits in a queue of this client is told when who asks for it is; one with less time
+    /// than that has the time of two replies more, as who asks may merely not be polled.
     pub fn give_up_after(mut self, span: Duration) -> Self {
         self.give_up = Some(span);
         self

@@ -308,7 +308,7 @@ impl<'a> Party<'a> {
             if why.is_some() {
                 return Err(ask.silent(why));
             }
-            let end = self.bound.end(silent_since);
+            let end = self.bound.end_of_asking(silent_since, now);
             self.left(end).await;
             if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
                 self.stand_back(local, deadline).await;
@@ -342,7 +342,7 @@ impl<'a> Party<'a> {
             let outcome = match outcome {
                 Some(outcome) => outcome,
                 None => {
-                    let patience = self.bound.patience(silent_since);
+                    let patience = self.bound.patience_until(end);
                     candidate.attempt(at, Lane::Command, patience).await?
                 }
             };

@@ -54,9 +54,23 @@ impl Bound {
         self.reply * 2
     }
 
+    /// The same for one who asks now, and was told nothing by those before: that they had no answer may be
+    /// because they are not polled, so there is time for one.
+    pub(crate) fn end_of_asking(&self, silent_since: Tick, now: Tick) -> Tick {
+        let end = self.end(silent_since);
+        match end <= now {
+            true => now.after(self.reply.min(self.give_up)),
+            false => end,
+        }
+    }
+
     /// For what is asked when there has been no answer since then.
     pub(crate) fn patience(&self, silent_since: Tick) -> Patience {
-        Patience::until(self.end(silent_since), self.reply)
+        self.patience_until(self.end(silent_since))
+    }
+
+    pub(crate) fn patience_until(&self, end: Tick) -> Patience {
+        Patience::until(end, self.reply)
     }
 }
 

@@ -30,10 +30,6 @@ impl Silence {
     pub(crate) fn asks(&self, now: Tick, bound: &Bound) -> State {
         let mut state = self.0.lock();
         let (since, why) = state.get_or_insert((now, None));
-        if bound.end(*since) <= now && why.is_none() {
-            // A task at the head would have said something, if it had been polled.
-            *since = now;
-        }
         let why = why.as_ref().filter(|_| bound.end(*since) <= now);
         (*since, why.cloned())
     }
