@@ -10,7 +10,7 @@ mod hearing;
 pub(crate) mod left;
 mod link;
 mod nodes;
-mod process;
+pub(crate) mod process;
 mod sentinel;
 mod single;
 pub(crate) mod tls;
@@ -31,7 +31,7 @@ pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
 use self::single::{Role, SingleServer};
 use self::url::Target;
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
@@ -157,6 +157,12 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Who serves a key, in messages: host and port.
     fn at(&self, _route: &str) -> String {
         self.address().to_owned()
+    }
+
+    /// When the server of `route` last answered on the connection that a lane has; the beginning of time
+    /// if it has not, or there is none.
+    fn heard(&self, _lane: Lane, _route: &str) -> Tick {
+        Tick::ZERO
     }
 
     /// How channels are used here.

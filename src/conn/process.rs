@@ -41,17 +41,21 @@ impl Process {
         })
     }
 
-    /// The earlier of two bounds, if both are of one run.
-    pub(super) fn after(mut self, before: Option<&Self>) -> Self {
-        if let Some(before) = before.filter(|before| before.is_run(&self)) {
-            self.up_since = self.up_since.min(before.up_since);
-        }
+    /// As it is seen at `now`, where `before` was seen last. The earlier of two bounds, if both are of one
+    /// run. Another one may have been up elsewhere all the time, such as a replica that has taken over
+    /// and has not heard of all that was written: it counts from now.
+    pub(super) fn after(mut self, before: Option<&Self>, now: Tick) -> Self {
+        self.up_since = match before {
+            Some(before) if before.is_run(&self) => self.up_since.min(before.up_since),
+            Some(_) => now,
+            None => self.up_since,
+        };
         self
     }
 }
 
 /// What is answered in lines.
-pub(super) fn text(value: &Value) -> Option<&str> {
+pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::VerbatimString { text, .. } => Some(text),
@@ -78,12 +82,15 @@ mod tests {
         assert_eq!(seen(0, 100).up_since, seconds(100));
         // The time of day was set back.
         assert_eq!(seen(-7000, 100).up_since, seconds(100));
-        let set_back = seen(-6980, 120).after(Some(&seen(-7000, 100)));
+        let set_back = seen(-6980, 120).after(Some(&seen(-7000, 100)), seconds(120));
         assert_eq!(set_back.up_since, seconds(100));
         let (first, later) = (seen(0, 100), seen(10, 111));
-        assert_eq!(later.clone().after(Some(&first)).up_since, seconds(100));
-        let other = Process::of(&info("b", 0), seconds(120)).unwrap();
-        assert_eq!(other.clone().after(Some(&later)), other, "another run");
+        let both = later.clone().after(Some(&first), seconds(111));
+        assert_eq!(both.up_since, seconds(100));
+        let other = Process::of(&info("b", 90), seconds(120)).unwrap();
+        assert_eq!(other.clone().after(None, seconds(120)), other);
+        let other = other.after(Some(&later), seconds(120));
+        assert_eq!(other.up_since, seconds(120), "another run");
         assert_eq!(Process::of(&Value::Nil, seconds(1)), None);
     }
 }

@@ -11,6 +11,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, Value};
 use super::answer::{code, is_unknown_command};
 use super::link::{Link, Reach};
 use super::{Channels, Fault, Lane, Process, Setup, Transport};
+use crate::clock::Tick;
 
 /// The server is probed this often on an idle connection, so that a dead peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -191,6 +192,10 @@ impl Transport for SingleServer {
 
     fn stands_alone(&self) -> bool {
         true
+    }
+
+    fn heard(&self, lane: Lane, _route: &str) -> Tick {
+        self.link(lane).heard()
     }
 
     fn process(&self, lane: Lane, _route: &str) -> Option<Process> {

@@ -251,9 +251,7 @@ impl Hold {
         // The server that granted it may not be the one that answers now, and those that were looked at
         // for that reason were looked at without this one.
         if in_doubt || core.locals.moved.mark() != granted.moved {
-            let now = core.clock.now();
-            hold.doubt(now);
-            core.watchdog.shift(hold.number, now);
+            hold.ask_after();
         }
         if core.is_closed() {
             hold.close();
@@ -309,6 +307,18 @@ impl Hold {
 
     pub(crate) fn is_held(&self) -> bool {
         self.loss().is_none() && self.state.lock().phase == Phase::Held
+    }
+
+    /// Whether it is held, and the server was not asked after it in vain.
+    fn is_certain(&self) -> bool {
+        self.is_held() && self.state.lock().doubted.is_none()
+    }
+
+    /// Has the server asked whether it still has it.
+    fn ask_after(&self) {
+        let now = self.core.clock.now();
+        self.doubt(now);
+        self.core.watchdog.shift(self.number, now);
     }
 
     /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice.

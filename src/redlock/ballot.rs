@@ -15,15 +15,12 @@ use futures_util::future::{BoxFuture, join_all, select_all};
 use super::electorate::Electorate;
 use super::votes::{Said, Tally};
 use crate::acquire::{self, Ask, Vote};
-use crate::clock::{Clock, Tick};
+use crate::clock::Clock;
 use crate::fencing::FencingToken;
 use crate::hold::Share;
 
 /// A grant with less than this part of its lease left is not worth having.
 const WORTH: u32 = 8;
-
-/// A server that is silent is left alone for so many limits, doubled each time.
-const RESTS_MAX: u32 = 4;
 
 /// What one verb asks of each server.
 #[derive(Clone, Debug)]
@@ -63,10 +60,6 @@ pub(super) struct Majority {
     pub(super) pending: Vec<Pending>,
 }
 
-/// For each server, how often in a row it was silent, and until when it is left alone.
-#[derive(Debug, Default)]
-pub(super) struct Rests(Vec<(u32, Tick)>);
-
 impl Ballot {
     pub(super) fn clock(&self) -> Clock {
         self.asks[0].core.clock
@@ -77,11 +70,16 @@ impl Ballot {
     }
 
     /// Asks all of them at once. The time that a dead or slow minority takes is not waited for.
-    pub(super) async fn round(&self, rests: &mut Rests) -> Result<Majority, Tally> {
+    pub(super) async fn round(&self) -> Result<Majority, Tally> {
+        let (electorate, servers) = (&self.electorate, 0..self.asks.len());
         let mut tally = Tally::new(self.asks.len(), self.need);
         let mut pending = Vec::with_capacity(self.asks.len());
-        for (server, resting) in rests.of(self.asks.len(), self.need, self.clock().now()) {
-            match resting {
+        servers
+            .clone()
+            .for_each(|server| electorate.look(server, self.limit));
+        let are_enough = electorate.are_enough();
+        for server in servers {
+            match are_enough && electorate.is_away(server) {
                 true => tally.note(server, Said::Resting),
                 false => pending.push(self.vote(server)),
             }
@@ -89,17 +87,24 @@ impl Ballot {
         let mut shares = Vec::new();
         // Whether it is contended or an error depends on all of them, unless those who have it
         // elsewhere decide it.
-        while shares.len() < self.need && !pending.is_empty() && !tally.is_contended() {
+        while !pending.is_empty() && !tally.is_contended() && self.goes_on(&shares) {
             if !tally.is_open() {
                 // Of no use any more: others need not wait for the rest.
                 shares.clear();
             }
             let ((server, said, share), _, rest) = select_all(pending).await;
             pending = rest;
-            rests.note(server, &said, self);
             tally.note(server, said);
             shares.extend(share.map(|share| (server, share)));
         }
+        // What the others said may be a reason not to count them.
+        shares.retain(|(server, _)| match electorate.out(*server) {
+            Some(out) => {
+                tally.note(*server, out);
+                false
+            }
+            None => true,
+        });
         if shares.len() < self.need {
             return Err(tally);
         }
@@ -114,6 +119,12 @@ impl Ballot {
         })
     }
 
+    /// Whether more answers are waited for.
+    fn goes_on(&self, shares: &[(usize, Share)]) -> bool {
+        let servers = shares.iter().map(|(server, _)| *server);
+        shares.len() < self.need || self.electorate.is_unsure(servers)
+    }
+
     /// Asks one of them; owns all it needs.
     pub(super) fn vote(&self, server: usize) -> Pending {
         let ballot = self.clone();
@@ -122,19 +133,24 @@ impl Ballot {
     }
 
     pub(super) async fn ask(&self, server: usize) -> Answer {
-        let ask = self.asks[server].clone();
         if let Some(out) = self.electorate.out_for_now(server) {
             return (out, None);
         }
-        match acquire::vote(ask, self.limit).await {
+        self.electorate.asks(server);
+        let answer = match acquire::vote(self.asks[server].clone(), self.limit).await {
             Ok(Some(Vote::Granted(share))) => match self.electorate.out(server) {
                 Some(out) => (out, None),
                 None => (Said::Granted, Some(share)),
             },
-            Ok(Some(Vote::Elsewhere { remaining })) => (Said::Elsewhere(remaining), None),
+            Ok(Some(Vote::Elsewhere { remaining })) => {
+                self.electorate.notice(remaining.unwrap_or_default());
+                (Said::Elsewhere(remaining), None)
+            }
             Ok(None) => (Said::Silent(self.limit), None),
             Err(error) => (Said::Failed(error), None),
-        }
+        };
+        self.electorate.note(server, &answer.0);
+        answer
     }
 
     /// Whether a majority of them lasts long enough to be used; notes those that do not.
@@ -183,32 +199,6 @@ impl Ballot {
             Some(Ok(())) if share.is_lost() => Err("its lease was over by then".to_owned()),
             Some(raised) => raised.map_err(|error| error.message().to_owned()),
             None => Err(format!("no answer within {:?}", self.limit)),
-        }
-    }
-}
-
-impl Rests {
-    /// Each server, and whether it rests; none does if the others are too few.
-    fn of(
-        &mut self,
-        servers: usize,
-        need: usize,
-        now: Tick,
-    ) -> impl Iterator<Item = (usize, bool)> {
-        self.0.resize(servers, (0, Tick::ZERO));
-        let each = self.0.iter().map(move |(_, until)| now < *until);
-        let enough = each.clone().filter(|rests| !rests).count() >= need;
-        each.map(move |rests| rests && enough).enumerate()
-    }
-
-    fn note(&mut self, server: usize, said: &Said, ballot: &Ballot) {
-        let (times, until) = &mut self.0[server];
-        if said.is_away() {
-            let rest = ballot.limit * (1 << (*times).min(RESTS_MAX));
-            *until = ballot.clock().now().after(rest);
-            *times += 1;
-        } else {
-            (*times, *until) = (0, Tick::ZERO);
         }
     }
 }

@@ -8,18 +8,30 @@
 //! clock its hold there is over a lease after the server came up again. How long a server is up is
 //! asked on every connection before that is used, and looked at after the answer came. So it is said of
 //! the process that gave the answer, or of one that was started later, and that errs on the safe side.
+//! Another process at an address that is known counts from when it was seen there: it may have been up
+//! elsewhere, and have taken over.
+//!
+//! How long a lease is, is known of this process. Others may use longer ones: one that is seen in the way
+//! goes for the future, and whoever needs the vote of a server that was started not long ago hears all
+//! the others first, as one of them may know of a holder that it has forgotten.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::NEW;
+use super::presence::Presence;
 use super::votes::{Said, Tally};
 use crate::client::Client;
 use crate::conn::url::{self, Target};
-use crate::conn::{Lane, Process, Transport};
+use crate::conn::{Lane, Process, Transport, process};
 use crate::error::{Error, Result};
 use crate::options::check_lease;
+use crate::script::millis;
+
+/// A server that is up for less may have forgotten a vote, if somebody uses leases that long.
+const UNSURE: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Electorate {
@@ -29,6 +41,10 @@ pub(super) struct Electorate {
     pub(super) meeting: usize,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
+    /// The longest rest of a lease, in milliseconds, that was seen in the way.
+    noticed: AtomicU64,
+    /// One for each server.
+    pub(super) presences: Box<[Presence]>,
 }
 
 impl Electorate {
@@ -49,10 +65,13 @@ impl Electorate {
         let leases = clients.iter().map(|client| client.core().timing.lease);
         let longest = leases.max().unwrap_or_default().max(longest_lease);
         check_lease(longest).map_err(|error| error.during(NEW))?;
+        let presences = clients.iter().map(|_| Presence::default()).collect();
         let electorate = Self {
             clients,
             meeting,
             longest_lease: (!is_persistent).then_some(longest),
+            noticed: AtomicU64::new(0),
+            presences,
         };
         electorate.are_distinct()?;
         Ok(electorate)
@@ -69,7 +88,7 @@ impl Electorate {
         }
         let electorate = Self::of(clients, Duration::ZERO, false)?;
         let clients = &electorate.clients;
-        let answers = join_all(clients.iter().map(Client::is_served)).await;
+        let answers = join_all(clients.iter().map(stands_alone)).await;
         let mut tally = Tally::new(clients.len(), electorate.need());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
@@ -98,26 +117,41 @@ impl Electorate {
             .map(|client| transport(client).address())
     }
 
-    /// Clocks differ in rate by up to a hundredth.
+    /// A server that is up for less has no vote; `None` if the servers forget nothing.
     fn floor(&self) -> Option<Duration> {
-        self.longest_lease.map(|longest| longest + longest / 100)
+        let noticed = Duration::from_millis(self.noticed.load(Ordering::Relaxed));
+        let longest = self.longest_lease?.max(noticed);
+        // Clocks differ in rate by up to a hundredth.
+        Some(longest + longest / 100)
+    }
+
+    /// Somebody has a lock for so long still.
+    pub(super) fn notice(&self, remaining: Duration) {
+        self.noticed.fetch_max(millis(remaining), Ordering::Relaxed);
+    }
+
+    /// Whether one of these servers may have forgotten a vote with a lease that was not noticed.
+    pub(super) fn is_unsure(&self, mut servers: impl Iterator<Item = usize>) -> bool {
+        let is_young = |at| {
+            let process = self.process(at);
+            process.is_none_or(|process| self.young(&process, UNSURE).is_some())
+        };
+        self.longest_lease.is_some() && servers.any(is_young)
     }
 
     /// Why what a server has just said is not to be counted.
     pub(super) fn out(&self, at: usize) -> Option<Said> {
-        let process = self.process(at);
-        let twin = process.as_ref().and_then(|process| {
-            (0..at).find(|other| self.process(*other).is_some_and(|of| of.is_run(process)))
-        });
-        if let Some(twin) = twin {
+        let Some(process) = self.process(at) else {
+            // A single server that forgets nothing is known well enough.
+            let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
+            return (!is_known).then_some(Said::Unproven);
+        };
+        let is_same = |other: &usize| self.process(*other).is_some_and(|of| of.is_run(&process));
+        if let Some(twin) = (0..at).find(is_same) {
             let address = transport(&self.clients[twin]).address();
             return Some(Said::Twin(address.to_owned()));
         }
-        let floor = self.floor()?;
-        match process {
-            Some(process) => self.young(&process, floor),
-            None => Some(Said::Unproven),
-        }
+        self.young(&process, self.floor()?)
     }
 
     /// Why it is no use to ask a server, as far as is known.
@@ -155,6 +189,29 @@ impl Electorate {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a server is there, and has no replicas: one that takes over at its address may not have heard
+/// of a vote.
+async fn stands_alone(client: &Client) -> Result<()> {
+    client.is_served().await?;
+    let mut info = redis::cmd("INFO");
+    info.arg("replication");
+    let limit = client.core().timing.reply;
+    let lines = transport(client)
+        .send(Lane::Command, "", &info, limit)
+        .await;
+    let lines = lines.unwrap_or(redis::Value::Nil);
+    let mut lines = process::text(&lines).into_iter().flat_map(str::lines);
+    let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
+    match replicas.is_some_and(|replicas| replicas.trim() != "0") {
+        true => Err(invalid(
+            "has replicas, and one that takes over at its address may have missed a vote: take servers \
+             without; if none of them ever takes over, give clients to Redlock::new"
+                .to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 

@@ -11,9 +11,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::ballot::{Ballot, Pending};
+use super::votes::Said;
 use crate::hint::Hint;
 use crate::hold::Share;
 use crate::hold::quorum::{Mender, Quorum};
+
+/// The first pause: about what a release takes to get to all servers.
+const SOON: Duration = Duration::from_millis(5);
 
 /// Asks servers that have no part in a hold.
 #[derive(Clone, Debug)]
@@ -22,7 +26,8 @@ pub(super) struct Mending(pub(super) Ballot);
 impl Mender for Mending {
     fn mend(&self, quorum: &Arc<Quorum>, place: usize) {
         let place = Place::of(self, quorum, place);
-        let first = place.pause();
+        // What ends a hold by force does not come to all servers at once.
+        let first = self.0.limit;
         place.mend_later(first);
     }
 }
@@ -32,8 +37,7 @@ impl Mending {
     /// heard yet that the holder before has given it back.
     pub(super) fn ask_again(&self, quorum: &Arc<Quorum>, server: usize) {
         let place = Place::of(self, quorum, server);
-        let first = place.soon();
-        place.mend_later(first);
+        place.mend_later(Place::soon());
     }
 
     /// Goes on with a vote that was not waited for.
@@ -53,8 +57,7 @@ impl Mending {
             };
             if !has_joined {
                 // As if it had been waited for: it has had no part in this hold.
-                let first = place.soon();
-                place.mend(first).await;
+                place.mend(Place::soon()).await;
             }
         };
         self.0.asks[server].core.watchdog.later(work.boxed());
@@ -85,47 +88,60 @@ impl Place {
     }
 
     /// For a server that has had no part yet.
-    fn soon(&self) -> Duration {
-        self.ballot.limit.mul_f64(0.5 + 0.5 * fastrand::f64())
+    fn soon() -> Duration {
+        SOON.mul_f64(0.5 + 0.5 * fastrand::f64())
     }
 
-    /// For one that has had a part and lost it.
+    /// The longest.
     fn pause(&self) -> Duration {
         let lease = self.ballot.asks[self.at].term.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
     /// Asks after `first`, then less and less often up to about every third of a lease, until it is
-    /// granted or not wanted any more.
+    /// granted or not wanted any more; as soon as it is back, if it is away, and as soon as it has a vote.
     ///
-    /// Not at once, if it had a part in it: a hold that was ended by force is to be told so by enough
-    /// servers before it gets the first of them back, and that takes up to a third of its lease.
+    /// Only while a majority is known to hold: one that was ended by force is to be told so by enough
+    /// servers before it gets the first of them back. If some do not say, from a third of its lease on.
     async fn mend(self, first: Duration) {
         let quorum = self.quorum.upgrade();
         if !quorum.is_some_and(|quorum| quorum.is_renewed()) {
             // It would outlast its lease.
             return;
         }
+        let clock = self.ballot.clock();
+        let in_doubt_until = clock.now().after(self.pause());
         let mut pause = first;
         while self.waits(pause).await {
             pause = self.pause().min(pause * 2);
-            if let (_, Some(share)) = self.ballot.ask(self.at).await
+            if clock.now() < in_doubt_until && !self.is_certain() {
+                continue;
+            }
+            let (said, share) = self.ballot.ask(self.at).await;
+            if let Some(share) = share
                 && self.join(share).await
             {
                 return;
+            }
+            if let Said::Young { left, .. } = said {
+                pause = left;
             }
         }
     }
 
     /// False if it is not wanted any more.
     async fn waits(&self, span: Duration) -> bool {
-        let clock = self.ballot.clock();
-        let end = clock.now().after(span);
+        let end = self.ballot.clock().now().after(span);
         tokio::select! {
             biased;
             () = self.over() => false,
-            () = clock.sleep_until(end) => true,
+            () = self.ballot.electorate.waits_for(self.at, end) => true,
         }
+    }
+
+    fn is_certain(&self) -> bool {
+        let quorum = self.quorum.upgrade();
+        quorum.is_some_and(|quorum| quorum.is_certain())
     }
 
     /// Resolves when it is not wanted any more.

@@ -1,9 +1,10 @@
 //! The Redlock: one lock on several independent servers, of which a majority decides.
 //!
 //! On each server it is the ordinary reentrant lock, so that it excludes whoever takes that there, and
-//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`electorate`), one round
-//! (`ballot`), what the answers amount to (`votes`), the wait (`seek`, `pace`), entering again
-//! (`enter`), getting servers back (`mend`), and what is asked without taking it (`questions`).
+//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`electorate`) and who is left
+//! alone (`presence`), one round (`ballot`), what the answers amount to (`votes`), the wait (`seek`,
+//! `pace`), entering again (`enter`), getting servers back (`mend`), and what is asked without taking it
+//! (`questions`).
 
 mod ballot;
 mod electorate;
@@ -12,6 +13,7 @@ mod guard;
 mod lock;
 mod mend;
 mod pace;
+mod presence;
 mod questions;
 mod seek;
 mod votes;
@@ -41,7 +43,8 @@ const NEW: &str = "redlock";
 ///   drift of a hundredth of the lease and 2 ms. [`RedlockGuard::is_lost`] and [`RedlockGuard::lost`]
 ///   go by the clock, whatever the network does.
 /// * **Delayed restarts.** A server that was restarted may have forgotten a vote, so it has none until
-///   it is up for the longest lease. No operator has to see to that; it is asked how long it is up
+///   it is up for the longest lease; nor has another one that answers at its address, for so long after
+///   it was first seen there. No operator has to see to that; it is asked how long it is up
 ///   (`INFO server`, for which a user with restricted rights needs `+info`). Servers that keep every
 ///   write (`appendonly yes` with `appendfsync always`) can be declared
 ///   [persistent](RedlockBuilder::persistent_nodes).
@@ -53,9 +56,10 @@ const NEW: &str = "redlock";
 ///   growing as long as the servers' clocks differ by less than the longest lease.
 ///
 /// What it cannot do: a clock of a server that jumps ahead ends leases on that server early, and may
-/// make it look up for longer than it is. As long as
-/// less than half of the servers do such things at once, or lose data without being restarted
-/// (`FLUSHALL`), a majority still stands. Have the resource check the fencing token.
+/// make it look up for longer than it is; a server may lose data without being restarted (`FLUSHALL`).
+/// As long as the servers where such things happen at once, together with those that the holder has not
+/// got, are fewer than half of all, a majority still stands. Missing servers are won back as soon as they
+/// can be. Have the resource check the fencing token.
 ///
 /// All who share a lock must name the same servers, all of them, in any order: a majority is one of
 /// those that were named, whether or not they are up.
@@ -93,8 +97,8 @@ impl Redlock {
     /// # Errors
     /// [`is_quorum`](crate::Error::is_quorum) if fewer than a majority answer; the message says what
     /// became of each. [`is_invalid`](crate::Error::is_invalid) for no URL, for a server that is named
-    /// twice, a cluster or sentinels, and for a URL, password or server that cannot work, whatever the
-    /// others say.
+    /// twice, a cluster or sentinels, a server with replicas (one that takes over at its address may have
+    /// missed a vote), and for a URL, password or server that cannot work, whatever the others say.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -149,14 +153,18 @@ impl RedlockBuilder {
     /// The longest lease that anybody uses for locks on these servers: a server that was restarted has
     /// no vote for so long, as it may have forgotten one that is still valid. Default: the longest of
     /// the leases of the clients given here; say more if a handle or another process uses more. A handle
-    /// with a longer lease is refused; one in another process would let two in.
+    /// with a longer lease is refused. A longer one of another process is noticed where a server refuses
+    /// a vote because of it, and goes from then on; and whoever needs the vote of a server that is up for
+    /// less than ten minutes hears first what the others say. So two can be let in by a restart only if
+    /// those that know of the holder do not answer either: say the longest lease wherever processes differ.
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = lease;
         self
     }
 
     /// The servers forget nothing when they crash (`appendonly yes` and `appendfsync always`), so they
-    /// have a vote as soon as they are up.
+    /// have a vote as soon as they are up. Whoever answers at one of the addresses has to be that server,
+    /// and none that took over from it.
     pub fn persistent_nodes(mut self) -> Self {
         self.is_persistent = true;
         self

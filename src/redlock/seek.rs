@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::ballot::{Ballot, Majority, Rests};
+use super::ballot::{Ballot, Majority};
 use super::enter::enter;
 use super::mend::Mending;
 use super::pace::Pace;
@@ -92,7 +92,7 @@ impl Seeker {
     async fn once(&self) -> Result<Option<Seat>> {
         let mut ballot = self.ballot.clone();
         ballot.limit = self.ballot.asks[0].give_up().min(ONCE_MAX);
-        match ballot.round(&mut Rests::default()).await {
+        match ballot.round().await {
             Ok(majority) => Ok(Some(self.seat(majority))),
             Err(tally) if tally.is_unable() => Err(self.error(&tally)),
             Err(_) => Ok(None),
@@ -127,7 +127,7 @@ impl Seeker {
     ) -> Result<Option<Seat>> {
         let deadline = bound.deadline().unwrap_or(Tick::NEVER);
         let clock = self.core.clock;
-        let (mut rests, mut pace) = (Rests::default(), Pace::default());
+        let mut pace = Pace::default();
         let mut was_heard = false;
         // As long as too few servers have a vote.
         let silence = &self.local.silence;
@@ -164,7 +164,7 @@ impl Seeker {
             }
             let end = bound.end(since);
             place.ask();
-            let tally = match self.ballot.round(&mut rests).await {
+            let tally = match self.ballot.round().await {
                 Ok(majority) => {
                     silence.ends();
                     return Ok(Some(self.seat(majority)));

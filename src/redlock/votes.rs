@@ -74,11 +74,10 @@ impl fmt::Display for Said {
             Self::Unheard => f.write_str("not waited for"),
             Self::Young { up, left } => write!(
                 f,
-                "is up for {up:.1?} and may have forgotten a vote, so it has none for {left:.1?}"
+                "is there for {up:.1?} and may have forgotten a vote, so it has none for {left:.1?}"
             ),
             Self::Unproven => f.write_str(
-                "does not say how long it is up: give its user the right +info, or declare the \
-                 servers persistent if they are",
+                "does not say who it is and how long it is up: give its user the right +info",
             ),
             Self::Twin(other) => write!(
                 f,

@@ -152,6 +152,11 @@ impl Proxy {
         self.rules.lock().cut();
     }
 
+    /// Leads new connections to another server, as an address does that has failed over.
+    pub fn lead_to(&self, target: SocketAddr) {
+        self.rules.lock().target = Some(target);
+    }
+
     /// With `true`, new connections are accepted and closed at once. Existing ones go on.
     pub fn refuse(&self, refuse: bool) {
         self.rules.lock().refuse = refuse;

@@ -139,7 +139,7 @@ impl Inner {
             let run =
                 |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
             let is_another = known.is_some() && run(&known) != run(&process);
-            *known = process.map(|process| process.after(known.as_ref()));
+            *known = process.map(|process| process.after(known.as_ref(), self.clock.now()));
             is_another
         };
         if is_another {

@@ -179,6 +179,14 @@ impl Inner {
         self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
     }
 
+    /// When the server last answered on the connection that there is.
+    pub(crate) fn heard(&self) -> Tick {
+        let heard = self
+            .live()
+            .map_or(0, |live| live.heard.load(Ordering::Relaxed));
+        Tick::ZERO.after(Duration::from_nanos(heard))
+    }
+
     /// The process behind the last connection; `None` if it did not say, or the user may not ask.
     pub(crate) fn process(&self) -> Option<Process> {
         self.process.lock().clone()

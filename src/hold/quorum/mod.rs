@@ -204,6 +204,13 @@ impl Quorum {
         state.phase == Phase::Held && state.places[place].is_empty()
     }
 
+    /// Whether a majority holds of which nobody doubts it.
+    pub(crate) fn is_certain(&self) -> bool {
+        let holds = self.holds();
+        let certain = holds.iter().filter(|(_, hold)| hold.is_certain());
+        certain.count() >= self.terms.need
+    }
+
     /// The end of what is certain: so long at least a majority holds.
     fn deadline(&self) -> Tick {
         let holds = self.holds();
@@ -295,6 +302,10 @@ impl Quorum {
         drop(dropped);
         // Its deadline may have been one of those that count.
         self.changed.give();
+        if hold.loss() == Some(LostReason::Revoked) {
+            // The server has forgotten it, or it was ended by force: the others know.
+            self.holds().iter().for_each(|(_, other)| other.ask_after());
+        }
         if self.lacks(place) {
             self.terms.mender.mend(self, place);
         }

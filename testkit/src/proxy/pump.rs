@@ -24,7 +24,10 @@ pub(super) async fn serve(listener: StdListener, target: SocketAddr, rules: Shar
     loop {
         match listener.accept().await {
             Ok((client, _)) => {
-                let link = rules.lock().open_link();
+                let (link, target) = {
+                    let mut rules = rules.lock();
+                    (rules.open_link(), rules.target.unwrap_or(target))
+                };
                 // Else the connection is refused: dropping it closes it.
                 if let Some(link) = link {
                     tokio::spawn(run(client, target, rules.clone(), link));

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
+use std::net::SocketAddr;
 use std::sync::Arc;
 // Not tokio's: a test's thread calls in here too, and its runtime may have paused or moved its clock.
 use std::time::{Duration, Instant};
@@ -58,6 +59,8 @@ pub(super) struct Rules {
     replies: Flow,
     reply_delay: Duration,
     pub(super) refuse: bool,
+    /// Where new connections lead, if not where the first did.
+    pub(super) target: Option<SocketAddr>,
     pub(super) swallow_next: bool,
     pub(super) swallow_marker: Option<Vec<u8>>,
     pub(super) hold_marker: Option<Vec<u8>>,

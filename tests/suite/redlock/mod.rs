@@ -1,12 +1,15 @@
 //! The Redlock: independent servers, and what becomes of them.
 
+mod away;
 mod faults;
+mod gaps;
 mod owners;
 mod partition;
 mod questions;
 mod rejoin;
 mod retry;
 mod starting;
+mod successors;
 mod tokens;
 mod votes;
 

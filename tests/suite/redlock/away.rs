@@ -1,0 +1,162 @@
+//! What a minority that is dead or silent costs a busy client, and how soon it is used again.
+//!
+//! Memory and time are those of a process, so this is measured in one of its own. With
+//! `LOCKSET_PROBE_SECONDS=60` and `--nocapture`, for so long and under full load.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockset::Redlock;
+use lockset_testkit::{Server, eventually, unique_name};
+
+use super::{LONG, Nodes, held_on};
+
+/// Says that this is the process of one probe.
+const ALONE: &str = "LOCKSET_PROBE";
+
+/// Runs one of the probes in a process of its own, and shows what it said.
+fn alone(probe: &str) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", probe, "--test-threads", "1", "--nocapture"]);
+    let output = child.env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{complaint}");
+}
+
+fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// Of this process.
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb = line.and_then(|line| line.split_whitespace().next());
+    kb.unwrap().parse().unwrap()
+}
+
+/// Of all threads of this process, in hundredths of a second.
+fn cpu() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    let fields = after_name.split_whitespace().skip(11).take(2);
+    fields.map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// Tasks that take and release a lock each, all the time.
+struct Load {
+    locks: Arc<AtomicU64>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+/// What some time of it took.
+struct Part {
+    locks: u64,
+    cpu_per_lock: f64,
+}
+
+impl Load {
+    fn start(redlock: &Redlock, tasks: usize, pause: Duration) -> Self {
+        let locks = Arc::<AtomicU64>::default();
+        let mut set = tokio::task::JoinSet::new();
+        for _ in 0..tasks {
+            let lock = redlock.lock(unique_name("redlock"));
+            let locks = Arc::clone(&locks);
+            set.spawn(async move {
+                loop {
+                    let guard = lock.lock().await.unwrap();
+                    guard.release().await.unwrap();
+                    locks.fetch_add(1, Ordering::Relaxed);
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+            });
+        }
+        Self { locks, tasks: set }
+    }
+
+    async fn part(&mut self, span: Duration) -> Part {
+        let before = (self.locks.load(Ordering::Relaxed), cpu());
+        tokio::time::sleep(span).await;
+        if let Some(ended) = self.tasks.try_join_next() {
+            panic!("a call failed: {ended:?}");
+        }
+        let locks = self.locks.load(Ordering::Relaxed) - before.0;
+        #[allow(clippy::cast_precision_loss, reason = "a figure")]
+        let cpu_per_lock = (cpu() - before.1) as f64 * 10_000.0 / locks as f64;
+        Part {
+            locks,
+            cpu_per_lock,
+        }
+    }
+}
+
+/// The servers that are `away` cost next to nothing, and are used again when they are `back`.
+async fn probe(away: impl Fn(&Server), back: impl Fn(&Server)) {
+    let nodes = Nodes::start(3).await;
+    // As fast as can be only if it is asked for: other tests need the machine, too.
+    let whole = std::env::var("LOCKSET_PROBE_SECONDS").ok();
+    let span = whole.as_ref().map_or(3, |span| span.parse().unwrap());
+    let pause = Duration::from_millis(if whole.is_some() { 0 } else { 100 });
+    let span = Duration::from_secs(span);
+    let mut load = Load::start(&nodes.redlock, 64, pause);
+    load.part(span / 4).await;
+    let well = load.part(span / 2).await;
+    let before = resident_kb();
+    away(&nodes.servers[2]);
+    let mut most = before;
+    let mut parts = Vec::new();
+    for _ in 0..10 {
+        parts.push(load.part(span / 10).await);
+        most = most.max(resident_kb());
+    }
+    let last = parts.last().unwrap();
+    println!(
+        "well: {} locks, {:.1} us of CPU each; away: {} locks a tenth, {:.1} us, memory {} KB -> {} KB; {:?}",
+        well.locks,
+        well.cpu_per_lock,
+        last.locks,
+        last.cpu_per_lock,
+        before,
+        most,
+        nodes.clients[2].stats(),
+    );
+    back(&nodes.servers[2]);
+    let returned = Instant::now();
+    let name = unique_name("redlock");
+    let server = std::slice::from_ref(&nodes.servers[2]);
+    eventually(LONG, "it is used again", async || {
+        let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let is_used = held_on(server, &name).await == 1;
+        guard.release().await.unwrap();
+        is_used
+    })
+    .await;
+    println!("used again after {:?}", returned.elapsed());
+    load.tasks.shutdown().await;
+    assert!(most - before < 20_000, "{before} KB -> {most} KB");
+    assert!(returned.elapsed() < Duration::from_secs(2));
+    nodes.nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_minority_costs_next_to_nothing() {
+    match is_alone() {
+        true => probe(Server::stop, Server::cont).await,
+        false => alone("redlock::away::a_silent_minority_costs_next_to_nothing"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_minority_costs_next_to_nothing() {
+    match is_alone() {
+        true => probe(Server::kill, Server::restart).await,
+        false => alone("redlock::away::a_dead_minority_costs_next_to_nothing"),
+    }
+}

@@ -1,0 +1,57 @@
+//! How soon a hold that lacks a server gets it back: until then it stands on fewer.
+
+use std::time::{Duration, Instant};
+
+use lockset::Redlock;
+use lockset_testkit::{unique_name, within};
+
+use super::{Nodes, clients, held_on, held_on_exactly, on_all, servers};
+use crate::support::SOON;
+
+/// A third of it passes until a renewal tells that a server has forgotten.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Pauses between attempts grow while it is away, and are cut short when it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_come_back_are_won_back_at_once() {
+    let nodes = Nodes::start(5).await;
+    let name = unique_name("redlock");
+    nodes.servers[3].kill();
+    nodes.servers[4].stop();
+    let guard = nodes.redlock.lock(&name).lock().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(held_on(&nodes.servers[..3], &name).await, 3);
+    nodes.servers[3].restart();
+    nodes.servers[4].cont();
+    let back = Instant::now();
+    within(Duration::from_secs(2), on_all(&nodes.servers, &name)).await;
+    println!("won back after {:?}", back.elapsed());
+    guard.release().await.unwrap();
+    nodes.nothing_left().await;
+}
+
+/// Nobody tells that a server has forgotten; the next renewal does, within a third of a lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgets_is_won_back_when_it_is_missed() {
+    let servers = servers(5);
+    let redlock = Redlock::builder(clients(&servers, LEASE).await).persistent_nodes();
+    let redlock = redlock.build().unwrap();
+    let name = unique_name("redlock");
+    let guard = redlock.lock(&name).lock().await.unwrap();
+    held_on_exactly(5, &servers, &name).await;
+    let began = Instant::now();
+    for server in &servers {
+        let mut admin = server.admin().await;
+        let () = redis::cmd("FLUSHALL")
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+        let forgot = Instant::now();
+        within(SOON, on_all(&servers, &name)).await;
+        println!("won back after {:?}", forgot.elapsed());
+        assert!(!guard.is_lost());
+    }
+    // Five thirds of a lease, and some time for a busy machine.
+    assert!(began.elapsed() < LEASE * 7 / 3, "{:?}", began.elapsed());
+    guard.release().await.unwrap();
+}

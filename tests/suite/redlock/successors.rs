@@ -1,0 +1,121 @@
+//! Servers that are not what they seem: another one at the same address, or one that may become it; and
+//! processes that do not agree on how long a lease can be.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockset::{Client, Redlock};
+use lockset_testkit::{Proxy, Replicated, Server, eventually, unique_name, within};
+
+use super::{LONG, Nodes, client, clients, held_on_exactly, servers};
+use crate::support::{LEASE, SOON, nothing_left};
+
+/// It is up for as long as the other, and has not heard of what that was asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_at_a_known_address_has_no_vote_for_a_lease() {
+    let nodes = Nodes::seasoned(3).await;
+    let standby = servers(1);
+    let proxy = Proxy::start(nodes.servers[0].addr()).await;
+    let mut all = vec![client(proxy.url(), LEASE).await];
+    all.extend(clients(&nodes.servers[1..], LEASE).await);
+    let lock = Redlock::new(all).unwrap().lock(unique_name("redlock"));
+    let alone = Redlock::new(clients(&standby, LEASE).await).unwrap();
+    let alone = alone.lock(unique_name("redlock"));
+    eventually(SOON, "the standby is up for long enough", async || {
+        matches!(alone.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    lock.lock().await.unwrap().release().await.unwrap();
+    proxy.lead_to(standby[0].addr());
+    proxy.cut();
+    nodes.servers[2].kill();
+    let told = within(SOON, lock.try_lock()).await.unwrap_err();
+    assert!(told.is_quorum(), "{told}");
+    assert!(told.to_string().contains("may have forgotten"), "{told}");
+    eventually(SOON, "it has a vote", async || {
+        matches!(lock.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_replicas_is_refused() {
+    let replicated = Replicated::start().await;
+    let others = servers(2);
+    let mut urls: Vec<_> = others.iter().map(Server::url).collect();
+    urls.push(replicated.primary().url());
+    let told = within(SOON, Redlock::connect(&urls)).await.unwrap_err();
+    assert!(told.is_invalid(), "{told}");
+    let at = replicated.primary().addr().to_string();
+    assert!(told.to_string().contains(&at), "{told}");
+    assert!(told.to_string().contains("has replicas"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_do_not_say_who_they_are_have_no_vote() {
+    let servers = servers(3);
+    let mut all = Vec::new();
+    for server in &servers {
+        let mut admin = server.admin().await;
+        let mut user = redis::cmd("ACL");
+        user.arg(&[
+            "SETUSER", "u", "reset", "on", ">s3cret", "~*", "&*", "+@all", "-info",
+        ]);
+        let () = user.query_async(&mut admin).await.unwrap();
+        let url = server.admin_url().replace("redis://", "redis://u:s3cret@");
+        all.push(client(url, LONG).await);
+    }
+    let redlock = Redlock::builder(all).persistent_nodes().build().unwrap();
+    let lock = redlock.lock(unique_name("redlock"));
+    let told = within(SOON, lock.lock()).await.unwrap_err();
+    assert!(told.is_quorum(), "{told}");
+    assert!(told.to_string().contains("+info"), "{told}");
+}
+
+/// The holder is cut off and holds by its own clock. Two of the servers know nothing of it, and are up for
+/// more than a lease of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_lease_of_another_process_is_noticed() {
+    const LONGER: Duration = Duration::from_secs(6);
+    let nodes = Nodes::seasoned(3).await;
+    let proxies = nodes.servers.iter();
+    let proxies = join_all(proxies.map(|server| Proxy::start(server.addr()))).await;
+    let urls = proxies.iter().map(Proxy::url);
+    let ours: Vec<Client> = join_all(urls.map(|url| client(url, LONGER))).await;
+    let lock = Redlock::new(ours).unwrap();
+    let name = unique_name("redlock");
+    let lock = lock.lock(&name);
+    eventually(LONGER * 2, "they have votes", async || {
+        matches!(lock.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    for server in &nodes.servers {
+        nothing_left(server).await;
+    }
+    nodes.servers[2].restart();
+    let guard = within(SOON, lock.lock()).await.unwrap();
+    held_on_exactly(2, &nodes.servers, &name).await;
+    for proxy in &proxies {
+        proxy.blackhole_existing();
+        proxy.refuse(true);
+    }
+    nodes.servers[0].restart();
+    let others = Redlock::new(clients(&nodes.servers, LEASE).await).unwrap();
+    let others = others.lock(&name);
+    let mut tries = 0;
+    while !guard.is_lost() {
+        let got = others.try_lock().await;
+        let left = guard.remaining();
+        assert!(
+            !matches!(got, Ok(Some(_))) || guard.is_lost(),
+            "two have it, the first for {left:?} still"
+        );
+        tries += 1;
+        tokio::time::sleep(LEASE / 20).await;
+    }
+    assert!(tries > 20, "{tries}");
+    eventually(LONGER * 2, "it is had again", async || {
+        matches!(others.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+}
