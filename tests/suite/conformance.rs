@@ -246,7 +246,7 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
     assert_eq!(guard.remaining(), Duration::ZERO);
     let theirs_now = within(SOON, waiter).await.unwrap();
     assert!(started.elapsed() >= lease, "but not before the server's");
-    assert!(guard.reenter().await.err().expect("lost").is_not_held());
+    assert!(guard.reenter().await.expect_err("lost").is_not_held());
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held());
     assert!(names_it::<P>(&name, error.lock_name()), "{error}");
@@ -431,7 +431,7 @@ async fn shutdown_tells_guards_and_waiters<P: Primitive, W: World>() {
             "{error}"
         );
     }
-    assert!(lock.try_lock().await.err().expect("closed").is_closed());
+    assert!(lock.try_lock().await.expect_err("closed").is_closed());
     assert!(lock.is_locked().await.unwrap_err().is_closed());
     // The other was released, and nobody waits any more.
     assert_eq!(world.lock_keys(&name).await, P::names(&name));

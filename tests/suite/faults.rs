@@ -222,7 +222,7 @@ async fn a_deleted_key_is_a_loss<P: Primitive>() {
     let outer = P::of(&ours, &unique_name("other")).lock().await.unwrap();
     delete::<P>(&server, &name).await;
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
-    assert!(guard.reenter().await.err().expect("lost").is_not_held());
+    assert!(guard.reenter().await.expect_err("lost").is_not_held());
     assert!(!outer.is_lost(), "the others of its batch are not");
     drop(guard);
     outer.release().await.unwrap();
@@ -328,15 +328,11 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
     server.kill();
     let started = Instant::now();
     let errors = [
-        within(SOON, lock.try_lock())
-            .await
-            .err()
-            .expect("no server"),
+        within(SOON, lock.try_lock()).await.expect_err("no server"),
         within(SOON, lock.is_locked()).await.unwrap_err(),
         within(SOON, P::of(&ours, "other").lock())
             .await
-            .err()
-            .expect("no server"),
+            .expect_err("no server"),
     ];
     for error in errors {
         assert!(error.is_io(), "{error}");

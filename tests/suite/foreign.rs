@@ -107,25 +107,17 @@ async fn a_hash_of_many_fields_is_refused<P: Primitive>() {
     let _: i64 = ask(&mut admin, "PEXPIRE k 60000", name).await;
     let lock = P::of(&client, "k");
     server.reset_stats().await;
-    assert!(
-        lock.try_lock()
-            .await
-            .err()
-            .expect("an error")
-            .is_wrong_type()
-    );
+    assert!(lock.try_lock().await.expect_err("an error").is_wrong_type());
     assert!(
         lock.is_locked()
             .await
-            .err()
-            .expect("an error")
+            .expect_err("an error")
             .is_wrong_type()
     );
     assert!(
         lock.force_unlock()
             .await
-            .err()
-            .expect("an error")
+            .expect_err("an error")
             .is_wrong_type()
     );
     let stats = server.commandstats().await;

@@ -61,7 +61,7 @@ async fn leases_that_cannot_work<P: Primitive>() {
     for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
         let lock = P::of(&client, "x");
         for lock in [lock.clone().lease(lease), lock.fixed_lease(lease)] {
-            let error = lock.lock().await.err().expect("an error");
+            let error = lock.lock().await.expect_err("an error");
             assert!(error.is_invalid(), "{error}");
             assert_eq!(error.operation(), "lock");
             assert!(names_it::<P>("x", error.lock_name()));

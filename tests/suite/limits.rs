@@ -90,14 +90,14 @@ fn only(rights: &Rights) -> String {
 async fn a_missing_right_is_named<P: Primitive>() {
     let server = Server::start();
     let (ours, _) = users(&server, "~app:* -@all +eval").await;
-    let error = P::of(&ours, "x").lock().await.err().expect("no right");
+    let error = P::of(&ours, "x").lock().await.expect_err("no right");
     assert!(error.is_denied(), "{error}");
     assert!(
         error.to_string().to_lowercase().contains("evalsha"),
         "{error}"
     );
     let (ours, _) = users(&server, "~other:* -@all +eval +evalsha").await;
-    let error = P::of(&ours, "x").lock().await.err().expect("no right");
+    let error = P::of(&ours, "x").lock().await.expect_err("no right");
     assert!(error.is_denied(), "{error}");
 }
 
@@ -188,7 +188,7 @@ async fn a_release_outlasts_a_refusal<P: Primitive>() {
     config(&server, "min-replicas-to-write", "1").await;
     drop(guard);
     let another = P::of(&ours, &unique_name("another"));
-    let refused = another.try_lock().await.err().expect("no writes");
+    let refused = another.try_lock().await.expect_err("no writes");
     assert!(refused.is_refused(), "{refused}");
     config(&server, "min-replicas-to-write", "0").await;
     nothing_left(&server).await;
@@ -238,7 +238,7 @@ async fn a_replica_is_refused_and_left<P: Primitive>() {
     replica.arg("127.0.0.1").arg("1");
     let _: () = replica.query_async(&mut admin).await.unwrap();
     let before = server.clients(lockset_testkit::ClientKind::All).await;
-    let refused = lock.try_lock().await.err().expect("a replica");
+    let refused = lock.try_lock().await.expect_err("a replica");
     assert!(
         refused.is_refused() && refused.to_string().contains("primary"),
         "{refused}"
@@ -269,7 +269,7 @@ async fn a_timed_re_entry_does_not_wait_for_ever<P: Primitive>() {
     proxy.drop_replies();
     let started = std::time::Instant::now();
     let error = lock.try_lock_for(Duration::from_millis(10)).await;
-    assert!(error.err().expect("silence").is_io());
+    assert!(error.expect_err("silence").is_io());
     assert!(
         started.elapsed() < Duration::from_secs(4),
         "{:?}",

@@ -93,8 +93,7 @@ async fn an_outage_is_transient_and_keeps_what_the_socket_said<P: Primitive>() {
     server.kill();
     let error = within(SOON, lock.try_lock())
         .await
-        .err()
-        .expect("no server");
+        .expect_err("no server");
     assert!(error.is_transient(), "{error}");
     let said = socket_error(&error);
     assert_eq!(said, Some(io::ErrorKind::ConnectionRefused), "{error}");

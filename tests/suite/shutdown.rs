@@ -44,7 +44,7 @@ async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
     assert!(waits.await.is_err());
     guard.release().await.unwrap();
     shut_down_leaves_nothing::<P>(ours, &server, &name).await;
-    let error = waiter.await.err().expect("closed");
+    let error = waiter.await.expect_err("closed");
     assert!(error.is_closed(), "{error}");
 }
 
@@ -57,7 +57,7 @@ async fn an_attempt_that_is_not_polled<P: Primitive>() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(attempt.as_mut().poll(&mut context).is_pending());
     shut_down_leaves_nothing::<P>(ours, &server, &name).await;
-    assert!(attempt.await.err().expect("closed").is_closed());
+    assert!(attempt.await.expect_err("closed").is_closed());
 }
 
 /// A guard that goes while the client does; one that stays keeps its lock.

@@ -54,7 +54,7 @@ async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
         assert_eq!(work.unwrap_err().reason(), LostReason::Expired);
         assert!(inner.is_lost());
         assert_eq!(inner.remaining(), Duration::ZERO);
-        assert!(inner.reenter().await.err().expect("lost").is_not_held());
+        assert!(inner.reenter().await.expect_err("lost").is_not_held());
         let error = inner.release().await.unwrap_err();
         assert!(error.is_not_held());
         assert!(names_it::<P>(&name, error.lock_name()), "{error}");
