@@ -236,7 +236,7 @@ async fn every_holder_of_redisson_is_known() {
                 .unwrap();
             let _: i64 = ask(&mut admin, "PEXPIRE k 60000", "k").await;
             if mode == Some("read") {
-                let lease = format!("SET k 1 PX 60000");
+                let lease = "SET k 1 PX 60000".to_owned();
                 let key = Redisson::read_hold("k", holder, 1);
                 let _: () = ask(&mut admin, &lease, &key).await;
             }

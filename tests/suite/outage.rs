@@ -91,9 +91,7 @@ async fn an_outage_is_transient_and_keeps_what_the_socket_said<P: Primitive>() {
     let guard = lock.try_lock().await.unwrap().expect("a free lock");
     guard.release().await.unwrap();
     server.kill();
-    let error = within(SOON, lock.try_lock())
-        .await
-        .expect_err("no server");
+    let error = within(SOON, lock.try_lock()).await.expect_err("no server");
     assert!(error.is_transient(), "{error}");
     let said = socket_error(&error);
     assert_eq!(said, Some(io::ErrorKind::ConnectionRefused), "{error}");
