@@ -231,9 +231,9 @@ impl ClientBuilder {
     /// The lease of locks whose handle does not say otherwise. Default: 30 s, as Redisson's.
     ///
     /// Bounds in time are derived from it: a reply is waited for a sixth of it (100 ms to 1 s), a
-    /// call without an answer goes on for a third of it (or as long as
-    /// [`give_up_after`](Self::give_up_after) says), a waiter asks again at least
-    /// every sixth of it (50 ms to 1 s).
+    /// call without an answer goes on for a third of it and at least for three replies (or as long as
+    /// [`give_up_after`](Self::give_up_after) says), a waiter asks again at least every sixth of it
+    /// (50 ms to 1 s).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -282,7 +282,7 @@ impl ClientBuilder {
     }
 
     /// How long any one call goes on without an answer of the server before it fails with
-    /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of two replies.
+    /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of three replies.
     /// A handle may say otherwise: [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after)
     /// has more. Who waits in a queue of this client is told when who asks for it is; one with less time
     /// than that has the time of two replies more, as who asks may merely not be polled.

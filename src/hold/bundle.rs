@@ -4,8 +4,8 @@
 //! when one hold is lost, the shares of the others are given back.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
@@ -24,7 +24,12 @@ pub(crate) struct Bundle(Arc<Members>);
 
 /// What the holds know of a bundle they belong to.
 #[derive(Debug)]
-struct Members(Vec<Member>);
+struct Members {
+    all: Vec<Member>,
+    /// Which one was lost first, and why. What was given back after that has an end too, which means
+    /// nothing any more.
+    first_lost: OnceLock<(usize, LostReason)>,
+}
 
 #[derive(Debug)]
 struct Member {
@@ -40,6 +45,7 @@ impl Group for Members {
     fn member_lost(self: Arc<Self>, reason: LostReason) {
         // Of a client that is closed every hold is lost, and left to its lease.
         if reason != LostReason::Closed {
+            self.first_lost();
             self.fall();
         }
     }
@@ -52,9 +58,26 @@ impl Members {
         release_all_later(self.end(|hold| hold.loss().is_none()));
     }
 
+    /// The first hold that was lost, or whose share has come to its own end.
+    fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        if self.first_lost.get().is_none() {
+            let mut members = self.all.iter().enumerate();
+            let lost = members.find_map(|(at, member)| {
+                let reason = member.hold.loss_of(member.stay)?;
+                Some((at, reason))
+            })?;
+            if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.loss().is_none() {
+                // Nobody has told the others of that.
+                self.fall();
+            }
+        }
+        let &(at, reason) = self.first_lost.get()?;
+        Some((&self.all[at].hold, reason))
+    }
+
     /// Takes out the shares that are still to be given back, of the holds that `which` says.
     fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<Ended> {
-        let members = self.0.iter().filter(|member| which(&member.hold));
+        let members = self.all.iter().filter(|member| which(&member.hold));
         members
             .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
             .map(|member| Ended {
@@ -77,8 +100,11 @@ impl Bundle {
             owner,
             is_over: AtomicBool::new(false),
         });
-        let members = Arc::new(Members(members.collect()));
-        for Member { hold, .. } in &members.0 {
+        let members = Arc::new(Members {
+            all: members.collect(),
+            first_lost: OnceLock::new(),
+        });
+        for Member { hold, .. } in &members.all {
             let members: Arc<dyn Group> = Arc::clone(&members) as _;
             hold.enter_group(Arc::downgrade(&members));
         }
@@ -91,20 +117,12 @@ impl Bundle {
     }
 
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.0.0.iter().map(|member| &member.hold)
+        self.0.all.iter().map(|member| &member.hold)
     }
 
-    /// The first hold that was lost, or whose share has come to its own end.
+    /// As [`Members::first_lost`].
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
-        let (hold, reason) = self.0.0.iter().find_map(|member| {
-            let reason = member.hold.loss_of(member.stay)?;
-            Some((&member.hold, reason))
-        })?;
-        if hold.loss().is_none() {
-            // Nobody has told the others of that.
-            self.0.fall();
-        }
-        Some((hold, reason))
+        self.0.first_lost()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -116,11 +134,11 @@ impl Bundle {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        &self.0.0[0].owner
+        &self.0.all[0].owner
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        let members = self.0.0.iter();
+        let members = self.0.all.iter();
         let counts = members.map(|member| member.hold.counts().of(member.mode));
         counts.min().unwrap_or(0)
     }
@@ -133,7 +151,7 @@ impl Bundle {
         if self.is_lost() {
             return Duration::ZERO;
         }
-        let members = self.0.0.iter();
+        let members = self.0.all.iter();
         let each = members.map(|member| member.hold.remaining_of(member.stay));
         each.min().unwrap_or(Duration::ZERO)
     }
@@ -151,16 +169,16 @@ impl Bundle {
         if let Some((hold, reason)) = self.first_lost() {
             return (hold.name(), reason);
         }
-        let each = self.0.0.iter().map(|member| {
+        let each = self.0.all.iter().map(|member| {
             Box::pin(async move {
                 let reason = member.hold.lost(member.stay).await;
                 (member.hold.name(), reason)
             })
         });
         let lost = select_all(each).await.0;
-        // If it was one's own end, the others are told by this.
-        self.first_lost();
-        lost
+        // If it was a share's own end, the others are told by this.
+        self.first_lost()
+            .map_or(lost, |(hold, reason)| (hold.name(), reason))
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
@@ -178,7 +196,7 @@ impl Bundle {
     /// One more share of each, or of none.
     pub(crate) async fn reenter(&self) -> Result<Self> {
         self.ensure_held("reenter")?;
-        let members = self.0.0.iter();
+        let members = self.0.all.iter();
         let each = members.map(
             |Member {
                  hold,
