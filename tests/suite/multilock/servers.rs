@@ -177,6 +177,11 @@ async fn a_server_that_dies_during_the_wait_is_named_and_nothing_is_left() {
         assert_eq!(error.lock_name(), Some(&*far));
         nothing_left(&pair.servers[0]).await;
         pair.servers[1].restart();
+        // Their client may be in a pause between two attempts to connect.
+        eventually(SOON, "their client is back", async || {
+            theirs[1].lock(&far).is_locked().await.is_ok()
+        })
+        .await;
         let other = theirs[0].fair_lock(&near).try_lock().await.unwrap();
         other.expect("free").release().await.unwrap();
     }
