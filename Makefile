@@ -53,7 +53,7 @@ examples:
 
 # Most tests wait more than they work; those that work hard come alone.
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  cargo test --workspace --all-features -- --test-threads 4 --skip hammer:: && \
+	  cargo test --workspace --all-features -- --test-threads 6 --skip hammer:: && \
 	  cargo test --all-features --test suite -- --test-threads 1 hammer::
 
 test:
