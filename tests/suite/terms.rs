@@ -24,6 +24,8 @@ async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
         }
         assert!(!guard.is_lost() && guard.remaining() <= fixed);
         assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+        // Nobody renews it any more, though the guard is still there.
+        nothing_left(&server).await;
         assert!(guard.release().await.unwrap_err().is_not_held());
     }
     idle(&ours).await;
