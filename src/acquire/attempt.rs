@@ -22,7 +22,7 @@ use crate::hold::protocol::{Bid, Claim, Queue};
 use crate::hold::{Granted, Hold, Share};
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Call, Failure, Patience, catalog};
+use crate::script::{Call, CallBudget, Failure, catalog};
 
 /// A would-be holder: one holder id for each lock, for all attempts of one wait.
 pub(super) struct Candidate<'a> {
@@ -109,7 +109,7 @@ impl<'a> Candidate<'a> {
         &mut self,
         at: usize,
         lane: Lane,
-        patience: Patience,
+        budget: CallBudget,
     ) -> Result<Outcome> {
         let core = self.party.core();
         let scripts = &core.scripts;
@@ -123,7 +123,7 @@ impl<'a> Candidate<'a> {
                 *self.has_left.get_mut() = false;
             }
             self.loosen();
-            let run = core.while_open(scripts.run(lane, &call, patience));
+            let run = core.while_open(scripts.run(lane, &call, budget));
             let answer = match left::noting(&self.has_left, run).await {
                 Some(Ok(answer)) => answer,
                 None => return Err(self.closed()),
@@ -138,7 +138,7 @@ impl<'a> Candidate<'a> {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
                 self.start_over();
-                self.party.left(patience.until).await;
+                self.party.left(budget.deadline).await;
                 continue;
             }
             let tokens = match self.read(&answer.value)? {
@@ -167,7 +167,7 @@ impl<'a> Candidate<'a> {
                         // the locks was lost: the others are left from it.
                         self.unanswered = Some(lane);
                         self.start_over();
-                        self.party.left(patience.until).await;
+                        self.party.left(budget.deadline).await;
                     }
                     return Ok(Outcome::Refused {
                         at: member,
@@ -180,12 +180,12 @@ impl<'a> Candidate<'a> {
                 Confirmed::Ended => {
                     // Whatever is left of it is undone.
                     self.start_over();
-                    self.party.left(patience.until).await;
+                    self.party.left(budget.deadline).await;
                     let remaining = Some(Duration::ZERO);
                     return Ok(Outcome::Refused { at, remaining });
                 }
                 Confirmed::No(error) => {
-                    self.give_back(lane, patience).await;
+                    self.give_back(lane, budget).await;
                     return Err(error);
                 }
                 // Undone when this is dropped: the server may be silent for long.
@@ -193,7 +193,7 @@ impl<'a> Candidate<'a> {
             }
             if core.is_closed() {
                 // Nothing is renewed any more.
-                self.give_back(lane, patience).await;
+                self.give_back(lane, budget).await;
                 return Err(self.closed());
             }
             let grant = Grant {
@@ -207,9 +207,9 @@ impl<'a> Candidate<'a> {
     }
 
     /// Releases a grant that is not handed out, and waits for the server to do so.
-    async fn give_back(&mut self, lane: Lane, patience: Patience) {
+    async fn give_back(&mut self, lane: Lane, budget: CallBudget) {
         let scripts = &self.party.core().scripts;
-        if scripts.run(lane, &self.release(), patience).await.is_ok() {
+        if scripts.run(lane, &self.release(), budget).await.is_ok() {
             self.unanswered = None;
             self.queued_at = None;
         }

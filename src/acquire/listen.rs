@@ -22,7 +22,7 @@ use crate::hold::line::Place;
 use crate::hold::listening::{Listening, Subscription};
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::Queue;
-use crate::script::Patience;
+use crate::script::CallBudget;
 
 /// A subscription that waiters share is kept this long without one: a lock that several processes
 /// fight over would else be subscribed to anew for each grant.
@@ -152,23 +152,23 @@ impl<'a> Waiter<'a> {
         // The other lane is to have as much if this one is dead.
         let half = now.until(end) / 2;
         let reply = core.timing.reply.min(half);
-        let patience = match self.own {
-            None => Patience::once(reply),
+        let budget = match self.own {
+            None => CallBudget::once(reply),
             Some(_) => {
                 let enough = half.min(reply * REPLIES_FOR_A_PLACE);
-                Patience::until(now.after(enough), reply)
+                CallBudget::until(now.after(enough), reply)
             }
         };
         let listening = self.listening();
         let subscription = core.clock.within(reply, listening.subscription.lock());
         let Some(mut subscription) = subscription.await else {
             // It is being given up, on a connection that does not answer.
-            return candidate.attempt(at, Lane::Push, patience).await;
+            return candidate.attempt(at, Lane::Push, budget).await;
         };
         let channel = candidate.channel(at);
         if self.serves(&subscription, &channel) {
             drop(subscription);
-            return candidate.attempt(at, Lane::Push, patience).await;
+            return candidate.attempt(at, Lane::Push, budget).await;
         }
         if let Some(old) = subscription.channel.take_if(|old| *old != channel) {
             // The holder id of this candidate is a new one.
@@ -190,7 +190,7 @@ impl<'a> Waiter<'a> {
             let subscribe = transport.send(Lane::Push, route, &command, reply);
             // The first is polled first, and so sent first.
             let (subscribed, outcome) =
-                join(subscribe, candidate.attempt(at, Lane::Push, patience)).await;
+                join(subscribe, candidate.attempt(at, Lane::Push, budget)).await;
             match (&subscribed, &outcome) {
                 (Ok(_), _) => subscription.since = Some(gaps),
                 // The first found the connection dead and the second made a new one: once more.

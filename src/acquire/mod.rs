@@ -215,10 +215,10 @@ impl<'a> Party<'a> {
 
     /// One attempt.
     async fn once(self) -> Result<Sought> {
-        let patience = self.bound.patience(self.core().clock.now());
-        self.left(patience.until).await;
+        let budget = self.bound.call_budget(self.core().clock.now());
+        self.left(budget.deadline).await;
         let mut candidate = Candidate::passing(self);
-        match candidate.attempt(0, Lane::Command, patience).await? {
+        match candidate.attempt(0, Lane::Command, budget).await? {
             Outcome::Granted(shares) => Ok(Sought::Granted(shares)),
             Outcome::Refused { .. } => Ok(Sought::NotInTime),
         }
@@ -342,8 +342,8 @@ impl<'a> Party<'a> {
             let outcome = match outcome {
                 Some(outcome) => outcome,
                 None => {
-                    let patience = self.bound.patience_until(end);
-                    candidate.attempt(at, Lane::Command, patience).await?
+                    let budget = self.bound.call_budget_until(end);
+                    candidate.attempt(at, Lane::Command, budget).await?
                 }
             };
             silence.ends();
@@ -491,7 +491,7 @@ pub(crate) async fn query(
     let of_lock = |error: Error| error.of_lock(name.as_str());
     core.ensure_open(operation).map_err(of_lock)?;
     core.scripts
-        .run(Lane::Command, call, core.patience(give_up))
+        .run(Lane::Command, call, core.call_budget(give_up))
         .await
         .map_err(|failure| of_lock(failure.into_error(operation)))
 }

@@ -273,7 +273,7 @@ async fn a_silent_push_lane_keeps_nobody_from_asking() {
     assert!(granted < MS * 6_000, "{granted:?}");
 }
 
-/// What an earlier operation is stuck in does not hold up a release beyond its own patience.
+/// What an earlier operation is stuck in does not hold up a release beyond its own deadline.
 #[tokio::test(start_paused = true)]
 async fn a_release_behind_a_stuck_operation_ends_in_time() {
     let server = Scripted::new(|sent| match sent.at < MS * 1_000 {

@@ -11,7 +11,7 @@ use super::{Ask, Party, ensure_open};
 use crate::conn::Lane;
 use crate::error::Result;
 use crate::hold::Share;
-use crate::script::Patience;
+use crate::script::CallBudget;
 
 /// What a server says.
 pub(crate) enum Vote {
@@ -37,7 +37,7 @@ pub(crate) async fn vote(ask: Ask, limit: Duration) -> Result<Option<Vote>> {
             .map_or(Duration::ZERO, |wanted| wanted.within);
     let end = clock.now().after(limit);
     // A server that is slower than the limit is not dead: its connection stays.
-    let patience = Patience::once(ask.core.timing.reply);
+    let budget = CallBudget::once(ask.core.timing.reply);
     let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
     let (asks, locals) = ([ask], [local]);
     let party = Party {
@@ -48,11 +48,11 @@ pub(crate) async fn vote(ask: Ask, limit: Duration) -> Result<Option<Vote>> {
     let attempt = async {
         let mut candidate = Candidate::passing(party);
         party.left(end).await;
-        let mut outcome = candidate.attempt(0, Lane::Command, patience).await;
+        let mut outcome = candidate.attempt(0, Lane::Command, budget).await;
         if outcome.is_err() && candidate.is_in_doubt() {
             candidate.start_over();
             party.left(end).await;
-            outcome = candidate.attempt(0, Lane::Command, patience).await;
+            outcome = candidate.attempt(0, Lane::Command, budget).await;
         }
         outcome
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::core::Timing;
 use crate::clock::Tick;
-use crate::script::Patience;
+use crate::script::CallBudget;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
@@ -65,12 +65,12 @@ impl Bound {
     }
 
     /// For what is asked when there has been no answer since then.
-    pub(crate) fn patience(&self, silent_since: Tick) -> Patience {
-        self.patience_until(self.end(silent_since))
+    pub(crate) fn call_budget(&self, silent_since: Tick) -> CallBudget {
+        self.call_budget_until(self.end(silent_since))
     }
 
-    pub(crate) fn patience_until(&self, end: Tick) -> Patience {
-        Patience::until(end, self.reply)
+    pub(crate) fn call_budget_until(&self, end: Tick) -> CallBudget {
+        CallBudget::until(end, self.reply)
     }
 }
 

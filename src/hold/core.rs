@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::options::TOKEN_RETENTION;
 use crate::replicas::Replicas;
-use crate::script::{Patience, Scripts, millis};
+use crate::script::{CallBudget, Scripts, millis};
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -149,9 +149,9 @@ impl Core {
     }
 
     /// How long a single operation that starts now may go on.
-    pub(crate) fn patience(&self, give_up: Duration) -> Patience {
+    pub(crate) fn call_budget(&self, give_up: Duration) -> CallBudget {
         let until = self.clock.now().after(give_up);
-        Patience::until(until, self.timing.reply)
+        CallBudget::until(until, self.timing.reply)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

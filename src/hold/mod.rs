@@ -45,7 +45,7 @@ use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::{Replication, Term};
 use crate::owner::Owner;
-use crate::script::{Call, Patience, catalog};
+use crate::script::{Call, CallBudget, catalog};
 use crate::watchdog::{Due, Item, Leased};
 
 pub(crate) use share::Share;
@@ -439,8 +439,8 @@ impl Hold {
         let key = self.name.key();
         let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
         let call = call.arg(token.get()).arg(self.core.timing.token_retention);
-        let patience = self.patience();
-        let raised = self.core.scripts.run(Lane::Command, &call, patience).await;
+        let budget = self.call_budget();
+        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
         raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
         let mut state = self.state.lock();
         state.token = Some(token);
@@ -449,9 +449,9 @@ impl Hold {
     }
 
     /// How long an operation on it that starts now may go on.
-    fn patience(&self) -> Patience {
+    fn call_budget(&self) -> CallBudget {
         let give_up = self.state.lock().give_up;
-        self.core.patience(give_up)
+        self.core.call_budget(give_up)
     }
 
     /// Has `group` told when it is lost, if it is not lost yet.

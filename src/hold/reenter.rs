@@ -15,7 +15,7 @@ use crate::lost::LostReason;
 use crate::options::Term;
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
-use crate::script::{Call, Patience, millis};
+use crate::script::{Call, CallBudget, millis};
 
 /// On which terms one more share is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +58,8 @@ impl Hold {
     ) -> Result<Option<Share>> {
         let alive = self.core.ensure_alive(operation);
         alive.map_err(|error| error.of_lock(self.name()))?;
-        let patience = self.patience_of(bound);
-        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
+        let budget = self.call_budget_of(bound);
+        let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
         if self.loss().is_some() {
             return Ok(None);
         }
@@ -75,7 +75,7 @@ impl Hold {
             }
             let lease = entry.lease();
             // What arrives when it is over at the server enters nothing.
-            let sent_by = patience.until.min(state.server_end());
+            let sent_by = budget.deadline.min(state.server_end());
             let late = state.will_ask_until(sent_by, lease);
             let bid = Bid {
                 publish: self.core.channels().publish(),
@@ -97,7 +97,7 @@ impl Hold {
         let answer = self
             .core
             .scripts
-            .run(Lane::Command, &call, patience)
+            .run(Lane::Command, &call, budget)
             .await
             .map_err(|failure| {
                 self.state.lock().late_entry = was_late || failure.unknown;
@@ -164,15 +164,15 @@ impl Hold {
         operation: &'static str,
         bound: &Bound,
     ) -> Result<Option<Stay>> {
-        let patience = self.patience_of(Some(bound));
-        let _one_at_a_time = self.one_at_a_time(patience, operation).await?;
+        let budget = self.call_budget_of(Some(bound));
+        let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
         if self.loss().is_some() {
             return Ok(None);
         }
         let lease = term.lease();
         let late = {
             let mut state = self.state.lock();
-            let sent_by = patience.until.min(state.server_end());
+            let sent_by = budget.deadline.min(state.server_end());
             state.will_ask_until(sent_by, lease)
         };
         // Not an acquire: one that arrived late would take the lock anew.
@@ -183,7 +183,7 @@ impl Hold {
         let answer = self
             .core
             .scripts
-            .run(Lane::Command, &call, patience)
+            .run(Lane::Command, &call, budget)
             .await
             .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
         if reply::renewed(&answer.value, 1)? != [true] {
@@ -207,10 +207,10 @@ impl Hold {
 
     /// How long an operation that starts now may go on: as the call that it is a part of, or as the
     /// handle of the hold says.
-    fn patience_of(&self, bound: Option<&Bound>) -> Patience {
+    fn call_budget_of(&self, bound: Option<&Bound>) -> CallBudget {
         match bound {
-            Some(bound) => bound.patience(self.core.clock.now()),
-            None => self.patience(),
+            Some(bound) => bound.call_budget(self.core.clock.now()),
+            None => self.call_budget(),
         }
     }
 

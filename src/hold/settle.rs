@@ -19,7 +19,7 @@ use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
-use crate::script::{Answer, Call, Patience, catalog, on_first_poll};
+use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
 
 /// A share that its guard gives back.
 #[derive(Debug)]
@@ -127,13 +127,13 @@ impl Hold {
 
     pub(super) async fn one_at_a_time(
         &self,
-        patience: Patience,
+        budget: CallBudget,
         operation: &'static str,
     ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
         tokio::select! {
             biased;
             turn = self.operation.lock() => Ok(turn),
-            () = self.core.clock.sleep_until(patience.until) => {
+            () = self.core.clock.sleep_until(budget.deadline) => {
                 let message = "an earlier operation on this hold is not answered yet; check that \
                                the server is up and reachable";
                 Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
@@ -294,9 +294,9 @@ async fn settle_by(
     let core = &holds[0].core;
     let alive = core.ensure_alive(operation);
     alive.map_err(|error| error.of_lock(&names(holds)))?;
-    let mut patience = holds[0].patience();
-    patience.until = patience.until.min(end_of_leases(holds));
-    let settled = settle(holds, patience, operation).await?;
+    let mut budget = holds[0].call_budget();
+    budget.deadline = budget.deadline.min(end_of_leases(holds));
+    let settled = settle(holds, budget, operation).await?;
     repair.disarm();
     let mut lost = holds.iter().zip(settled);
     match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
@@ -314,10 +314,10 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
     let core = Arc::clone(&holds[0].core);
     let work = async move {
         let core = &holds[0].core;
-        let mut patience = core.patience(core.timing.linger).stubborn();
-        patience.until = patience.until.max(end_of_leases(&holds));
+        let mut budget = core.call_budget(core.timing.linger).retrying_refusals();
+        budget.deadline = budget.deadline.max(end_of_leases(&holds));
         // There is nobody to tell.
-        let settled = settle(&holds, patience, "release").await;
+        let settled = settle(&holds, budget, "release").await;
         for hold in &holds {
             hold.sent(hold.wanted());
             if settled.is_err() {
@@ -339,7 +339,7 @@ fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
 /// server had none such. All holds must be on one server.
 async fn settle(
     holds: &[Arc<Hold>],
-    patience: Patience,
+    budget: CallBudget,
     operation: &'static str,
 ) -> Result<Vec<Option<LostReason>>> {
     // In one order for all who take several turns.
@@ -347,7 +347,7 @@ async fn settle(
     in_turn.sort_by_key(|hold| hold.number);
     let mut turns = Vec::with_capacity(holds.len());
     for hold in in_turn {
-        turns.push(hold.one_at_a_time(patience, operation).await?);
+        turns.push(hold.one_at_a_time(budget, operation).await?);
     }
     let mut settled = vec![None; holds.len()];
     let open: Vec<(usize, &Hold, Counts)> = holds
@@ -379,7 +379,7 @@ async fn settle(
             }),
         ),
     };
-    let run = first.core.scripts.run(Lane::Command, &call, patience);
+    let run = first.core.scripts.run(Lane::Command, &call, budget);
     let on_its_way = || {
         for (_, hold, counts) in &open {
             hold.sent(*counts);

@@ -23,7 +23,7 @@ use super::local::LocalLock;
 use crate::clock::Tick;
 use crate::conn::{LATE_MAX, Lane};
 use crate::hint::Hint;
-use crate::script::{Call, Patience, Scripts, on_first_poll};
+use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
 /// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
@@ -126,7 +126,7 @@ impl Undo {
 
     async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
         let leaving = self.leaving.take();
-        let cancel = scripts.run(self.lane, &self.call, Patience::once(reply));
+        let cancel = scripts.run(self.lane, &self.call, CallBudget::once(reply));
         let answer = if self.lane == Lane::Command {
             on_first_poll(cancel, || drop(leaving)).await
         } else {

@@ -161,58 +161,58 @@ enum Cause {
     Silent(Why),
 }
 
-/// How long one call may take.
+/// How long one call may take, and after which answers it is sent again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct CallBudget {
     /// No reply within this is taken as a broken connection.
-    pub(crate) reply: Duration,
-    /// No reply is waited for any longer, and nothing is asked again.
-    pub(crate) until: Tick,
-    again: Again,
+    pub(crate) reply_timeout: Duration,
+    /// No reply is waited for after this, and nothing is sent again.
+    pub(crate) deadline: Tick,
+    retry: Retry,
 }
 
-/// After what to ask again.
+/// After what a call is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
+enum Retry {
     Never,
-    /// After silence, and answers that say "not now".
-    IfMissed,
-    /// Also after answers that would be told to a caller. For work nobody waits for, which nothing but
+    /// After silence, and after answers that say "not now".
+    NotNow,
+    /// Also after refusals that a caller would be told. For work nobody waits for, which nothing but
     /// the server's consent ends.
-    Stubbornly,
+    Refusals,
 }
 
-impl Patience {
-    /// Attempts are repeated until then.
-    pub(crate) fn until(until: Tick, reply: Duration) -> Self {
+impl CallBudget {
+    /// Attempts are repeated until `deadline`.
+    pub(crate) fn until(deadline: Tick, reply_timeout: Duration) -> Self {
         Self {
-            reply,
-            until,
-            again: Again::IfMissed,
+            reply_timeout,
+            deadline,
+            retry: Retry::NotNow,
         }
     }
 
-    pub(crate) fn stubborn(self) -> Self {
+    pub(crate) fn retrying_refusals(self) -> Self {
         Self {
-            again: Again::Stubbornly,
+            retry: Retry::Refusals,
             ..self
         }
     }
 
     /// For one attempt.
-    pub(crate) fn once(reply: Duration) -> Self {
+    pub(crate) fn once(reply_timeout: Duration) -> Self {
         Self {
-            reply,
-            until: Tick::NEVER,
-            again: Again::Never,
+            reply_timeout,
+            deadline: Tick::NEVER,
+            retry: Retry::Never,
         }
     }
 
-    fn goes_on_after(self, error: &RedisError) -> bool {
-        match self.again {
-            Again::Never => false,
-            Again::IfMissed => is_not_now(error),
-            Again::Stubbornly => is_not_now(error) || !is_hopeless(error),
+    fn retries_after(self, error: &RedisError) -> bool {
+        match self.retry {
+            Retry::Never => false,
+            Retry::NotNow => is_not_now(error),
+            Retry::Refusals => is_not_now(error) || !is_hopeless(error),
         }
     }
 }
@@ -234,14 +234,14 @@ const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Scripts {
-    /// Runs `call` until it is answered, refused for good, or out of patience.
+    /// Runs `call` until it is answered, refused for good, or the budget is used up.
     pub(crate) async fn run(
         &self,
         lane: Lane,
         call: &Call,
-        patience: Patience,
+        budget: CallBudget,
     ) -> Result<Answer, Failure> {
-        let answer = self.repeated(lane, call, patience).await;
+        let answer = self.repeated(lane, call, budget).await;
         answer.map_err(|failure| failure.of(self.transport.at(call.route())))
     }
 
@@ -249,14 +249,14 @@ impl Scripts {
         &self,
         lane: Lane,
         call: &Call,
-        patience: Patience,
+        budget: CallBudget,
     ) -> Result<Answer, Failure> {
         let mut unknown = None;
         let mut last = None;
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
             let sent = self.clock.now();
-            let reply = patience.reply.min(sent.until(patience.until));
+            let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
                 let late = || Cause::Silent(Why::late("no time was left to ask".to_owned()));
                 return Err(Failure::new(unknown.is_some(), last.unwrap_or_else(late)));
@@ -270,13 +270,13 @@ impl Scripts {
                         first: unknown.unwrap_or(sent),
                     });
                 }
-                Err(Fault::Declined(error)) if !patience.goes_on_after(&error) => {
+                Err(Fault::Declined(error)) if !budget.retries_after(&error) => {
                     return Err(Failure::answered(call, error, unknown.is_some()));
                 }
                 Err(Fault::Declined(error)) => Cause::Answered(error),
                 Err(Fault::Answered(error)) => {
                     unknown = unknown.or_else(|| (!executed_nothing(&error)).then_some(sent));
-                    if !patience.goes_on_after(&error) {
+                    if !budget.retries_after(&error) {
                         return Err(Failure::answered(call, error, unknown.is_some()));
                     }
                     Cause::Answered(error)
@@ -289,8 +289,8 @@ impl Scripts {
             };
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
-            let is_enough = patience.again == Again::Never;
-            if is_enough || self.clock.now().after(rest) >= patience.until {
+            let is_enough = budget.retry == Retry::Never;
+            if is_enough || self.clock.now().after(rest) >= budget.deadline {
                 return Err(Failure::new(unknown.is_some(), cause));
             }
             last = Some(cause);

@@ -123,7 +123,7 @@ struct Round<'a> {
     reply_max: Duration,
     rooms: &'a mut Rooms,
     batches: Vec<Batch>,
-    /// By server and patience, the batch that is not full yet.
+    /// By server and reply timeout, the batch that is not full yet.
     filling: HashMap<(u64, Duration), usize>,
     expired: Vec<Arc<dyn Leased>>,
 }

@@ -16,7 +16,7 @@ use super::{Job, Shared, Work};
 use crate::clock::{LOOK_MAX, Pace, Tick};
 use crate::conn::Lane;
 use crate::hint::Hint;
-use crate::script::{Call, Failure, Patience, Scripts, millis, reply};
+use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
 /// A renewal that got no answer is tried again after a random time up to this, or a sixteenth of
 /// its lease if that is less.
@@ -149,8 +149,8 @@ async fn ask(
     for (_, _, item) in holds {
         call = call.arg(&*item.holder).arg(millis(item.lease));
     }
-    let patience = Patience::once(reply_wait);
-    let answer = scripts.run(Lane::Renewal, &call, patience).await?;
+    let budget = CallBudget::once(reply_wait);
+    let answer = scripts.run(Lane::Renewal, &call, budget).await?;
     Ok(match reply::renewed(&answer.value, holds.len()) {
         Ok(held) => held
             .into_iter()
