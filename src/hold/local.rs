@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Hold;
 use super::line::Line;
 use super::listening::Listening;
-use super::quorum::Quorum;
+use super::quorum::QuorumHold;
 use super::silence::Silence;
 use crate::clock::Tick;
 use crate::conn::Listener;
@@ -60,8 +60,8 @@ pub(crate) struct LocalLock {
     pub(crate) listening: Arc<Listening>,
     /// Given when a task of this client gets the lock: its owner can enter it now.
     pub(crate) entered: Hint,
-    /// Of a lock on several servers, the quorums this client has.
-    pub(super) quorums: Mutex<Vec<Weak<Quorum>>>,
+    /// Of a lock on several servers, what this client holds.
+    pub(super) quorum_holds: Mutex<Vec<Weak<QuorumHold>>>,
     state: Mutex<State>,
 }
 
@@ -97,7 +97,7 @@ impl Locals {
                 .map(|other| Arc::clone(&other.listening))
                 .unwrap_or_default(),
             entered: Hint::default(),
-            quorums: Mutex::default(),
+            quorum_holds: Mutex::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);

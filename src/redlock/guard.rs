@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::ballot::Ballot;
-use super::enter::enter;
+use super::reenter::reenter;
+use super::round::QuorumRequest;
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::hold::quorum::Seat;
+use crate::hold::quorum::QuorumShare;
 use crate::hold::reenter::Entry;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
@@ -27,47 +27,47 @@ use crate::owner::Owner;
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RedlockGuard {
-    pub(super) seat: Seat,
-    pub(super) ballot: Ballot,
+    pub(super) share: QuorumShare,
+    pub(super) request: QuorumRequest,
 }
 
 impl RedlockGuard {
     /// The name of the lock, as it was given to [`Redlock::lock`](crate::Redlock::lock).
     #[must_use]
     pub fn name(&self) -> &str {
-        self.seat.name()
+        self.share.name()
     }
 
     /// The owner that holds the lock: the one given to the handle, or one made for this hold.
     #[must_use]
     pub fn owner(&self) -> &Owner {
-        self.seat.owner()
+        self.share.owner()
     }
 
     /// The holder id at a server that granted the lock. Each server knows the hold by an id of its own,
     /// and by a new one after it was lost there and asked again; see [`holder_ids`](Self::holder_ids).
     #[must_use]
     pub fn holder_id(&self) -> &str {
-        self.seat.holder_id()
+        self.share.holder_id()
     }
 
     /// The holder ids at the servers that hold the lock now, in the order of the clients; none once the
     /// lock is lost.
     #[must_use]
     pub fn holder_ids(&self) -> Vec<String> {
-        self.seat.holder_ids()
+        self.share.holder_ids()
     }
 
     /// How many guards of this owner share this hold now.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        self.seat.hold_count()
+        self.share.hold_count()
     }
 
     /// The fencing token of this hold; `None` unless a handle asked for one with `fenced()`.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.seat.fencing_token()
+        self.share.fencing_token()
     }
 
     /// How long the lock is still held for certain by a majority, by the local monotonic clock.
@@ -76,7 +76,7 @@ impl RedlockGuard {
     /// before the leases of a majority do. Zero once the lock is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.seat.remaining()
+        self.share.remaining()
     }
 
     /// Whether the lock is lost: fewer than a majority hold it. Once true it stays true.
@@ -85,7 +85,7 @@ impl RedlockGuard {
     /// longer than the lease.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.seat.is_lost()
+        self.share.is_lost()
     }
 
     /// Resolves when the lock is lost, with the reason that took the last server too many; at the
@@ -95,7 +95,7 @@ impl RedlockGuard {
     /// # Cancel safety
     /// Cancel safe; may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
-        self.seat.lost().await
+        self.share.lost().await
     }
 
     /// Drives `work` to its end, or drops it the moment the lock is lost.
@@ -111,7 +111,7 @@ impl RedlockGuard {
     /// # Errors
     /// [`Lost`] if the lock was lost before the end.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        self.seat.run(work).await
+        self.share.run(work).await
     }
 
     /// One more hold for the same owner; never waits for anybody. One round trip to a majority.
@@ -123,15 +123,15 @@ impl RedlockGuard {
     /// [`is_not_held`](crate::Error::is_not_held) if the lock is lost;
     /// [`is_quorum`](crate::Error::is_quorum) if no majority answers.
     pub async fn reenter(&self) -> Result<Self> {
-        let quorum = self.seat.quorum();
-        if let Some(reason) = self.seat.loss() {
+        let quorum = self.share.quorum();
+        if let Some(reason) = self.share.loss() {
             return Err(quorum.not_held("reenter", reason));
         }
-        let entry = Entry::Like(self.seat.stay());
-        match enter(&self.ballot, quorum, entry, None).await? {
-            Some(seat) => Ok(Self {
-                seat,
-                ballot: self.ballot.clone(),
+        let entry = Entry::Like(self.share.stay());
+        match reenter(&self.request, quorum, entry, None).await? {
+            Some(share) => Ok(Self {
+                share,
+                request: self.request.clone(),
             }),
             None => {
                 let reason = quorum.loss().unwrap_or(LostReason::Revoked);
@@ -151,16 +151,16 @@ impl RedlockGuard {
     /// may have overlapped with another holder. [`is_io`](crate::Error::is_io) if no majority answers:
     /// the release goes on in the background until the leases are over.
     pub async fn release(self) -> Result<()> {
-        self.seat.release().await
+        self.share.release().await
     }
 
     /// Gives up the guard without releasing: renewals stop, and the lock stays taken until its leases
     /// run out.
     pub fn forget(self) {
-        self.seat.forget();
+        self.share.forget();
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.seat.loss()
+        self.share.loss()
     }
 }

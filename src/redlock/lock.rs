@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ballot::Ballot;
+use super::acquire::Acquisition;
 use super::guard::RedlockGuard;
-use super::seek::Seeker;
-use super::votes::{Said, Tally};
-use super::{Electorate, questions};
+use super::round::QuorumRequest;
+use super::tally::{Tally, VoteOutcome};
+use super::{Servers, inspect};
 use crate::acquire::{Ask, Wait};
 use crate::counts::Mode;
 use crate::error::{Error, Result};
@@ -23,9 +23,9 @@ use crate::reentrant::PROTOCOL;
 const KIND: &str = "redlock";
 
 /// A server has a sixth of the lease to answer, within these bounds.
-const LIMIT_PART: u32 = 6;
-const LIMIT_MIN: Duration = Duration::from_millis(50);
-const LIMIT_MAX: Duration = Duration::from_millis(500);
+const VOTE_TIMEOUT_PART: u32 = 6;
+const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
+const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
 /// A lock for one owner at a time on several independent servers; see [`Redlock`](crate::Redlock).
 ///
@@ -36,25 +36,25 @@ const LIMIT_MAX: Duration = Duration::from_millis(500);
 /// majority of the servers.
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
-pub struct RedlockLock(Servers);
+pub struct RedlockLock(QuorumHandle);
 
 #[derive(Clone)]
-pub(super) struct Servers {
-    electorate: Arc<Electorate>,
+pub(super) struct QuorumHandle {
+    servers: Arc<Servers>,
     /// One for each server.
     pub(super) handles: Arc<[Handle]>,
     options: Options,
 }
 
 /// How long a server has to answer with locks of this lease.
-pub(super) fn limit(lease: Duration) -> Duration {
-    let limit = (lease / LIMIT_PART).clamp(LIMIT_MIN, LIMIT_MAX);
-    limit.min(lease / 3)
+pub(super) fn vote_timeout(lease: Duration) -> Duration {
+    let vote_timeout = (lease / VOTE_TIMEOUT_PART).clamp(VOTE_TIMEOUT_MIN, VOTE_TIMEOUT_MAX);
+    vote_timeout.min(lease / 3)
 }
 
-impl Servers {
+impl QuorumHandle {
     /// The handles for questions, which go on for as long as this one says.
-    pub(super) fn askable(&self) -> Vec<Handle> {
+    pub(super) fn to_ask(&self) -> Vec<Handle> {
         let mut handles = self.handles.to_vec();
         for handle in &mut handles {
             handle.options.give_up = self.options.give_up;
@@ -70,19 +70,19 @@ impl Servers {
     fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
-        let addresses = self.electorate.addresses();
+        let addresses = self.servers.addresses();
         shown.field("servers", &addresses.collect::<Vec<_>>());
         self.options.show(&mut shown);
         shown.finish()
     }
 
-    pub(super) fn need(&self) -> usize {
-        self.electorate.need()
+    pub(super) fn quorum(&self) -> usize {
+        self.servers.quorum()
     }
 
     /// Why what a server has just said is not to be counted.
-    pub(super) fn out(&self, at: usize) -> Option<Said> {
-        self.electorate.out(at)
+    pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
+        self.servers.disqualified(at)
     }
 
     fn name_for(&self, operation: &'static str) -> Result<&str> {
@@ -94,7 +94,7 @@ impl Servers {
     pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
         let name = self.name_for(operation)?;
         Ok(tally
-            .error(operation, self.electorate.addresses())
+            .error(operation, self.servers.addresses())
             .of_lock(name))
     }
 }
@@ -102,11 +102,11 @@ impl Servers {
 option_methods!(RedlockLock);
 
 impl RedlockLock {
-    pub(super) fn new(electorate: &Arc<Electorate>, name: &str) -> Self {
-        let clients = electorate.clients.iter();
+    pub(super) fn new(servers: &Arc<Servers>, name: &str) -> Self {
+        let clients = servers.clients.iter();
         let handles = clients.map(|client| Handle::new(client, name, &PROTOCOL, Mode::Exclusive));
-        Self(Servers {
-            electorate: Arc::clone(electorate),
+        Self(QuorumHandle {
+            servers: Arc::clone(servers),
             handles: handles.collect(),
             options: Options::new(),
         })
@@ -175,7 +175,7 @@ impl RedlockLock {
     /// [`is_quorum`](crate::Error::is_quorum) if those that answer in the time that
     /// [`give_up_after`](Self::give_up_after) says cannot tell: the others may make a majority with those where it is held.
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(!questions::holders(&self.0, "is_locked").await?.is_empty())
+        Ok(!inspect::holders(&self.0, "is_locked").await?.is_empty())
     }
 
     /// Who holds the lock, if a majority of the servers says that it is held. Each of them knows the
@@ -189,7 +189,7 @@ impl RedlockLock {
     /// # Errors
     /// As for [`is_locked`](Self::is_locked).
     pub async fn holder(&self) -> Result<Option<Holder>> {
-        let holders = questions::holders(&self.0, "holder").await?.into_iter();
+        let holders = inspect::holders(&self.0, "holder").await?.into_iter();
         Ok(holders.reduce(|first, other| Holder {
             id: first.id,
             hold_count: first.hold_count.min(other.hold_count),
@@ -209,21 +209,21 @@ impl RedlockLock {
     /// [`is_quorum`](crate::Error::is_quorum) if it could not be freed on a majority of the servers
     /// in the time that [`give_up_after`](Self::give_up_after) says.
     pub async fn force_unlock(&self) -> Result<bool> {
-        questions::force(&self.0).await
+        inspect::force_unlock(&self.0).await
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
-        let seeker = self.seeker(operation)?;
-        let seat = seeker.take(wait).await?;
-        Ok(seat.map(|seat| RedlockGuard {
-            seat,
-            ballot: seeker.ballot,
+        let acquisition = self.acquisition(operation)?;
+        let share = acquisition.run(wait).await?;
+        Ok(share.map(|share| RedlockGuard {
+            share,
+            request: acquisition.request,
         }))
     }
 
-    fn seeker(&self, operation: &'static str) -> Result<Seeker> {
-        let Servers {
-            electorate,
+    fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
+        let QuorumHandle {
+            servers,
             handles,
             options,
         } = &self.0;
@@ -247,27 +247,29 @@ impl RedlockLock {
         let asks: Arc<[_]> = asks.collect::<Result<_>>()?;
         let give_up = asks.iter().map(Ask::give_up).min().unwrap_or_default();
         let lease = term.lease();
-        let limit = limit(lease);
-        let meeting = &handles[electorate.meeting];
-        let core = Arc::clone(meeting.core());
+        let vote_timeout = vote_timeout(lease);
+        let queue_client = &handles[servers.queue_client];
+        let core = Arc::clone(queue_client.core());
         // Whoever asks after a restart goes by this, and knows nothing of the lease of this handle.
-        if let Some(longest) = electorate.longest_lease.filter(|longest| lease > *longest) {
+        if let Some(longest) = servers.longest_lease.filter(|longest| lease > *longest) {
             let message = format!(
                 "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
                  votes again; give RedlockBuilder::longest_lease the longest that anybody uses"
             );
             return Err(Error::invalid(operation, message).of_lock(name));
         }
-        Ok(Seeker {
-            ballot: Ballot {
+        Ok(Acquisition {
+            request: QuorumRequest {
                 asks,
-                need: self.0.need(),
-                limit: limit.min(give_up),
-                electorate: Arc::clone(electorate),
+                quorum: self.0.quorum(),
+                vote_timeout: vote_timeout.min(give_up),
+                servers: Arc::clone(servers),
             },
             owner: options.owner.clone(),
-            local: core.locals.enter(KIND, meeting.name()?.key()),
-            member: core.locals.enter(PROTOCOL.kind(), meeting.name()?.key()),
+            local: core.locals.enter(KIND, queue_client.name()?.key()),
+            member: core
+                .locals
+                .enter(PROTOCOL.kind(), queue_client.name()?.key()),
             core,
         })
     }

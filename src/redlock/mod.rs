@@ -1,22 +1,22 @@
 //! The Redlock: one lock on several independent servers, of which a majority decides.
 //!
 //! On each server it is the ordinary reentrant lock, so that it excludes whoever takes that there, and
-//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`electorate`) and who is left
-//! alone (`presence`), one round (`ballot`), what the answers amount to (`votes`), the wait (`seek`,
-//! `pace`), entering again (`enter`), getting servers back (`mend`), and what is asked without taking it
-//! (`questions`).
+//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`servers`) and who is
+//! down (`health`), one round (`round`), what the votes amount to (`tally`), the wait (`acquire`,
+//! `backoff`), entering again (`reenter`), getting servers back (`rejoin`), and what is asked without
+//! acquiring (`inspect`).
 
-mod ballot;
-mod electorate;
-mod enter;
+mod acquire;
+mod backoff;
 mod guard;
+mod health;
+mod inspect;
 mod lock;
-mod mend;
-mod pace;
-mod presence;
-mod questions;
-mod seek;
-mod votes;
+mod reenter;
+mod rejoin;
+mod round;
+mod servers;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::error::Result;
 
-use electorate::Electorate;
 pub use guard::RedlockGuard;
 pub use lock::RedlockLock;
+use servers::Servers;
 
 /// What is being done while a Redlock is made.
 const NEW: &str = "redlock";
@@ -78,7 +78,7 @@ const NEW: &str = "redlock";
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Redlock(Arc<Electorate>);
+pub struct Redlock(Arc<Servers>);
 
 impl Redlock {
     /// Connects to these servers, each with a client of its own with default settings, for which each URL
@@ -107,9 +107,9 @@ impl Redlock {
     /// ```
     pub async fn connect<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self> {
         let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
-        let electorate = Electorate::connect(urls.collect()).await;
-        let electorate = electorate.map_err(|error| error.during("connect"))?;
-        Ok(Self(Arc::new(electorate)))
+        let servers = Servers::connect(urls.collect()).await;
+        let servers = servers.map_err(|error| error.during("connect"))?;
+        Ok(Self(Arc::new(servers)))
     }
 
     /// A Redlock over the servers of these clients: at least one, best an odd number of three or more.
@@ -175,7 +175,7 @@ impl RedlockBuilder {
     /// # Errors
     /// As for [`Redlock::new`].
     pub fn build(self) -> Result<Redlock> {
-        let electorate = Electorate::of(self.clients, self.longest_lease, self.is_persistent)?;
-        Ok(Redlock(Arc::new(electorate)))
+        let servers = Servers::of(self.clients, self.longest_lease, self.is_persistent)?;
+        Ok(Redlock(Arc::new(servers)))
     }
 }

@@ -4,9 +4,9 @@
 //! by the local deadline of its own hold; once fewer do, it is lost and everything is given back. A
 //! server that joins was granted before it is counted, and whether the rest was enough until then is
 //! looked at after that: so there is no moment between a loss and a join in which too few counted and
-//! nobody noticed. Each place has one hold at most, and each guard one share of that at most.
+//! nobody noticed. Each server has one hold at most, and each guard one share of that at most.
 
-mod seat;
+mod share;
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -21,11 +21,11 @@ use crate::hint::Hint;
 use crate::lost::LostReason;
 use crate::owner::Owner;
 
-pub(crate) use seat::Seat;
+pub(crate) use share::QuorumShare;
 
 #[derive(Debug)]
-pub(crate) struct Quorum {
-    terms: Terms,
+pub(crate) struct QuorumHold {
+    config: QuorumConfig,
     /// The holder id at the first server that granted it.
     holder: Box<str>,
     state: Mutex<State>,
@@ -35,32 +35,32 @@ pub(crate) struct Quorum {
 
 /// What does not change while it lasts.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct QuorumConfig {
     pub(crate) name: Box<str>,
     pub(crate) owner: Owner,
     /// So many servers are enough.
-    pub(crate) need: usize,
+    pub(crate) quorum: usize,
     pub(crate) clock: Clock,
     /// Where the tasks of this client that want the lock wait for each other.
     pub(crate) local: Arc<LocalLock>,
-    pub(crate) mender: Box<dyn Mender>,
+    pub(crate) rejoin: Box<dyn Rejoin>,
 }
 
 /// Who gets a server back that was lost.
-pub(crate) trait Mender: Debug + Send + Sync {
-    /// Called once for each place that has become empty, without any lock.
-    fn mend(&self, quorum: &Arc<Quorum>, place: usize);
+pub(crate) trait Rejoin: Debug + Send + Sync {
+    /// Called once for each server that has no part any more, without any lock.
+    fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
     /// Guards alive, by number, and on which terms.
-    seats: Vec<(u64, Stay)>,
+    guards: Vec<(u64, Stay)>,
     /// The number that the next one gets.
-    next_seat: u64,
-    /// One for each server: shares of one hold, or none, each for a seat.
-    places: Vec<Vec<(u64, Share)>>,
+    next_guard: u64,
+    /// One for each server: shares of one hold, or none, each for a guard.
+    members: Vec<Vec<(u64, Share)>>,
     /// How often a server has joined.
     joins: u64,
     token: Option<FencingToken>,
@@ -70,22 +70,22 @@ struct State {
 enum Phase {
     Held,
     /// No guard is left.
-    Over,
+    Released,
     Lost(LostReason),
 }
 
 impl State {
     fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
-        let places = self.places.iter().enumerate();
-        places
-            .filter_map(|(place, shares)| Some((place, Arc::clone(shares.first()?.1.hold()))))
+        let members = self.members.iter().enumerate();
+        members
+            .filter_map(|(server, shares)| Some((server, Arc::clone(shares.first()?.1.hold()))))
             .collect()
     }
 
-    /// Takes out what a place has, if it is this hold's.
-    fn empty(&mut self, place: usize, hold: &Arc<Hold>) -> Vec<Share> {
-        match self.has(place, hold) {
-            true => self.places[place]
+    /// Takes out the shares at a server, if they are of this hold.
+    fn take_shares(&mut self, server: usize, hold: &Arc<Hold>) -> Vec<Share> {
+        match self.has_member(server, hold) {
+            true => self.members[server]
                 .drain(..)
                 .map(|(_, share)| share)
                 .collect(),
@@ -93,66 +93,71 @@ impl State {
         }
     }
 
-    fn has(&self, place: usize, hold: &Arc<Hold>) -> bool {
-        let first = self.places[place].first();
+    fn has_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
+        let first = self.members[server].first();
         first.is_some_and(|(_, share)| Arc::ptr_eq(share.hold(), hold))
     }
 
     /// One more guard: its number.
-    fn sit_down(&mut self, stay: Stay) -> u64 {
-        let seat = self.next_seat;
-        self.next_seat += 1;
-        self.seats.push((seat, stay));
-        seat
+    fn add_guard(&mut self, stay: Stay) -> u64 {
+        let guard = self.next_guard;
+        self.next_guard += 1;
+        self.guards.push((guard, stay));
+        guard
     }
 
     /// One guard less: the shares that it had, and that no other takes over.
-    fn stand_up(&mut self, seat: u64) -> Vec<Share> {
-        self.seats.retain(|(other, _)| *other != seat);
+    fn remove_guard(&mut self, guard: u64) -> Vec<Share> {
+        self.guards.retain(|(other, _)| *other != guard);
         let mut shares = Vec::new();
-        for place in &mut self.places {
-            let Some(at) = place.iter().position(|(other, _)| *other == seat) else {
+        for server in &mut self.members {
+            let Some(at) = server.iter().position(|(other, _)| *other == guard) else {
                 continue;
             };
-            let lacks = |other: u64| place.iter().all(|(has, _)| *has != other);
-            match self.seats.iter().copied().find(|(other, _)| lacks(*other)) {
+            let is_missing = |other: u64| server.iter().all(|(has, _)| *has != other);
+            match self
+                .guards
+                .iter()
+                .copied()
+                .find(|(other, _)| is_missing(*other))
+            {
                 Some((heir, stay)) => {
-                    place[at].0 = heir;
-                    place[at].1.set_stay(stay);
+                    server[at].0 = heir;
+                    server[at].1.set_stay(stay);
                 }
-                None => shares.push(place.swap_remove(at).1),
+                None => shares.push(server.swap_remove(at).1),
             }
         }
         shares
     }
 }
 
-impl Quorum {
-    /// Of `servers` places, with the shares that some of them have granted; for one guard.
+impl QuorumHold {
+    /// Of so many `servers`, with the shares that some of them have granted; for one guard.
     pub(crate) fn of(
-        terms: Terms,
+        config: QuorumConfig,
         servers: usize,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
-    ) -> Seat {
-        let stay = stay_of(&shares, terms.need);
-        let mut places: Vec<Vec<(u64, Share)>> = Vec::new();
-        places.resize_with(servers, Vec::new);
+    ) -> QuorumShare {
+        let stay = stay_of(&shares, config.quorum);
+        let mut members: Vec<Vec<(u64, Share)>> = Vec::new();
+        members.resize_with(servers, Vec::new);
         let mut holds = Vec::with_capacity(shares.len());
-        for (place, share) in shares {
+        for (server, share) in shares {
             let share = share.guarded();
             holds.push(Arc::clone(share.hold()));
-            places[place].push((0, share));
+            members[server].push((0, share));
         }
         let holder = holds.first().map(|hold| hold.holder_id().into());
         let quorum = Arc::new(Self {
-            terms,
+            config,
             holder: holder.unwrap_or_default(),
             state: Mutex::new(State {
                 phase: Phase::Held,
-                seats: vec![(0, stay)],
-                next_seat: 1,
-                places,
+                guards: vec![(0, stay)],
+                next_guard: 1,
+                members,
                 joins: 0,
                 token,
             }),
@@ -161,12 +166,12 @@ impl Quorum {
         for hold in holds {
             hold.enter_group(quorum.as_group());
         }
-        let local = &quorum.terms.local;
-        local.quorums.lock().push(Arc::downgrade(&quorum));
+        let local = &quorum.config.local;
+        local.quorum_holds.lock().push(Arc::downgrade(&quorum));
         local.entered.give();
         // One may have been lost before it knew of the others.
-        quorum.look();
-        Seat::of(quorum, 0, stay)
+        quorum.check_members();
+        QuorumShare::of(quorum, 0, stay)
     }
 
     fn as_group(self: &Arc<Self>) -> Weak<dyn Group> {
@@ -175,7 +180,7 @@ impl Quorum {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        &self.terms.owner
+        &self.config.owner
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -187,7 +192,7 @@ impl Quorum {
         Arc::clone(&self.changed)
     }
 
-    /// The holds that count, by their places.
+    /// The holds that count, by their servers.
     pub(crate) fn holds(&self) -> Vec<(usize, Arc<Hold>)> {
         self.state.lock().holds()
     }
@@ -195,20 +200,20 @@ impl Quorum {
     /// Whether a guard wants it for longer than a fixed lease.
     pub(crate) fn is_renewed(&self) -> bool {
         let state = self.state.lock();
-        state.seats.iter().any(|(_, stay)| stay.is_renewed())
+        state.guards.iter().any(|(_, stay)| stay.is_renewed())
     }
 
-    /// Whether it is held, and the server of this place has no part in it.
-    pub(crate) fn lacks(&self, place: usize) -> bool {
+    /// Whether it is held, and this server has no part in it.
+    pub(crate) fn is_missing(&self, server: usize) -> bool {
         let state = self.state.lock();
-        state.phase == Phase::Held && state.places[place].is_empty()
+        state.phase == Phase::Held && state.members[server].is_empty()
     }
 
     /// Whether a majority holds of which nobody doubts it.
     pub(crate) fn is_certain(&self) -> bool {
         let holds = self.holds();
         let certain = holds.iter().filter(|(_, hold)| hold.is_certain());
-        certain.count() >= self.terms.need
+        certain.count() >= self.config.quorum
     }
 
     /// The end of what is certain: so long at least a majority holds.
@@ -217,7 +222,9 @@ impl Quorum {
         let held = holds.iter().filter(|(_, hold)| hold.loss().is_none());
         let mut ends: Vec<Tick> = held.map(|(_, hold)| hold.deadline()).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
-        ends.get(self.terms.need - 1).copied().unwrap_or(Tick::ZERO)
+        ends.get(self.config.quorum - 1)
+            .copied()
+            .unwrap_or(Tick::ZERO)
     }
 
     /// Why it is lost, if it is. The clock decides, whatever anybody has had time to notice.
@@ -227,20 +234,20 @@ impl Quorum {
                 let state = self.state.lock();
                 match state.phase {
                     Phase::Held => (state.holds(), state.joins),
-                    Phase::Over => return None,
+                    Phase::Released => return None,
                     Phase::Lost(reason) => return Some(reason),
                 }
             };
             // Of those that are lost at once, any one; of one after the other, this is the last.
             let mut reason = LostReason::Expired;
             let mut live = Vec::with_capacity(holds.len());
-            for (place, hold) in holds {
+            for (server, hold) in holds {
                 match hold.loss() {
                     Some(why) => reason = why,
-                    None => live.push((place, hold)),
+                    None => live.push((server, hold)),
                 }
             }
-            if live.len() >= self.terms.need {
+            if live.len() >= self.config.quorum {
                 return None;
             }
             self.lose(reason, &live, joins);
@@ -257,12 +264,12 @@ impl Quorum {
             }
             state.phase = Phase::Lost(reason);
             let live = live.iter();
-            live.map(|(place, hold)| state.empty(*place, hold))
+            live.map(|(server, hold)| state.take_shares(*server, hold))
                 .collect()
         };
         // First: who asks from here on asks behind that.
         drop(given_back);
-        self.told();
+        self.notify_ended();
     }
 
     /// Whether it is neither lost nor over.
@@ -271,31 +278,31 @@ impl Quorum {
     }
 
     /// Tells everybody that it is lost or over.
-    fn told(&self) {
+    fn notify_ended(&self) {
         self.changed.give();
         let this: *const Self = self;
-        let mut quorums = self.terms.local.quorums.lock();
-        quorums.retain(|quorum| !std::ptr::eq(quorum.as_ptr(), this));
-        drop(quorums);
-        self.terms.local.look_again();
+        let mut quorum_holds = self.config.local.quorum_holds.lock();
+        quorum_holds.retain(|quorum| !std::ptr::eq(quorum.as_ptr(), this));
+        drop(quorum_holds);
+        self.config.local.look_again();
     }
 
     /// Lets go of what is lost, and has it mended unless too much is.
-    fn look(self: &Arc<Self>) {
+    fn check_members(self: &Arc<Self>) {
         if self.loss().is_some() {
             return;
         }
-        for (place, hold) in self.holds() {
+        for (server, hold) in self.holds() {
             // Of a client that is closed it stays with the guard, and is left to its lease.
             if hold.loss().is_some_and(|why| why != LostReason::Closed) {
-                self.drop_out(place, &hold);
+                self.remove_member(server, &hold);
             }
         }
     }
 
     /// A hold does not count any more.
-    fn drop_out(self: &Arc<Self>, place: usize, hold: &Arc<Hold>) {
-        let dropped = self.state.lock().empty(place, hold);
+    fn remove_member(self: &Arc<Self>, server: usize, hold: &Arc<Hold>) {
+        let dropped = self.state.lock().take_shares(server, hold);
         if dropped.is_empty() {
             return;
         }
@@ -306,16 +313,16 @@ impl Quorum {
             // The server has forgotten it, or it was ended by force: the others know.
             self.holds().iter().for_each(|(_, other)| other.ask_after());
         }
-        if self.lacks(place) {
-            self.terms.mender.mend(self, place);
+        if self.is_missing(server) {
+            self.config.rejoin.rejoin(self, server);
         }
     }
 
     /// One more server has granted the lock, and its counter of fencing tokens was raised to
-    /// `raised`. False if that is not wanted any more, or its place is taken.
+    /// `raised`. False if that is not wanted any more, or the server has a part already.
     pub(crate) fn join(
         self: &Arc<Self>,
-        place: usize,
+        server: usize,
         mut share: Share,
         raised: Option<FencingToken>,
     ) -> bool {
@@ -327,20 +334,20 @@ impl Quorum {
         let refused = {
             let mut state = self.state.lock();
             let fits = state.phase == Phase::Held
-                && state.places[place].is_empty()
+                && state.members[server].is_empty()
                 && state.token.is_none_or(|token| raised == Some(token));
             // For the guard that stays longest, which need not be the one who asked for it.
             let longest = state
-                .seats
+                .guards
                 .iter()
                 .copied()
                 .max_by_key(|(_, stay)| stay.end());
             match longest.filter(|_| fits) {
-                Some((seat, stay)) => {
+                Some((guard, stay)) => {
                     if stay.is_renewed() || share.stay().is_renewed() {
                         share.set_stay(stay);
                     }
-                    state.places[place].push((seat, share.guarded()));
+                    state.members[server].push((guard, share.guarded()));
                     state.joins += 1;
                     None
                 }
@@ -352,41 +359,41 @@ impl Quorum {
             return false;
         }
         // It may have been lost before it counted.
-        self.look();
+        self.check_members();
         true
     }
 
     /// One more guard, with shares of the holds that counted. `None`: it is lost or over.
-    pub(crate) fn admit(self: &Arc<Self>, shares: Vec<(usize, Share)>) -> Option<Seat> {
+    pub(crate) fn add_guard(self: &Arc<Self>, shares: Vec<(usize, Share)>) -> Option<QuorumShare> {
         if self.loss().is_some() {
             return None;
         }
-        let stay = stay_of(&shares, self.terms.need);
+        let stay = stay_of(&shares, self.config.quorum);
         let mut unfit = Vec::new();
-        let seat = {
+        let guard = {
             let mut state = self.state.lock();
             let is_held = state.phase == Phase::Held;
-            let seat = is_held.then(|| state.sit_down(stay));
-            for (place, share) in shares {
-                match seat.filter(|_| state.has(place, share.hold())) {
-                    Some(seat) => state.places[place].push((seat, share)),
+            let guard = is_held.then(|| state.add_guard(stay));
+            for (server, share) in shares {
+                match guard.filter(|_| state.has_member(server, share.hold())) {
+                    Some(guard) => state.members[server].push((guard, share)),
                     None => unfit.push(share),
                 }
             }
-            seat
+            guard
         };
         drop(unfit);
-        seat.map(|seat| Seat::of(Arc::clone(self), seat, stay))
+        guard.map(|guard| QuorumShare::of(Arc::clone(self), guard, stay))
     }
 
-    /// Gives it a token that the servers of these places have: only they count from here on. False if
+    /// Gives it a token that these servers have: only they count from here on. False if
     /// they are too few, or it has another.
-    pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, places: &[usize]) -> bool {
+    pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
         let others = {
             let mut state = self.state.lock();
             let mut holds = state.holds();
-            holds.retain(|(place, _)| !places.contains(place));
-            let enough = state.holds().len() - holds.len() >= self.terms.need;
+            holds.retain(|(server, _)| !servers.contains(server));
+            let enough = state.holds().len() - holds.len() >= self.config.quorum;
             if state.token.is_some() {
                 // Somebody else was faster; one hold has one token.
                 return true;
@@ -397,48 +404,50 @@ impl Quorum {
             state.token = Some(token);
             holds
         };
-        for (place, hold) in others {
-            self.drop_out(place, &hold);
+        for (server, hold) in others {
+            self.remove_member(server, &hold);
         }
         true
     }
 }
 
 /// On which terms a guard has a majority of these shares.
-fn stay_of(shares: &[(usize, Share)], need: usize) -> Stay {
+fn stay_of(shares: &[(usize, Share)], quorum: usize) -> Stay {
     let mut stays: Vec<Stay> = shares.iter().map(|(_, share)| share.stay()).collect();
     stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.end()));
     stays
-        .get(need - 1)
+        .get(quorum - 1)
         .copied()
         .unwrap_or(Stay::Until(Tick::ZERO))
 }
 
-impl Group for Quorum {
+impl Group for QuorumHold {
     fn member_lost(self: Arc<Self>, _reason: LostReason) {
-        self.look();
+        self.check_members();
     }
 }
 
 impl LocalLock {
     /// The live quorum of `owner`.
-    pub(crate) fn quorum_of(&self, owner: &Owner) -> Option<Arc<Quorum>> {
-        let quorums = self.live_quorums().into_iter();
-        quorums.into_iter().find(|quorum| quorum.owner() == owner)
+    pub(crate) fn quorum_hold_of(&self, owner: &Owner) -> Option<Arc<QuorumHold>> {
+        let quorum_holds = self.live_quorum_holds().into_iter();
+        quorum_holds
+            .into_iter()
+            .find(|quorum| quorum.owner() == owner)
     }
 
     /// The latest local deadline of a quorum of this client.
-    pub(crate) fn quorum_until(&self) -> Option<Tick> {
-        let quorums = self.live_quorums();
-        quorums.iter().map(|quorum| quorum.deadline()).max()
+    pub(crate) fn quorum_held_until(&self) -> Option<Tick> {
+        let quorum_holds = self.live_quorum_holds();
+        quorum_holds.iter().map(|quorum| quorum.deadline()).max()
     }
 
-    fn live_quorums(&self) -> Vec<Arc<Quorum>> {
-        let quorums: Vec<_> = {
-            let quorums = self.quorums.lock();
-            quorums.iter().filter_map(Weak::upgrade).collect()
+    fn live_quorum_holds(&self) -> Vec<Arc<QuorumHold>> {
+        let quorum_holds: Vec<_> = {
+            let quorum_holds = self.quorum_holds.lock();
+            quorum_holds.iter().filter_map(Weak::upgrade).collect()
         };
-        let live = quorums.into_iter().filter(|quorum| quorum.is_held());
+        let live = quorum_holds.into_iter().filter(|quorum| quorum.is_held());
         live.collect()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::{Phase, Quorum};
+use super::{Phase, QuorumHold};
 use crate::clock::Tick;
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
@@ -16,23 +16,23 @@ use crate::owner::Owner;
 use crate::script::on_first_poll;
 
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct QuorumShare {
     /// `None` once it was given back: then only `Drop` is left to run.
-    quorum: Option<Arc<Quorum>>,
-    number: u64,
+    quorum: Option<Arc<QuorumHold>>,
+    guard: u64,
     stay: Stay,
 }
 
-impl Seat {
-    pub(super) fn of(quorum: Arc<Quorum>, number: u64, stay: Stay) -> Self {
+impl QuorumShare {
+    pub(super) fn of(quorum: Arc<QuorumHold>, guard: u64, stay: Stay) -> Self {
         Self {
             quorum: Some(quorum),
-            number,
+            guard,
             stay,
         }
     }
 
-    pub(crate) fn quorum(&self) -> &Arc<Quorum> {
+    pub(crate) fn quorum(&self) -> &Arc<QuorumHold> {
         // Methods that give the seat back take the guard by value.
         self.quorum
             .as_ref()
@@ -40,7 +40,7 @@ impl Seat {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.quorum().terms.name
+        &self.quorum().config.name
     }
 
     pub(crate) fn owner(&self) -> &Owner {
@@ -58,7 +58,7 @@ impl Seat {
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        let guards = self.quorum().state.lock().seats.len();
+        let guards = self.quorum().state.lock().guards.len();
         u32::try_from(guards).unwrap_or(u32::MAX)
     }
 
@@ -70,7 +70,7 @@ impl Seat {
         let quorum = self.quorum();
         match self.loss() {
             Some(_) => Duration::ZERO,
-            None => quorum.terms.clock.now().until(self.deadline()),
+            None => quorum.config.clock.now().until(self.deadline()),
         }
     }
 
@@ -85,7 +85,7 @@ impl Seat {
     /// Why it is lost, if it is: with the quorum, or at an end of its own.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         let loss = self.quorum().loss();
-        loss.or_else(|| self.stay.loss_at(self.quorum().terms.clock.now()))
+        loss.or_else(|| self.stay.loss_at(self.quorum().config.clock.now()))
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -103,7 +103,7 @@ impl Seat {
             tokio::select! {
                 () = quorum.changed.past(mark) => {}
                 // A change of it is told.
-                () = quorum.terms.clock.sleep_until(self.deadline()) => {}
+                () = quorum.config.clock.sleep_until(self.deadline()) => {}
             }
         }
     }
@@ -117,17 +117,17 @@ impl Seat {
     /// Gives it back everywhere, and waits for a majority to say so; the rest goes on in the
     /// background, and all of it if this future is dropped.
     pub(crate) async fn release(mut self) -> Result<()> {
-        // Lets the clock speak first.
+        // Marks it lost if too many deadlines have passed.
         let loss = self.loss();
         let Some(quorum) = self.quorum.take() else {
             return Ok(());
         };
-        let shares = quorum.leave(self.number);
-        let need = quorum.terms.need.min(shares.len());
+        let shares = quorum.remove_guard(self.guard);
+        let enough = quorum.config.quorum.min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
             let (mut done, mut first) = (0, None);
-            while done < need {
+            while done < enough {
                 match releases.next().await {
                     Some(Ok(())) => done += 1,
                     Some(Err(error)) => {
@@ -136,9 +136,9 @@ impl Seat {
                     None => break,
                 }
             }
-            first.filter(|_| done < need)
+            first.filter(|_| done < enough)
         };
-        let failed = on_first_poll(work, || quorum.left()).await;
+        let failed = on_first_poll(work, || quorum.releases_sent()).await;
         match (loss, failed) {
             (Some(reason), _) => Err(quorum.not_held("release", reason)),
             (None, Some(error)) => Err(error),
@@ -148,50 +148,50 @@ impl Seat {
 
     pub(crate) fn forget(mut self) {
         if let Some(quorum) = self.quorum.take() {
-            let shares = quorum.leave(self.number);
+            let shares = quorum.remove_guard(self.guard);
             shares.into_iter().for_each(Share::forget);
-            quorum.left();
+            quorum.releases_sent();
         }
     }
 }
 
-impl Quorum {
+impl QuorumHold {
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(
             "{reason}, on so many servers that fewer than {} are left; what was done under this \
              lock may have overlapped with others",
-            self.terms.need
+            self.config.quorum
         );
-        Error::new(Kind::NotHeld, operation, message).of_lock(&self.terms.name)
+        Error::new(Kind::NotHeld, operation, message).of_lock(&self.config.name)
     }
 
     /// One guard less: the shares to give back.
-    fn leave(&self, seat: u64) -> Vec<Share> {
-        // Lets the clock speak first.
+    fn remove_guard(&self, guard: u64) -> Vec<Share> {
+        // Marks it lost if too many deadlines have passed.
         self.loss();
         let mut state = self.state.lock();
-        let shares = state.stand_up(seat);
-        if state.seats.is_empty() && state.phase == Phase::Held {
-            state.phase = Phase::Over;
+        let shares = state.remove_guard(guard);
+        if state.guards.is_empty() && state.phase == Phase::Held {
+            state.phase = Phase::Released;
         }
         shares
     }
 
-    /// What `leave` took out is on its way.
-    fn left(&self) {
-        let is_over = self.state.lock().phase == Phase::Over;
+    /// What `remove_guard` took out is on its way.
+    fn releases_sent(&self) {
+        let is_over = self.state.lock().phase == Phase::Released;
         if is_over {
-            self.told();
+            self.notify_ended();
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for QuorumShare {
     fn drop(&mut self) {
         if let Some(quorum) = self.quorum.take() {
-            let shares = quorum.leave(self.number);
+            let shares = quorum.remove_guard(self.guard);
             drop(shares);
-            quorum.left();
+            quorum.releases_sent();
         }
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
-use super::electorate::Electorate;
-use super::votes::{Said, Tally};
+use super::servers::Servers;
+use super::tally::{Tally, VoteOutcome};
 use crate::acquire::{self, Ask, Vote};
 use crate::clock::Clock;
 use crate::fencing::FencingToken;
@@ -24,17 +24,17 @@ const WORTH: u32 = 8;
 
 /// What one verb asks of each server.
 #[derive(Clone, Debug)]
-pub(super) struct Ballot {
+pub(super) struct QuorumRequest {
     pub(super) asks: Arc<[Ask]>,
     /// So many votes are enough.
-    pub(super) need: usize,
+    pub(super) quorum: usize,
     /// A server has so long to answer.
-    pub(super) limit: Duration,
-    pub(super) electorate: Arc<Electorate>,
+    pub(super) vote_timeout: Duration,
+    pub(super) servers: Arc<Servers>,
 }
 
 /// What a server said, and what it granted.
-type Answer = (Said, Option<Share>);
+type Answer = (VoteOutcome, Option<Share>);
 
 /// An answer under way.
 pub(super) struct Pending {
@@ -43,44 +43,43 @@ pub(super) struct Pending {
 }
 
 impl Future for Pending {
-    type Output = (usize, Said, Option<Share>);
+    type Output = (usize, VoteOutcome, Option<Share>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let server = self.server;
         let answer = self.answer.poll_unpin(context);
-        answer.map(|(said, share)| (server, said, share))
+        answer.map(|(outcome, share)| (server, outcome, share))
     }
 }
 
 /// A majority.
-pub(super) struct Majority {
+pub(super) struct QuorumGrant {
     pub(super) shares: Vec<(usize, Share)>,
     pub(super) token: Option<FencingToken>,
     /// Those that have not answered yet.
     pub(super) pending: Vec<Pending>,
 }
 
-impl Ballot {
+impl QuorumRequest {
     pub(super) fn clock(&self) -> Clock {
         self.asks[0].core.clock
     }
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.electorate.addresses()
+        self.servers.addresses()
     }
 
     /// Asks all of them at once. The time that a dead or slow minority takes is not waited for.
-    pub(super) async fn round(&self) -> Result<Majority, Tally> {
-        let (electorate, servers) = (&self.electorate, 0..self.asks.len());
-        let mut tally = Tally::new(self.asks.len(), self.need);
+    pub(super) async fn round(&self) -> Result<QuorumGrant, Tally> {
+        let (servers, all) = (&self.servers, 0..self.asks.len());
+        let mut tally = Tally::new(self.asks.len(), self.quorum);
         let mut pending = Vec::with_capacity(self.asks.len());
-        servers
-            .clone()
-            .for_each(|server| electorate.look(server, self.limit));
-        let are_enough = electorate.are_enough();
-        for server in servers {
-            match are_enough && electorate.is_away(server) {
-                true => tally.note(server, Said::Resting),
+        all.clone()
+            .for_each(|server| servers.check_silence(server, self.vote_timeout));
+        let is_majority_up = servers.is_majority_up();
+        for server in all {
+            match is_majority_up && servers.is_down(server) {
+                true => tally.record(server, VoteOutcome::Down),
                 false => pending.push(self.vote(server)),
             }
         }
@@ -88,31 +87,31 @@ impl Ballot {
         // Whether it is contended or an error depends on all of them, unless those who have it
         // elsewhere decide it.
         while !pending.is_empty() && !tally.is_contended() && self.goes_on(&shares) {
-            if !tally.is_open() {
+            if !tally.can_still_win() {
                 // Of no use any more: others need not wait for the rest.
                 shares.clear();
             }
-            let ((server, said, share), _, rest) = select_all(pending).await;
+            let ((server, outcome, share), _, rest) = select_all(pending).await;
             pending = rest;
-            tally.note(server, said);
+            tally.record(server, outcome);
             shares.extend(share.map(|share| (server, share)));
         }
         // What the others said may be a reason not to count them.
-        shares.retain(|(server, _)| match electorate.out(*server) {
-            Some(out) => {
-                tally.note(*server, out);
+        shares.retain(|(server, _)| match servers.disqualified(*server) {
+            Some(reason) => {
+                tally.record(*server, reason);
                 false
             }
             None => true,
         });
-        if shares.len() < self.need {
+        if shares.len() < self.quorum {
             return Err(tally);
         }
         let token = self.raise(&mut shares, &mut tally).await;
-        if shares.len() < self.need || !self.is_worth_having(&shares, &mut tally) {
+        if shares.len() < self.quorum || !self.is_worth_having(&shares, &mut tally) {
             return Err(tally);
         }
-        Ok(Majority {
+        Ok(QuorumGrant {
             shares,
             token,
             pending,
@@ -122,34 +121,34 @@ impl Ballot {
     /// Whether more answers are waited for.
     fn goes_on(&self, shares: &[(usize, Share)]) -> bool {
         let servers = shares.iter().map(|(server, _)| *server);
-        shares.len() < self.need || self.electorate.is_unsure(servers)
+        shares.len() < self.quorum || self.servers.may_have_forgotten(servers)
     }
 
     /// Asks one of them; owns all it needs.
     pub(super) fn vote(&self, server: usize) -> Pending {
-        let ballot = self.clone();
-        let answer = async move { ballot.ask(server).await }.boxed();
+        let request = self.clone();
+        let answer = async move { request.ask(server).await }.boxed();
         Pending { server, answer }
     }
 
     pub(super) async fn ask(&self, server: usize) -> Answer {
-        if let Some(out) = self.electorate.out_for_now(server) {
-            return (out, None);
+        if let Some(reason) = self.servers.too_young(server) {
+            return (reason, None);
         }
-        self.electorate.asks(server);
-        let answer = match acquire::vote(self.asks[server].clone(), self.limit).await {
-            Ok(Some(Vote::Granted(share))) => match self.electorate.out(server) {
-                Some(out) => (out, None),
-                None => (Said::Granted, Some(share)),
+        self.servers.note_request(server);
+        let answer = match acquire::vote(self.asks[server].clone(), self.vote_timeout).await {
+            Ok(Some(Vote::Granted(share))) => match self.servers.disqualified(server) {
+                Some(reason) => (reason, None),
+                None => (VoteOutcome::Granted, Some(share)),
             },
             Ok(Some(Vote::Elsewhere { remaining })) => {
-                self.electorate.notice(remaining.unwrap_or_default());
-                (Said::Elsewhere(remaining), None)
+                self.servers.observe_lease(remaining.unwrap_or_default());
+                (VoteOutcome::HeldElsewhere(remaining), None)
             }
-            Ok(None) => (Said::Silent(self.limit), None),
-            Err(error) => (Said::Failed(error), None),
+            Ok(None) => (VoteOutcome::NoAnswer(self.vote_timeout), None),
+            Err(error) => (VoteOutcome::Failed(error), None),
         };
-        self.electorate.note(server, &answer.0);
+        self.servers.note_outcome(server, &answer.0);
         answer
     }
 
@@ -161,10 +160,10 @@ impl Ballot {
         let late = shares.iter().filter(|(_, share)| is_late(share));
         let mut lasting = shares.len();
         for (server, _) in late {
-            tally.note(*server, Said::Late(lease));
+            tally.record(*server, VoteOutcome::GrantedTooLate(lease));
             lasting -= 1;
         }
-        lasting >= self.need
+        lasting >= self.quorum
     }
 
     /// Makes the largest token the token of all, at each server that is to count: whoever gets a
@@ -184,7 +183,7 @@ impl Ballot {
             match raised {
                 Ok(()) => kept.push((server, share)),
                 Err(why) => {
-                    tally.note(server, Said::Unfenced(why));
+                    tally.record(server, VoteOutcome::Unfenced(why));
                     dropped.push(share);
                 }
             }
@@ -195,10 +194,10 @@ impl Ballot {
 
     pub(super) async fn raise_one(&self, share: &Share, token: FencingToken) -> Result<(), String> {
         let raising = share.raise_token(token, self.asks[0].operation);
-        match self.clock().within(self.limit, raising).await {
+        match self.clock().within(self.vote_timeout, raising).await {
             Some(Ok(())) if share.is_lost() => Err("its lease was over by then".to_owned()),
             Some(raised) => raised.map_err(|error| error.message().to_owned()),
-            None => Err(format!("no answer within {:?}", self.limit)),
+            None => Err(format!("no answer within {:?}", self.vote_timeout)),
         }
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::ballot::{Ballot, Majority};
-use super::enter::enter;
-use super::mend::Mending;
-use super::pace::Pace;
-use super::votes::Tally;
+use super::backoff::Backoff;
+use super::reenter::reenter;
+use super::rejoin::Rejoiner;
+use super::round::{QuorumGrant, QuorumRequest};
+use super::tally::Tally;
 use crate::acquire::{self, Wait};
 use crate::clock::Tick;
 use crate::counts::Mode;
@@ -25,7 +25,7 @@ use crate::hold::bound::Bound;
 use crate::hold::core::Core;
 use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
-use crate::hold::quorum::{Quorum, Seat, Terms};
+use crate::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
 use crate::hold::silence::Over;
 use crate::owner::Owner;
@@ -41,8 +41,8 @@ const ONCE_MAX: Duration = Duration::from_secs(1);
 const STAND_BACK: Duration = Duration::from_millis(5);
 
 /// Who wants a lock of several servers, and where it waits.
-pub(super) struct Seeker {
-    pub(super) ballot: Ballot,
+pub(super) struct Acquisition {
+    pub(super) request: QuorumRequest,
     /// The owner who was named.
     pub(super) owner: Option<Owner>,
     /// The client in which tasks wait for each other.
@@ -60,48 +60,52 @@ struct Marks {
     closing: Mark,
 }
 
-impl Seeker {
+impl Acquisition {
     /// Takes the lock, or says that it did not become free in time.
-    pub(super) async fn take(&self, wait: Wait) -> Result<Option<Seat>> {
+    pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
         self.ensure_open()?;
-        let bound = acquire::bound(&self.ballot.asks, wait);
-        if let Some(seat) = self.owned(&bound).await? {
-            return Ok(Some(seat));
+        let bound = acquire::bound(&self.request.asks, wait);
+        if let Some(share) = self.reenter_own(&bound).await? {
+            return Ok(Some(share));
         }
         if let Wait::Never = wait {
-            return self.once().await;
+            return self.one_round().await;
         }
         let place = self.local.line.enter(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
         // Nobody listens for a lock that is free.
-        let heard = Arc::<Hint>::default();
+        let notified = Arc::<Hint>::default();
         let refused = Hint::default();
         let listening = async {
             refused.past(refused.mark()).await;
-            let asks = self.ballot.asks.iter().cloned();
-            join_all(asks.map(|ask| acquire::listen(ask, Arc::clone(&heard)))).await;
+            let asks = self.request.asks.iter().cloned();
+            join_all(asks.map(|ask| acquire::listen(ask, Arc::clone(&notified)))).await;
         };
         tokio::select! {
             biased;
-            seat = self.head(&place, &bound, (&heard, &refused)) => seat,
+            share = self.rounds(&place, &bound, (&notified, &refused)) => share,
             () = listening.then(|()| std::future::pending()) => Ok(None),
         }
     }
 
     /// One round. There is no other, so a slow server has more time than in one of many.
-    async fn once(&self) -> Result<Option<Seat>> {
-        let mut ballot = self.ballot.clone();
-        ballot.limit = self.ballot.asks[0].give_up().min(ONCE_MAX);
-        match ballot.round().await {
-            Ok(majority) => Ok(Some(self.seat(majority))),
-            Err(tally) if tally.is_unable() => Err(self.error(&tally)),
+    async fn one_round(&self) -> Result<Option<QuorumShare>> {
+        let mut request = self.request.clone();
+        request.vote_timeout = self.request.asks[0].give_up().min(ONCE_MAX);
+        match request.round().await {
+            Ok(grant) => Ok(Some(self.establish(grant))),
+            Err(tally) if tally.lacks_voters() => Err(self.error(&tally)),
             Err(_) => Ok(None),
         }
     }
 
     /// Waits until it is at the head of the local queue, unless the wait ends otherwise: then how. Who
     /// was passed over meanwhile is the next one.
-    async fn turn(&self, place: &Place<'_>, bound: &Bound) -> Result<Option<Option<Seat>>> {
+    async fn wait_turn(
+        &self,
+        place: &Place<'_>,
+        bound: &Bound,
+    ) -> Result<Option<Option<QuorumShare>>> {
         if place.is_head() {
             return Ok(None);
         }
@@ -109,7 +113,7 @@ impl Seeker {
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),
-            seat = self.owner_gets_it(bound) => Ok(Some(Some(seat?))),
+            share = self.owner_granted(bound) => Ok(Some(Some(share?))),
             over = self.local.silence.over(self.core.clock, bound) => match over {
                 Over::NotInTime => Ok(Some(None)),
                 Over::Silent(why) => Err(self.silent(why)),
@@ -118,31 +122,31 @@ impl Seeker {
     }
 
     /// The wait of one in the local queue, of which the head asks. Gives `refused` when it was, and
-    /// goes by what is `heard` from then on.
-    async fn head(
+    /// goes by what is `notified` from then on.
+    async fn rounds(
         &self,
         place: &Place<'_>,
         bound: &Bound,
-        (heard, refused): (&Hint, &Hint),
-    ) -> Result<Option<Seat>> {
+        (notified, refused): (&Hint, &Hint),
+    ) -> Result<Option<QuorumShare>> {
         let deadline = bound.deadline().unwrap_or(Tick::NEVER);
         let clock = self.core.clock;
-        let mut pace = Pace::default();
-        let mut was_heard = false;
+        let mut backoff = Backoff::default();
+        let mut was_notified = false;
         // As long as too few servers have a vote.
         let silence = &self.local.silence;
         loop {
-            if let Some(seat) = self.turn(place, bound).await? {
-                return Ok(seat);
+            if let Some(share) = self.wait_turn(place, bound).await? {
+                return Ok(share);
             }
             self.ensure_open()?;
             let marks = self.marks();
-            if let Some(seat) = self.owned(bound).await? {
-                return Ok(Some(seat));
+            if let Some(share) = self.reenter_own(bound).await? {
+                return Ok(Some(share));
             }
             let began = clock.now();
             // Held in this process: its end gives a hint, and so does its loss.
-            if let Some(until) = self.local.quorum_until() {
+            if let Some(until) = self.local.quorum_held_until() {
                 silence.ends();
                 if began >= deadline {
                     return Ok(None);
@@ -164,16 +168,16 @@ impl Seeker {
             }
             let end = bound.end(since);
             place.ask();
-            let tally = match self.ballot.round().await {
-                Ok(majority) => {
+            let tally = match self.request.round().await {
+                Ok(grant) => {
                     silence.ends();
-                    return Ok(Some(self.seat(majority)));
+                    return Ok(Some(self.establish(grant)));
                 }
                 Err(tally) => tally,
             };
             let now = clock.now();
-            if tally.is_unable() {
-                if now >= end.min(deadline) || tally.is_hopeless() {
+            if tally.lacks_voters() {
+                if now >= end.min(deadline) || tally.lacks_voters_for_good() {
                     let error = self.error(&tally);
                     silence.failed(&error);
                     return Err(error);
@@ -187,55 +191,57 @@ impl Seeker {
             self.member.end_passing();
             refused.give();
             let chances = [fastrand::f64(), fastrand::f64()];
-            let pause = pace.pause(began.until(now), was_heard, tally.remaining(), chances);
-            place.wait(marks.told, now.after(pause.whole));
-            clock.sleep_until(now.after(pause.deaf).min(deadline)).await;
-            let news = heard.mark();
-            was_heard = tokio::select! {
+            let pause = backoff.pause(began.until(now), was_notified, tally.remaining(), chances);
+            place.wait(marks.told, now.after(pause.total));
+            clock
+                .sleep_until(now.after(pause.ignoring).min(deadline))
+                .await;
+            let news = notified.mark();
+            was_notified = tokio::select! {
                 biased;
-                () = heard.past(news) => true,
-                () = self.wait(marks, now.after(pause.whole).min(deadline)) => false,
+                () = notified.past(news) => true,
+                () = self.wait(marks, now.after(pause.total).min(deadline)) => false,
             };
         }
     }
 
     /// A guard's part of what was granted, on which it is then gone on working.
-    fn seat(&self, majority: Majority) -> Seat {
-        let ask = &self.ballot.asks[0];
-        let mending = Mending(self.ballot.clone());
-        let terms = Terms {
+    fn establish(&self, grant: QuorumGrant) -> QuorumShare {
+        let ask = &self.request.asks[0];
+        let rejoiner = Rejoiner(self.request.clone());
+        let config = QuorumConfig {
             name: ask.name.as_str().into(),
             owner: self.owner.clone().unwrap_or_else(Owner::new),
-            need: self.ballot.need,
+            quorum: self.request.quorum,
             clock: self.core.clock,
             local: Arc::clone(&self.local),
-            mender: Box::new(mending.clone()),
+            rejoin: Box::new(rejoiner.clone()),
         };
-        let servers = self.ballot.asks.len();
+        let servers = self.request.asks.len();
         let mut missing = vec![true; servers];
-        for (server, _) in &majority.shares {
+        for (server, _) in &grant.shares {
             missing[*server] = false;
         }
-        let seat = Quorum::of(terms, servers, majority.shares, majority.token);
-        for pending in majority.pending {
+        let share = QuorumHold::of(config, servers, grant.shares, grant.token);
+        for pending in grant.pending {
             missing[pending.server] = false;
-            mending.follow(seat.quorum(), pending);
+            rejoiner.follow(share.quorum(), pending);
         }
         for server in (0..servers).filter(|server| missing[*server]) {
-            mending.ask_again(seat.quorum(), server);
+            rejoiner.ask_again(share.quorum(), server);
         }
-        seat
+        share
     }
 
     /// One more guard for the owner who asks, if it has the lock.
-    async fn owned(&self, bound: &Bound) -> Result<Option<Seat>> {
+    async fn reenter_own(&self, bound: &Bound) -> Result<Option<QuorumShare>> {
         let Some(owner) = &self.owner else {
             return Ok(None);
         };
-        match self.local.quorum_of(owner) {
+        match self.local.quorum_hold_of(owner) {
             Some(quorum) => {
-                let term = self.ballot.asks[0].term;
-                enter(&self.ballot, &quorum, Entry::Asked(term), Some(bound)).await
+                let term = self.request.asks[0].term;
+                reenter(&self.request, &quorum, Entry::Asked(term), Some(bound)).await
             }
             None => Ok(None),
         }
@@ -243,12 +249,12 @@ impl Seeker {
 
     /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
     /// once, wherever it stands in the queue.
-    async fn owner_gets_it(&self, bound: &Bound) -> Result<Seat> {
+    async fn owner_granted(&self, bound: &Bound) -> Result<QuorumShare> {
         loop {
             let marks = self.marks();
             self.ensure_open()?;
-            if let Some(seat) = self.owned(bound).await? {
-                return Ok(seat);
+            if let Some(share) = self.reenter_own(bound).await? {
+                return Ok(share);
             }
             tokio::select! {
                 () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
@@ -276,34 +282,37 @@ impl Seeker {
     }
 
     fn ensure_open(&self) -> Result<()> {
-        let ask = &self.ballot.asks[0];
+        let ask = &self.request.asks[0];
         let open = self.core.ensure_open(ask.operation);
         open.map_err(|error| error.of_lock(ask.name.as_str()))
     }
 
     /// Why it gives up: what was said to who asked before it, if that is known.
     fn silent(&self, why: Option<Error>) -> Error {
-        let ask = &self.ballot.asks[0];
+        let ask = &self.request.asks[0];
         match why {
             Some(error) => error.during(ask.operation).of_lock(ask.name.as_str()),
-            None => self.error(&Tally::silent(self.ballot.asks.len(), self.ballot.need)),
+            None => self.error(&Tally::all_down(
+                self.request.asks.len(),
+                self.request.quorum,
+            )),
         }
     }
 
     fn error(&self, tally: &Tally) -> Error {
-        let ask = &self.ballot.asks[0];
-        let error = tally.error(ask.operation, self.ballot.addresses());
+        let ask = &self.request.asks[0];
+        let error = tally.error(ask.operation, self.request.addresses());
         error.of_lock(ask.name.as_str())
     }
 }
 
 /// Counts as waiting until dropped.
-struct Waiter<'a>(&'a Seeker);
+struct Waiter<'a>(&'a Acquisition);
 
 impl<'a> Waiter<'a> {
-    fn enter(seeker: &'a Seeker) -> Self {
-        seeker.local.listening.enter();
-        Self(seeker)
+    fn enter(acquisition: &'a Acquisition) -> Self {
+        acquisition.local.listening.enter();
+        Self(acquisition)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the servers said in one round, and how that is told.
+//! What the servers answered in one round, and how that is reported.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,86 +7,90 @@ use crate::error::{Error, Kind};
 
 /// What became of the vote of one server.
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum VoteOutcome {
     Granted,
     /// Held by nobody; an answer to a question.
     Free,
     /// It is there; an answer to a question.
-    Here,
+    Reachable,
     /// Held by somebody else, for at most this long.
-    Elsewhere(Option<Duration>),
+    HeldElsewhere(Option<Duration>),
     /// The round was decided before.
-    Unheard,
+    NotAwaited,
     /// It may have forgotten a vote: it is up for a shorter time than a lease.
-    Young {
-        up: Duration,
-        left: Duration,
+    TooYoung {
+        uptime: Duration,
+        remaining: Duration,
     },
     /// It does not say how long it is up.
-    Unproven,
+    UnknownUptime,
     /// It is the server of another address, which has its vote.
-    Twin(String),
-    Silent(Duration),
+    Duplicate(String),
+    NoAnswer(Duration),
     /// It did not answer a moment ago, and is left alone for a while.
-    Resting,
+    Down,
     Failed(Error),
     /// It granted the lock, but too little of this lease was left when that was to be used.
-    Late(Duration),
+    GrantedTooLate(Duration),
     /// It granted the lock, but its fencing token could not be raised.
     Unfenced(String),
 }
 
-impl Said {
+impl VoteOutcome {
     /// Whether it is no use for anybody just now, whoever holds the lock.
-    pub(super) fn is_out(&self) -> bool {
+    pub(super) fn has_no_vote(&self) -> bool {
         !matches!(
             self,
-            Self::Granted | Self::Free | Self::Here | Self::Elsewhere(_) | Self::Unheard
+            Self::Granted
+                | Self::Free
+                | Self::Reachable
+                | Self::HeldElsewhere(_)
+                | Self::NotAwaited
         )
     }
 
     /// Whether it would say the same however often it is asked.
-    fn is_final(&self) -> bool {
+    fn is_permanent(&self) -> bool {
         match self {
-            Self::Unproven | Self::Twin(_) => true,
+            Self::UnknownUptime | Self::Duplicate(_) => true,
             Self::Failed(error) => error.is_invalid() || error.is_closed(),
             _ => false,
         }
     }
 
     /// Whether it is silent, or out of reach.
-    pub(super) fn is_away(&self) -> bool {
+    pub(super) fn is_unreachable(&self) -> bool {
         match self {
-            Self::Silent(_) => true,
+            Self::NoAnswer(_) => true,
             Self::Failed(error) => error.is_io(),
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for VoteOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Granted => f.write_str("granted"),
             Self::Free => f.write_str("free"),
-            Self::Here => f.write_str("answers"),
-            Self::Elsewhere(_) => f.write_str("held elsewhere"),
-            Self::Unheard => f.write_str("not waited for"),
-            Self::Young { up, left } => write!(
+            Self::Reachable => f.write_str("answers"),
+            Self::HeldElsewhere(_) => f.write_str("held elsewhere"),
+            Self::NotAwaited => f.write_str("not waited for"),
+            Self::TooYoung { uptime, remaining } => write!(
                 f,
-                "is there for {up:.1?} and may have forgotten a vote, so it has none for {left:.1?}"
+                "is there for {uptime:.1?} and may have forgotten a vote, so it has none for {remaining:.1?}"
             ),
-            Self::Unproven => f.write_str(
+            Self::UnknownUptime => f.write_str(
                 "does not say who it is and how long it is up: give its user the right +info",
             ),
-            Self::Twin(other) => write!(
+            Self::Duplicate(other) => write!(
                 f,
                 "is the same server as {other}, which has its vote: name each server once"
             ),
-            Self::Silent(limit) => write!(f, "no answer within {limit:?}"),
-            Self::Resting => f.write_str("no answer a moment ago"),
+            Self::NoAnswer(limit) => write!(f, "no answer within {limit:?}"),
+            Self::Down => f.write_str("no answer a moment ago"),
             Self::Failed(error) => f.write_str(error.message()),
-            Self::Late(lease) => write!(
+            Self::GrantedTooLate(lease) => write!(
                 f,
                 "granted too late, with little left of a lease of {lease:?}: give a longer one"
             ),
@@ -98,59 +102,61 @@ impl fmt::Display for Said {
 /// One round, by server.
 #[derive(Debug)]
 pub(super) struct Tally {
-    need: usize,
-    said: Vec<Said>,
+    quorum: usize,
+    outcomes: Vec<VoteOutcome>,
 }
 
 impl Tally {
-    pub(super) fn new(servers: usize, need: usize) -> Self {
+    pub(super) fn new(servers: usize, quorum: usize) -> Self {
         Self {
-            need,
-            said: vec![Said::Unheard; servers],
+            quorum,
+            outcomes: vec![VoteOutcome::NotAwaited; servers],
         }
     }
 
     /// None of them answers.
-    pub(super) fn silent(servers: usize, need: usize) -> Self {
+    pub(super) fn all_down(servers: usize, quorum: usize) -> Self {
         Self {
-            need,
-            said: vec![Said::Resting; servers],
+            quorum,
+            outcomes: vec![VoteOutcome::Down; servers],
         }
     }
 
-    pub(super) fn note(&mut self, server: usize, said: Said) {
-        self.said[server] = said;
+    pub(super) fn record(&mut self, server: usize, outcome: VoteOutcome) {
+        self.outcomes[server] = outcome;
     }
 
     /// Whether too few servers have a vote, whoever holds the lock.
-    pub(super) fn is_unable(&self) -> bool {
-        self.are_too_many(Said::is_out)
+    pub(super) fn lacks_voters(&self) -> bool {
+        self.excludes_majority(VoteOutcome::has_no_vote)
     }
 
     /// Whether that will not change by itself.
-    pub(super) fn is_hopeless(&self) -> bool {
-        self.are_too_many(Said::is_final)
+    pub(super) fn lacks_voters_for_good(&self) -> bool {
+        self.excludes_majority(VoteOutcome::is_permanent)
     }
 
     /// Whether those who have it elsewhere are enough to keep everybody else out.
     pub(super) fn is_contended(&self) -> bool {
-        self.are_too_many(|said| matches!(said, Said::Elsewhere(_)))
+        self.excludes_majority(|outcome| matches!(outcome, VoteOutcome::HeldElsewhere(_)))
     }
 
     /// Whether enough servers can still grant it.
-    pub(super) fn is_open(&self) -> bool {
-        !self.are_too_many(|said| !matches!(said, Said::Granted | Said::Unheard))
+    pub(super) fn can_still_win(&self) -> bool {
+        !self.excludes_majority(|outcome| {
+            !matches!(outcome, VoteOutcome::Granted | VoteOutcome::NotAwaited)
+        })
     }
 
-    fn are_too_many(&self, are: impl Fn(&Said) -> bool) -> bool {
-        let count = self.said.iter().filter(|said| are(said)).count();
-        self.said.len() - count < self.need
+    fn excludes_majority(&self, are: impl Fn(&VoteOutcome) -> bool) -> bool {
+        let count = self.outcomes.iter().filter(|outcome| are(outcome)).count();
+        self.outcomes.len() - count < self.quorum
     }
 
     /// The shortest lease of those who hold it elsewhere.
     pub(super) fn remaining(&self) -> Option<Duration> {
-        let each = self.said.iter().filter_map(|said| match said {
-            Said::Elsewhere(remaining) => *remaining,
+        let each = self.outcomes.iter().filter_map(|outcome| match outcome {
+            VoteOutcome::HeldElsewhere(remaining) => *remaining,
             _ => None,
         });
         each.min()
@@ -162,37 +168,39 @@ impl Tally {
         operation: &'static str,
         addresses: impl Iterator<Item = &'a str>,
     ) -> Error {
-        let closed = |said: &Said| match said {
-            Said::Failed(error) => error.is_closed().then(|| error.clone()),
+        let closed = |outcome: &VoteOutcome| match outcome {
+            VoteOutcome::Failed(error) => error.is_closed().then(|| error.clone()),
             _ => None,
         };
-        if self.are_too_many(|said| closed(said).is_some())
-            && let Some(error) = self.said.iter().find_map(closed)
+        if self.excludes_majority(|outcome| closed(outcome).is_some())
+            && let Some(error) = self.outcomes.iter().find_map(closed)
         {
             return error.during(operation);
         }
         let agreed = self
-            .said
+            .outcomes
             .iter()
-            .filter(|said| matches!(said, Said::Granted | Said::Here));
+            .filter(|outcome| matches!(outcome, VoteOutcome::Granted | VoteOutcome::Reachable));
         let each: Vec<String> = addresses
-            .zip(&self.said)
-            .map(|(address, said)| format!("{address} {said}"))
+            .zip(&self.outcomes)
+            .map(|(address, outcome)| format!("{address} {outcome}"))
             .collect();
         let message = format!(
             "{} of {} servers are needed, {} agreed: {}; check that enough of them are up and \
              reachable",
-            self.need,
-            self.said.len(),
+            self.quorum,
+            self.outcomes.len(),
             agreed.count(),
             each.join(", "),
         );
         let error = Error::new(Kind::Quorum, operation, message);
         // What a caller can tell by it is to be true of the majority.
-        let wrong_type = |said: &Said| matches!(said, Said::Failed(error) if error.is_wrong_type());
-        let is_wrong_type = self.are_too_many(wrong_type);
-        let cause = self.said.iter().find_map(|said| match said {
-            Said::Failed(cause) if cause.is_wrong_type() == is_wrong_type => Some(cause.clone()),
+        let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
+        let is_wrong_type = self.excludes_majority(wrong_type);
+        let cause = self.outcomes.iter().find_map(|outcome| match outcome {
+            VoteOutcome::Failed(cause) if cause.is_wrong_type() == is_wrong_type => {
+                Some(cause.clone())
+            }
             _ => None,
         });
         match cause {

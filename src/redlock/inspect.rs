@@ -5,17 +5,17 @@
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::lock::{Servers, limit};
-use super::votes::{Said, Tally};
+use super::lock::{QuorumHandle, vote_timeout};
+use super::tally::{Tally, VoteOutcome};
 use crate::error::Result;
 use crate::handle::Holder;
 use crate::reentrant;
 
 /// Those whom a majority of the servers names; nobody if there can be none.
-pub(super) async fn holders(servers: &Servers, operation: &'static str) -> Result<Vec<Holder>> {
-    let (count, need) = (servers.handles.len(), servers.need());
-    let mut tally = Tally::new(count, need);
-    let handles = servers.askable();
+pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Result<Vec<Holder>> {
+    let (count, quorum) = (lock.handles.len(), lock.quorum());
+    let mut tally = Tally::new(count, quorum);
+    let handles = lock.to_ask();
     let asked = handles.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
         .map(|(at, handle)| async move { (at, reentrant::inspect(handle, operation).await) })
@@ -24,43 +24,43 @@ pub(super) async fn holders(servers: &Servers, operation: &'static str) -> Resul
     while let Some((at, answer)) = answers.next().await {
         match answer {
             Ok(Some(holder)) => {
-                tally.note(at, Said::Elsewhere(None));
+                tally.record(at, VoteOutcome::HeldElsewhere(None));
                 held.push(holder);
             }
-            Ok(None) => match servers.out(at) {
-                Some(out) => tally.note(at, out),
+            Ok(None) => match lock.disqualified(at) {
+                Some(out) => tally.record(at, out),
                 None => {
-                    tally.note(at, Said::Free);
+                    tally.record(at, VoteOutcome::Free);
                     free += 1;
                 }
             },
-            Err(error) => tally.note(at, Said::Failed(error)),
+            Err(error) => tally.record(at, VoteOutcome::Failed(error)),
         }
-        if held.len() >= need {
+        if held.len() >= quorum {
             return Ok(held);
         }
-        if count - free < need {
+        if count - free < quorum {
             return Ok(Vec::new());
         }
     }
-    Err(servers.error(operation, &tally)?)
+    Err(lock.error(operation, &tally)?)
 }
 
 /// Frees it everywhere. Those that are slower than the majority have as long as in one round.
-pub(super) async fn force(servers: &Servers) -> Result<bool> {
-    let (count, need) = (servers.handles.len(), servers.need());
-    let mut tally = Tally::new(count, need);
-    let handles = servers.askable();
+pub(super) async fn force_unlock(lock: &QuorumHandle) -> Result<bool> {
+    let (count, quorum) = (lock.handles.len(), lock.quorum());
+    let mut tally = Tally::new(count, quorum);
+    let handles = lock.to_ask();
     let asked = handles.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
         .map(|(at, handle)| async move { (at, reentrant::force(handle).await) })
         .collect();
-    let core = servers.handles[0].core();
-    let slack = limit(core.timing.lease);
+    let core = lock.handles[0].core();
+    let slack = vote_timeout(core.timing.lease);
     let (mut done, mut was_held) = (0, false);
     loop {
         let next = answers.next();
-        let answer = match done >= need {
+        let answer = match done >= quorum {
             true => core.clock.within(slack, next).await.flatten(),
             false => next.await,
         };
@@ -69,15 +69,15 @@ pub(super) async fn force(servers: &Servers) -> Result<bool> {
         };
         match answer {
             Ok(freed) => {
-                tally.note(at, Said::Free);
+                tally.record(at, VoteOutcome::Free);
                 done += 1;
                 was_held |= freed;
             }
-            Err(error) => tally.note(at, Said::Failed(error)),
+            Err(error) => tally.record(at, VoteOutcome::Failed(error)),
         }
     }
-    match done >= need {
+    match done >= quorum {
         true => Ok(was_held),
-        false => Err(servers.error("force_unlock", &tally)?),
+        false => Err(lock.error("force_unlock", &tally)?),
     }
 }

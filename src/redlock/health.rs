@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::electorate::Electorate;
-use super::votes::Said;
+use super::servers::Servers;
+use super::tally::VoteOutcome;
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::hint::Hint;
@@ -23,97 +23,97 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Of one server.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
-    is_away: AtomicBool,
+pub(super) struct Health {
+    is_down: AtomicBool,
     /// When it was first asked since it was last heard; 0 if it was not.
     asked: AtomicU64,
     /// Given when it is back.
     back: Hint,
 }
 
-impl Presence {
-    fn is_away(&self) -> bool {
-        self.is_away.load(Ordering::Acquire)
+impl Health {
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Acquire)
     }
 }
 
-impl Electorate {
+impl Servers {
     /// Whether a server is left alone just now.
-    pub(super) fn is_away(&self, at: usize) -> bool {
-        self.presences[at].is_away()
+    pub(super) fn is_down(&self, at: usize) -> bool {
+        self.health[at].is_down()
     }
 
     /// Whether those that are not away can make a majority.
-    pub(super) fn are_enough(&self) -> bool {
-        let present = self.presences.iter().filter(|presence| !presence.is_away());
-        present.count() >= self.need()
+    pub(super) fn is_majority_up(&self) -> bool {
+        let up = self.health.iter().filter(|health| !health.is_down());
+        up.count() >= self.quorum()
     }
 
     /// A server is about to be asked.
-    pub(super) fn asks(&self, at: usize) {
-        let presence = &self.presences[at];
-        let asked = presence.asked.load(Ordering::Relaxed);
-        if asked == 0 || self.heard(at).nanos() >= asked {
-            presence.asked.store(self.now().nanos(), Ordering::Relaxed);
+    pub(super) fn note_request(&self, at: usize) {
+        let health = &self.health[at];
+        let asked = health.asked.load(Ordering::Relaxed);
+        if asked == 0 || self.last_reply(at).nanos() >= asked {
+            health.asked.store(self.now().nanos(), Ordering::Relaxed);
         }
     }
 
     /// Leaves a server alone that was not heard for `limit`, though it was asked.
-    pub(super) fn look(self: &Arc<Self>, at: usize, limit: Duration) {
-        let presence = &self.presences[at];
-        let asked = presence.asked.load(Ordering::Relaxed);
-        if asked == 0 || presence.is_away() {
+    pub(super) fn check_silence(self: &Arc<Self>, at: usize, vote_timeout: Duration) {
+        let health = &self.health[at];
+        let asked = health.asked.load(Ordering::Relaxed);
+        if asked == 0 || health.is_down() {
             return;
         }
         let is_due = Tick::ZERO
             .after(Duration::from_nanos(asked))
             .until(self.now())
-            > limit;
-        if is_due && self.heard(at).nanos() < asked {
-            self.leave_alone(at);
+            > vote_timeout;
+        if is_due && self.last_reply(at).nanos() < asked {
+            self.mark_down(at);
         }
     }
 
     /// Goes by what a server said, or did not say.
-    pub(super) fn note(self: &Arc<Self>, at: usize, said: &Said) {
-        match said.is_away() {
-            true => self.leave_alone(at),
-            false => self.is_back(at),
+    pub(super) fn note_outcome(self: &Arc<Self>, at: usize, outcome: &VoteOutcome) {
+        match outcome.is_unreachable() {
+            true => self.mark_down(at),
+            false => self.mark_up(at),
         }
     }
 
-    fn leave_alone(self: &Arc<Self>, at: usize) {
-        let others = self.presences.iter().enumerate();
-        let others = others.filter(|(other, presence)| *other != at && !presence.is_away());
-        if others.count() < self.need() || self.presences[at].is_away.swap(true, Ordering::AcqRel) {
+    fn mark_down(self: &Arc<Self>, at: usize) {
+        let others = self.health.iter().enumerate();
+        let others = others.filter(|(other, health)| *other != at && !health.is_down());
+        if others.count() < self.quorum() || self.health[at].is_down.swap(true, Ordering::AcqRel) {
             return;
         }
         let watchdog = &self.clients[at].core().watchdog;
         watchdog.later(probe(Arc::downgrade(self), at).boxed());
     }
 
-    fn is_back(&self, at: usize) {
-        let presence = &self.presences[at];
-        presence.asked.store(0, Ordering::Relaxed);
-        if presence.is_away.swap(false, Ordering::AcqRel) {
-            presence.back.give();
+    fn mark_up(&self, at: usize) {
+        let health = &self.health[at];
+        health.asked.store(0, Ordering::Relaxed);
+        if health.is_down.swap(false, Ordering::AcqRel) {
+            health.back.give();
         }
     }
 
     /// Resolves at `end`, or as soon as the server is back; not while it is away.
-    pub(super) async fn waits_for(&self, at: usize, end: Tick) {
-        let presence = &self.presences[at];
-        let mark = presence.back.mark();
-        if presence.is_away() {
-            return presence.back.past(mark).await;
+    pub(super) async fn wait_while_down(&self, at: usize, end: Tick) {
+        let health = &self.health[at];
+        let mark = health.back.mark();
+        if health.is_down() {
+            return health.back.past(mark).await;
         }
         tokio::select! {
-            () = presence.back.past(mark) => {}
+            () = health.back.past(mark) => {}
             () = self.clients[at].core().clock.sleep_until(end) => {}
         }
     }
 
-    fn heard(&self, at: usize) -> Tick {
+    fn last_reply(&self, at: usize) -> Tick {
         let scripts = &self.clients[at].core().scripts;
         scripts.transport.heard(Lane::Command, "")
     }
@@ -124,8 +124,8 @@ impl Electorate {
 }
 
 /// Asks a server that is away until it answers; it keeps nobody from giving up the Redlock.
-async fn probe(electorate: Weak<Electorate>, at: usize) {
-    while let Some(this) = electorate.upgrade() {
+async fn probe(servers: Weak<Servers>, at: usize) {
+    while let Some(this) = servers.upgrade() {
         let client = this.clients[at].clone();
         drop(this);
         let core = client.core();
@@ -139,8 +139,8 @@ async fn probe(electorate: Weak<Electorate>, at: usize) {
             };
         drop(client);
         if is_there {
-            if let Some(this) = electorate.upgrade() {
-                this.is_back(at);
+            if let Some(this) = servers.upgrade() {
+                this.mark_up(at);
             }
             return;
         }

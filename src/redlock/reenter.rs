@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
-use super::ballot::Ballot;
-use super::votes::{Said, Tally};
+use super::round::QuorumRequest;
+use super::tally::{Tally, VoteOutcome};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::bound::Bound;
-use crate::hold::quorum::{Quorum, Seat};
+use crate::hold::quorum::{QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
 
 /// Asks all servers of the quorum at once, and waits for a majority of all, for as long as the call that
@@ -19,16 +19,16 @@ use crate::hold::reenter::Entry;
 ///
 /// If this is dropped or fails, the counts that servers may have raised are put right in the
 /// background.
-pub(super) async fn enter(
-    ballot: &Ballot,
-    quorum: &Arc<Quorum>,
+pub(super) async fn reenter(
+    request: &QuorumRequest,
+    quorum: &Arc<QuorumHold>,
     entry: Entry,
     bound: Option<&Bound>,
-) -> Result<Option<Seat>> {
-    let ask = &ballot.asks[0];
-    let clock = ballot.clock();
+) -> Result<Option<QuorumShare>> {
+    let ask = &request.asks[0];
+    let clock = request.clock();
     let fenced = matches!(entry, Entry::Asked(_)) && ask.options.fenced && quorum.token().is_none();
-    let mut tally = Tally::new(ballot.asks.len(), ballot.need);
+    let mut tally = Tally::new(request.asks.len(), request.quorum);
     let holds = quorum.holds();
     let entering = holds.iter().map(|(server, hold)| {
         async move {
@@ -46,7 +46,7 @@ pub(super) async fn enter(
         Some(bound) => bound.end(clock.now()),
         None => clock.now().after(ask.give_up()),
     };
-    while shares.len() < ballot.need && shares.len() + pending.len() >= ballot.need {
+    while shares.len() < request.quorum && shares.len() + pending.len() >= request.quorum {
         let answered = clock.within(clock.now().until(end), select_all(pending));
         let Some(((server, entered), _, rest)) = answered.await else {
             break;
@@ -54,22 +54,22 @@ pub(super) async fn enter(
         pending = rest;
         match entered {
             Ok(Some(share)) => {
-                tally.note(server, Said::Granted);
+                tally.record(server, VoteOutcome::Granted);
                 shares.push((server, share));
             }
-            Ok(None) => tally.note(server, Said::Elsewhere(None)),
-            Err(error) => tally.note(server, Said::Failed(error)),
+            Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
+            Err(error) => tally.record(server, VoteOutcome::Failed(error)),
         }
     }
     // What the servers say of a hold that has ended meanwhile is no failure of theirs.
     let failed = |tally: Tally| match quorum.is_held() {
         true => {
-            let error = tally.error(ask.operation, ballot.addresses());
+            let error = tally.error(ask.operation, request.addresses());
             Err(error.of_lock(ask.name.as_str()))
         }
         false => Ok(None),
     };
-    if shares.len() < ballot.need {
+    if shares.len() < request.quorum {
         return failed(tally);
     }
     if fenced {
@@ -77,19 +77,19 @@ pub(super) async fn enter(
         if let Some(token) = tokens.max() {
             let each = shares
                 .iter()
-                .map(|(_, share)| ballot.raise_one(share, token));
+                .map(|(_, share)| request.raise_one(share, token));
             let raised = join_all(each).await;
-            let mut places = Vec::new();
+            let mut fenced_at = Vec::new();
             for ((server, _), raised) in shares.iter().zip(raised) {
                 match raised {
-                    Ok(()) => places.push(*server),
-                    Err(why) => tally.note(*server, Said::Unfenced(why)),
+                    Ok(()) => fenced_at.push(*server),
+                    Err(why) => tally.record(*server, VoteOutcome::Unfenced(why)),
                 }
             }
-            if !quorum.fence(token, &places) {
+            if !quorum.fence(token, &fenced_at) {
                 return failed(tally);
             }
         }
     }
-    Ok(quorum.admit(shares))
+    Ok(quorum.add_guard(shares))
 }

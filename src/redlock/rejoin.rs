@@ -10,54 +10,54 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::ballot::{Ballot, Pending};
-use super::votes::Said;
+use super::round::{Pending, QuorumRequest};
+use super::tally::VoteOutcome;
 use crate::hint::Hint;
 use crate::hold::Share;
-use crate::hold::quorum::{Mender, Quorum};
+use crate::hold::quorum::{QuorumHold, Rejoin};
 
 /// The first pause: about what a release takes to get to all servers.
 const SOON: Duration = Duration::from_millis(5);
 
 /// Asks servers that have no part in a hold.
 #[derive(Clone, Debug)]
-pub(super) struct Mending(pub(super) Ballot);
+pub(super) struct Rejoiner(pub(super) QuorumRequest);
 
-impl Mender for Mending {
-    fn mend(&self, quorum: &Arc<Quorum>, place: usize) {
-        let place = Place::of(self, quorum, place);
+impl Rejoin for Rejoiner {
+    fn rejoin(&self, quorum: &Arc<QuorumHold>, server: usize) {
+        let task = RejoinTask::of(self, quorum, server);
         // What ends a hold by force does not come to all servers at once.
-        let first = self.0.limit;
-        place.mend_later(first);
+        let first = self.0.vote_timeout;
+        task.start(first);
     }
 }
 
-impl Mending {
+impl Rejoiner {
     /// Asks a server once more that did not grant a lock which was granted just now: it may not have
     /// heard yet that the holder before has given it back.
-    pub(super) fn ask_again(&self, quorum: &Arc<Quorum>, server: usize) {
-        let place = Place::of(self, quorum, server);
-        place.mend_later(Place::soon());
+    pub(super) fn ask_again(&self, quorum: &Arc<QuorumHold>, server: usize) {
+        let task = RejoinTask::of(self, quorum, server);
+        task.start(RejoinTask::soon());
     }
 
     /// Goes on with a vote that was not waited for.
-    pub(super) fn follow(&self, quorum: &Arc<Quorum>, pending: Pending) {
+    pub(super) fn follow(&self, quorum: &Arc<QuorumHold>, pending: Pending) {
         let server = pending.server;
-        let place = Place::of(self, quorum, server);
+        let task = RejoinTask::of(self, quorum, server);
         let work = async move {
             // Dropped when it is over: what is under way is cancelled, and asked for behind that.
             let (_, _, share) = tokio::select! {
                 biased;
                 answer = pending => answer,
-                () = place.over() => return,
+                () = task.over() => return,
             };
             let has_joined = match share {
-                Some(share) => place.join(share).await,
+                Some(share) => task.join(share).await,
                 None => false,
             };
             if !has_joined {
                 // As if it had been waited for: it has had no part in this hold.
-                place.mend(Place::soon()).await;
+                task.run(RejoinTask::soon()).await;
             }
         };
         self.0.asks[server].core.watchdog.later(work.boxed());
@@ -65,26 +65,26 @@ impl Mending {
 }
 
 /// The place of one server in one quorum, which this keeps nobody from giving up.
-struct Place {
-    ballot: Ballot,
-    quorum: Weak<Quorum>,
+struct RejoinTask {
+    request: QuorumRequest,
+    quorum: Weak<QuorumHold>,
     changed: Arc<Hint>,
-    at: usize,
+    server: usize,
 }
 
-impl Place {
-    fn of(mending: &Mending, quorum: &Arc<Quorum>, at: usize) -> Self {
+impl RejoinTask {
+    fn of(rejoiner: &Rejoiner, quorum: &Arc<QuorumHold>, server: usize) -> Self {
         Self {
-            ballot: mending.0.clone(),
+            request: rejoiner.0.clone(),
             quorum: Arc::downgrade(quorum),
             changed: quorum.changed(),
-            at,
+            server,
         }
     }
 
-    fn mend_later(self, first: Duration) {
-        let watchdog = &Arc::clone(&self.ballot.asks[self.at].core).watchdog;
-        watchdog.later(self.mend(first).boxed());
+    fn start(self, first: Duration) {
+        let watchdog = &Arc::clone(&self.request.asks[self.server].core).watchdog;
+        watchdog.later(self.run(first).boxed());
     }
 
     /// For a server that has had no part yet.
@@ -94,7 +94,7 @@ impl Place {
 
     /// The longest.
     fn pause(&self) -> Duration {
-        let lease = self.ballot.asks[self.at].term.lease();
+        let lease = self.request.asks[self.server].term.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
@@ -103,13 +103,13 @@ impl Place {
     ///
     /// Only while a majority is known to hold: one that was ended by force is to be told so by enough
     /// servers before it gets the first of them back. If some do not say, from a third of its lease on.
-    async fn mend(self, first: Duration) {
+    async fn run(self, first: Duration) {
         let quorum = self.quorum.upgrade();
         if !quorum.is_some_and(|quorum| quorum.is_renewed()) {
             // It would outlast its lease.
             return;
         }
-        let clock = self.ballot.clock();
+        let clock = self.request.clock();
         let in_doubt_until = clock.now().after(self.pause());
         let mut pause = first;
         while self.waits(pause).await {
@@ -117,25 +117,25 @@ impl Place {
             if clock.now() < in_doubt_until && !self.is_certain() {
                 continue;
             }
-            let (said, share) = self.ballot.ask(self.at).await;
+            let (outcome, share) = self.request.ask(self.server).await;
             if let Some(share) = share
                 && self.join(share).await
             {
                 return;
             }
-            if let Said::Young { left, .. } = said {
-                pause = left;
+            if let VoteOutcome::TooYoung { remaining, .. } = outcome {
+                pause = remaining;
             }
         }
     }
 
     /// False if it is not wanted any more.
     async fn waits(&self, span: Duration) -> bool {
-        let end = self.ballot.clock().now().after(span);
+        let end = self.request.clock().now().after(span);
         tokio::select! {
             biased;
             () = self.over() => false,
-            () = self.ballot.electorate.waits_for(self.at, end) => true,
+            () = self.request.servers.wait_while_down(self.server, end) => true,
         }
     }
 
@@ -146,7 +146,7 @@ impl Place {
 
     /// Resolves when it is not wanted any more.
     async fn over(&self) {
-        let core = &self.ballot.asks[self.at].core;
+        let core = &self.request.asks[self.server].core;
         loop {
             let marks = (self.changed.mark(), core.closing.mark());
             if core.is_closed() || !self.is_wanted() {
@@ -161,18 +161,18 @@ impl Place {
 
     fn is_wanted(&self) -> bool {
         let quorum = self.quorum.upgrade();
-        quorum.is_some_and(|quorum| quorum.lacks(self.at))
+        quorum.is_some_and(|quorum| quorum.is_missing(self.server))
     }
 
     /// Gives a share to the quorum, or back.
     async fn join(&self, share: Share) -> bool {
         let token = self.quorum.upgrade().and_then(|quorum| quorum.token());
         if let Some(token) = token
-            && self.ballot.raise_one(&share, token).await.is_err()
+            && self.request.raise_one(&share, token).await.is_err()
         {
             return false;
         }
         let quorum = self.quorum.upgrade();
-        quorum.is_some_and(|quorum| quorum.join(self.at, share, token))
+        quorum.is_some_and(|quorum| quorum.join(self.server, share, token))
     }
 }

@@ -23,18 +23,18 @@ struct Range(Option<Duration>);
 
 /// The ranges of both parts of a pause.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    deaf: Range,
-    whole: Range,
+pub(super) struct Backoff {
+    ignoring: Range,
+    total: Range,
 }
 
 /// How long to stay away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
     /// Whatever is heard.
-    pub(super) deaf: Duration,
+    pub(super) ignoring: Duration,
     /// If nothing is heard after that.
-    pub(super) whole: Duration,
+    pub(super) total: Duration,
 }
 
 impl Range {
@@ -49,26 +49,26 @@ impl Range {
     }
 }
 
-impl Pace {
-    /// After a round that took `round`, made because something `was_heard` or not; the end of the
+impl Backoff {
+    /// After a round that took `round`, made because something `was_notified` or not; the end of the
     /// shortest lease in the way is not slept through. `chances` are from 0 to 1.
     pub(super) fn pause(
         &mut self,
         round: Duration,
-        was_heard: bool,
+        was_notified: bool,
         remaining: Option<Duration>,
         chances: [f64; 2],
     ) -> Pause {
-        if !was_heard {
-            self.deaf = Range::default();
+        if !was_notified {
+            self.ignoring = Range::default();
         }
-        let [deaf, whole] = chances;
-        let deaf = self.deaf.next(round).mul_f64(deaf);
-        let whole = self.whole.next(round).mul_f64(whole).max(deaf);
+        let [ignoring, total] = chances;
+        let ignoring = self.ignoring.next(round).mul_f64(ignoring);
+        let total = self.total.next(round).mul_f64(total).max(ignoring);
         let end = remaining.map_or(MAX, |remaining| remaining + EXPIRY_SLACK);
         Pause {
-            deaf: deaf.min(end),
-            whole: whole.min(end),
+            ignoring: ignoring.min(end),
+            total: total.min(end),
         }
     }
 }
@@ -82,28 +82,29 @@ mod tests {
     #[test]
     fn the_range_starts_at_a_few_rounds_and_doubles_up_to_a_bound() {
         let ms = Duration::from_millis;
-        let mut pace = Pace::default();
-        let mut whole = |chances| pace.pause(ms(10), false, None, chances).whole;
-        let wholes: Vec<_> = (0..6).map(|_| whole(ALWAYS)).collect();
-        assert_eq!(wholes, [30, 60, 120, 200, 200, 200].map(ms));
-        assert_eq!(whole([0.0, 0.25]), ms(50));
-        let least = Pace::default().pause(ms(0), false, None, ALWAYS);
-        assert_eq!(least.whole, FIRST_MIN);
+        let mut backoff = Backoff::default();
+        let mut total = |chances| backoff.pause(ms(10), false, None, chances).total;
+        let totals: Vec<_> = (0..6).map(|_| total(ALWAYS)).collect();
+        assert_eq!(totals, [30, 60, 120, 200, 200, 200].map(ms));
+        assert_eq!(total([0.0, 0.25]), ms(50));
+        let least = Backoff::default().pause(ms(0), false, None, ALWAYS);
+        assert_eq!(least.total, FIRST_MIN);
     }
 
     #[test]
     fn news_in_vain_make_it_deaf_for_longer() {
         let ms = Duration::from_millis;
-        let mut pace = Pace::default();
-        let mut deaf = |was_heard| pace.pause(ms(10), was_heard, None, ALWAYS).deaf;
-        let told = [false, true, true, true, true, false, true].map(&mut deaf);
-        assert_eq!(told, [30, 60, 120, 200, 200, 30, 60].map(ms));
+        let mut backoff = Backoff::default();
+        let mut ignoring =
+            |was_notified| backoff.pause(ms(10), was_notified, None, ALWAYS).ignoring;
+        let ignored = [false, true, true, true, true, false, true].map(&mut ignoring);
+        assert_eq!(ignored, [30, 60, 120, 200, 200, 30, 60].map(ms));
     }
 
     #[test]
     fn the_end_of_a_lease_is_not_slept_through() {
         let ms = Duration::from_millis;
-        let pause = Pace::default().pause(ms(10), true, Some(ms(4)), ALWAYS);
-        assert_eq!((pause.deaf, pause.whole), (ms(5), ms(5)));
+        let pause = Backoff::default().pause(ms(10), true, Some(ms(4)), ALWAYS);
+        assert_eq!((pause.ignoring, pause.total), (ms(5), ms(5)));
     }
 }

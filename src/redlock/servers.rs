@@ -21,8 +21,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::NEW;
-use super::presence::Presence;
-use super::votes::{Said, Tally};
+use super::health::Health;
+use super::tally::{Tally, VoteOutcome};
 use crate::client::Client;
 use crate::conn::url::{self, Target};
 use crate::conn::{Lane, Process, Transport, process};
@@ -31,30 +31,31 @@ use crate::options::check_lease;
 use crate::script::millis;
 
 /// A server that is up for less may have forgotten a vote, if somebody uses leases that long.
-const UNSURE: Duration = Duration::from_secs(600);
+const RECENT_START: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
-pub(super) struct Electorate {
+pub(super) struct Servers {
     pub(super) clients: Vec<Client>,
     /// The client in which tasks of this process wait for each other, whatever the order of the
     /// clients.
-    pub(super) meeting: usize,
+    pub(super) queue_client: usize,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
     /// The longest rest of a lease, in milliseconds, that was seen in the way.
-    noticed: AtomicU64,
+    longest_seen: AtomicU64,
     /// One for each server.
-    pub(super) presences: Box<[Presence]>,
+    pub(super) health: Box<[Health]>,
 }
 
-impl Electorate {
+impl Servers {
     /// Of `clients`, if they can be one: as far as addresses tell, and servers that were seen.
     pub(super) fn of(
         clients: Vec<Client>,
         longest_lease: Duration,
         is_persistent: bool,
     ) -> Result<Self> {
-        let Some(meeting) = (0..clients.len()).min_by_key(|at| transport(&clients[*at]).address())
+        let Some(queue_client) =
+            (0..clients.len()).min_by_key(|at| transport(&clients[*at]).address())
         else {
             return Err(invalid("a Redlock needs at least one client".to_owned()));
         };
@@ -65,16 +66,16 @@ impl Electorate {
         let leases = clients.iter().map(|client| client.core().timing.lease);
         let longest = leases.max().unwrap_or_default().max(longest_lease);
         check_lease(longest).map_err(|error| error.during(NEW))?;
-        let presences = clients.iter().map(|_| Presence::default()).collect();
-        let electorate = Self {
+        let health = clients.iter().map(|_| Health::default()).collect();
+        let servers = Self {
             clients,
-            meeting,
+            queue_client,
             longest_lease: (!is_persistent).then_some(longest),
-            noticed: AtomicU64::new(0),
-            presences,
+            longest_seen: AtomicU64::new(0),
+            health,
         };
-        electorate.are_distinct()?;
-        Ok(electorate)
+        servers.check_distinct()?;
+        Ok(servers)
     }
 
     /// Of these servers, of which a majority answers.
@@ -86,28 +87,28 @@ impl Electorate {
             }
             clients.push(Client::builder(url).lazy().build().await?);
         }
-        let electorate = Self::of(clients, Duration::ZERO, false)?;
-        let clients = &electorate.clients;
-        let answers = join_all(clients.iter().map(stands_alone)).await;
-        let mut tally = Tally::new(clients.len(), electorate.need());
+        let servers = Self::of(clients, Duration::ZERO, false)?;
+        let clients = &servers.clients;
+        let answers = join_all(clients.iter().map(check_no_replicas)).await;
+        let mut tally = Tally::new(clients.len(), servers.quorum());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
-                Ok(()) => tally.note(at, Said::Here),
+                Ok(()) => tally.record(at, VoteOutcome::Reachable),
                 // It will not become better, and it is the program that has to be put right.
                 Err(error) if error.is_invalid() => {
                     return Err(error.at(transport(&clients[at]).address()));
                 }
-                Err(error) => tally.note(at, Said::Failed(error)),
+                Err(error) => tally.record(at, VoteOutcome::Failed(error)),
             }
         }
-        electorate.are_distinct()?;
-        match tally.is_unable() {
-            true => Err(tally.error("connect", electorate.addresses())),
-            false => Ok(electorate),
+        servers.check_distinct()?;
+        match tally.lacks_voters() {
+            true => Err(tally.error("connect", servers.addresses())),
+            false => Ok(servers),
         }
     }
 
-    pub(super) fn need(&self) -> usize {
+    pub(super) fn quorum(&self) -> usize {
         self.clients.len() / 2 + 1
     }
 
@@ -118,58 +119,59 @@ impl Electorate {
     }
 
     /// A server that is up for less has no vote; `None` if the servers forget nothing.
-    fn floor(&self) -> Option<Duration> {
-        let noticed = Duration::from_millis(self.noticed.load(Ordering::Relaxed));
-        let longest = self.longest_lease?.max(noticed);
+    fn min_uptime(&self) -> Option<Duration> {
+        let longest_seen = Duration::from_millis(self.longest_seen.load(Ordering::Relaxed));
+        let longest = self.longest_lease?.max(longest_seen);
         // Clocks differ in rate by up to a hundredth.
         Some(longest + longest / 100)
     }
 
     /// Somebody has a lock for so long still.
-    pub(super) fn notice(&self, remaining: Duration) {
-        self.noticed.fetch_max(millis(remaining), Ordering::Relaxed);
+    pub(super) fn observe_lease(&self, remaining: Duration) {
+        self.longest_seen
+            .fetch_max(millis(remaining), Ordering::Relaxed);
     }
 
-    /// Whether one of these servers may have forgotten a vote with a lease that was not noticed.
-    pub(super) fn is_unsure(&self, mut servers: impl Iterator<Item = usize>) -> bool {
+    /// Whether one of these servers may have forgotten a vote with a lease that was not seen.
+    pub(super) fn may_have_forgotten(&self, mut servers: impl Iterator<Item = usize>) -> bool {
         let is_young = |at| {
             let process = self.process(at);
-            process.is_none_or(|process| self.young(&process, UNSURE).is_some())
+            process.is_none_or(|process| self.shortfall(&process, RECENT_START).is_some())
         };
         self.longest_lease.is_some() && servers.any(is_young)
     }
 
     /// Why what a server has just said is not to be counted.
-    pub(super) fn out(&self, at: usize) -> Option<Said> {
+    pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
         let Some(process) = self.process(at) else {
             // A single server that forgets nothing is known well enough.
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
-            return (!is_known).then_some(Said::Unproven);
+            return (!is_known).then_some(VoteOutcome::UnknownUptime);
         };
         let is_same = |other: &usize| self.process(*other).is_some_and(|of| of.is_run(&process));
         if let Some(twin) = (0..at).find(is_same) {
             let address = transport(&self.clients[twin]).address();
-            return Some(Said::Twin(address.to_owned()));
+            return Some(VoteOutcome::Duplicate(address.to_owned()));
         }
-        self.young(&process, self.floor()?)
+        self.shortfall(&process, self.min_uptime()?)
     }
 
     /// Why it is no use to ask a server, as far as is known.
-    pub(super) fn out_for_now(&self, at: usize) -> Option<Said> {
-        self.young(&self.process(at)?, self.floor()?)
+    pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
+        self.shortfall(&self.process(at)?, self.min_uptime()?)
     }
 
-    fn young(&self, process: &Process, floor: Duration) -> Option<Said> {
-        let up = process.up_since.until(self.clients[0].core().clock.now());
-        let left = floor.saturating_sub(up);
-        (!left.is_zero()).then_some(Said::Young { up, left })
+    fn shortfall(&self, process: &Process, min_uptime: Duration) -> Option<VoteOutcome> {
+        let uptime = process.up_since.until(self.clients[0].core().clock.now());
+        let remaining = min_uptime.saturating_sub(uptime);
+        (!remaining.is_zero()).then_some(VoteOutcome::TooYoung { uptime, remaining })
     }
 
     fn process(&self, at: usize) -> Option<Process> {
         transport(&self.clients[at]).process(Lane::Command, "")
     }
 
-    fn are_distinct(&self) -> Result<()> {
+    fn check_distinct(&self) -> Result<()> {
         for (at, one) in self.clients.iter().map(transport).enumerate() {
             let other = self.clients[..at].iter().map(transport);
             let mut other = other.enumerate().filter(|(other, transport)| {
@@ -194,7 +196,7 @@ impl Electorate {
 
 /// Whether a server is there, and has no replicas: one that takes over at its address may not have heard
 /// of a vote.
-async fn stands_alone(client: &Client) -> Result<()> {
+async fn check_no_replicas(client: &Client) -> Result<()> {
     client.is_served().await?;
     let mut info = redis::cmd("INFO");
     info.arg("replication");
