@@ -22,7 +22,7 @@ use crate::hold::protocol::{Bid, Claim, Queue};
 use crate::hold::{Granted, Hold, Share};
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Call, CallBudget, Failure, catalog};
+use crate::script::{Call, CallBudget, Executed, Failure, catalog};
 
 /// A would-be holder: one holder id for each lock, for all attempts of one wait.
 pub(super) struct Candidate<'a> {
@@ -128,7 +128,7 @@ impl<'a> Candidate<'a> {
                 Some(Ok(answer)) => answer,
                 None => return Err(self.closed()),
                 Some(Err(failure)) => {
-                    if !failure.unknown {
+                    if failure.executed == Executed::No {
                         self.unanswered = None;
                     }
                     return Err(self.error(failure));

@@ -15,7 +15,7 @@ use crate::lost::LostReason;
 use crate::options::Term;
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
-use crate::script::{Call, CallBudget, millis};
+use crate::script::{Call, CallBudget, Executed, millis};
 
 /// On which terms one more share is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl Hold {
             .run(Lane::Command, &call, budget)
             .await
             .map_err(|failure| {
-                self.state.lock().late_entry = was_late || failure.unknown;
+                self.state.lock().late_entry = was_late || failure.executed == Executed::Maybe;
                 failure.into_error(operation).of_lock(self.name())
             })?;
         {

@@ -157,7 +157,7 @@ impl Hold {
         if counts.is_none() {
             self.core.fasten(self.number);
         }
-        let was_in_time = answer.first < self.deadline();
+        let was_in_time = answer.first_sent < self.deadline();
         let lost = match released {
             Released::Done { told } => {
                 self.local.note_heard(told);

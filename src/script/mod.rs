@@ -140,19 +140,25 @@ pub(crate) struct Answer {
     /// An earlier attempt got no reply and may have been executed too.
     pub(crate) repeated: bool,
     /// When the first attempt was sent that may have been executed.
-    pub(crate) first: Tick,
+    pub(crate) first_sent: Tick,
 }
 
 /// Why a call ended without a reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Some attempt may have been executed, or may still be.
-    pub(crate) unknown: bool,
+    pub(crate) executed: Executed,
     cause: Cause,
     /// What the user lacks the right to, if it is that and the server does not say it.
     missing: Option<String>,
     /// Where the server is, if it is known whose answer this is.
     at: Option<String>,
+}
+
+/// Whether the server executed any attempt of a call that got no reply, or still may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executed {
+    No,
+    Maybe,
 }
 
 #[derive(Clone, Debug)]
@@ -251,7 +257,8 @@ impl Scripts {
         call: &Call,
         budget: CallBudget,
     ) -> Result<Answer, Failure> {
-        let mut unknown = None;
+        // When the first attempt was sent that the server may have executed.
+        let mut first_sent = None;
         let mut last = None;
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
@@ -259,39 +266,44 @@ impl Scripts {
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
                 let late = || Cause::Silent(Why::late("no time was left to ask".to_owned()));
-                return Err(Failure::new(unknown.is_some(), last.unwrap_or_else(late)));
+                return Err(Failure::new(
+                    executed(first_sent),
+                    last.unwrap_or_else(late),
+                ));
             }
-            let cause = match self.once(lane, call, reply).await {
+            let fault = match self.once(lane, call, reply).await {
                 Ok(value) => {
                     return Ok(Answer {
                         value,
                         sent,
-                        repeated: unknown.is_some(),
-                        first: unknown.unwrap_or(sent),
+                        repeated: first_sent.is_some(),
+                        first_sent: first_sent.unwrap_or(sent),
                     });
                 }
-                Err(Fault::Declined(error)) if !budget.retries_after(&error) => {
-                    return Err(Failure::answered(call, error, unknown.is_some()));
-                }
-                Err(Fault::Declined(error)) => Cause::Answered(error),
-                Err(Fault::Answered(error)) => {
-                    unknown = unknown.or_else(|| (!executed_nothing(&error)).then_some(sent));
-                    if !budget.retries_after(&error) {
-                        return Err(Failure::answered(call, error, unknown.is_some()));
-                    }
-                    Cause::Answered(error)
-                }
-                Err(Fault::Unsent(why)) => Cause::Silent(why),
-                Err(Fault::Unknown(why)) => {
-                    unknown = unknown.or(Some(sent));
-                    Cause::Silent(why)
-                }
+                Err(fault) => fault,
             };
+            let Failure {
+                executed: this,
+                cause,
+                ..
+            } = Failure::from(fault);
+            if this == Executed::Maybe {
+                first_sent = first_sent.or(Some(sent));
+            }
+            if let Cause::Answered(error) = &cause
+                && !budget.retries_after(error)
+            {
+                let missing = missing::right(call, error);
+                return Err(Failure {
+                    missing,
+                    ..Failure::new(executed(first_sent), cause)
+                });
+            }
             let rest = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             let is_enough = budget.retry == Retry::Never;
             if is_enough || self.clock.now().after(rest) >= budget.deadline {
-                return Err(Failure::new(unknown.is_some(), cause));
+                return Err(Failure::new(executed(first_sent), cause));
             }
             last = Some(cause);
             tokio::time::sleep(rest).await;
@@ -336,15 +348,9 @@ impl Scripts {
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let sent = self.transport.send_together(lane, route, commands, reply);
-        let answers = sent.await.map_err(|fault| {
-            let failure = match fault {
-                Fault::Answered(error) => Failure::from(error),
-                Fault::Declined(error) => Failure::new(false, Cause::Answered(error)),
-                Fault::Unsent(why) => Failure::new(false, Cause::Silent(why)),
-                Fault::Unknown(why) => Failure::silent(why),
-            };
-            failure.of(self.transport.at(route))
-        })?;
+        let answers = sent
+            .await
+            .map_err(|fault| Failure::from(fault).of(self.transport.at(route)))?;
         if answers.len() != commands.len() {
             return Err(Failure::silent("a reply is missing"));
         }
@@ -362,6 +368,14 @@ impl Scripts {
             }
             other => other,
         }
+    }
+}
+
+fn executed(first_sent: Option<Tick>) -> Executed {
+    if first_sent.is_some() {
+        Executed::Maybe
+    } else {
+        Executed::No
     }
 }
 
@@ -388,14 +402,30 @@ pub(crate) fn millis(span: Duration) -> u64 {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        Self::new(!executed_nothing(&error), Cause::Answered(error))
+        let executed = if executed_nothing(&error) {
+            Executed::No
+        } else {
+            Executed::Maybe
+        };
+        Self::new(executed, Cause::Answered(error))
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Answered(error) => error.into(),
+            Fault::Declined(error) => Self::new(Executed::No, Cause::Answered(error)),
+            Fault::Unsent(why) => Self::new(Executed::No, Cause::Silent(why)),
+            Fault::Unknown(why) => Self::silent(why),
+        }
     }
 }
 
 impl Failure {
-    fn new(unknown: bool, cause: Cause) -> Self {
+    fn new(executed: Executed, cause: Cause) -> Self {
         Self {
-            unknown,
+            executed,
             cause,
             missing: None,
             at: None,
@@ -407,15 +437,8 @@ impl Failure {
         self
     }
 
-    fn answered(call: &Call, error: RedisError, unknown: bool) -> Self {
-        Self {
-            missing: missing::right(call, &error),
-            ..Self::new(unknown, Cause::Answered(error))
-        }
-    }
-
     pub(crate) fn silent(why: impl Into<Why>) -> Self {
-        Self::new(true, Cause::Silent(why.into()))
+        Self::new(Executed::Maybe, Cause::Silent(why.into()))
     }
 
     /// Whether the server itself said no, and would say it again.
