@@ -18,7 +18,6 @@ mod fair;
 mod faults;
 mod foreign;
 mod hammer;
-mod house;
 mod input;
 mod interleavings;
 mod lazy;

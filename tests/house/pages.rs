@@ -1,0 +1,52 @@
+//! Every file says what it is, and every link leads somewhere.
+
+use std::path::{Path, PathBuf};
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// It is also shown where the files beside it are not.
+#[test]
+fn every_link_of_the_readme_is_absolute_and_leads_somewhere() {
+    const OURS: &str = "https://github.com/lockset-rs/lockset/";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let inline = text.split("](").skip(1);
+    let inline = inline.filter_map(|rest| rest.split(')').next());
+    let definitions = text.lines().filter(|line| line.starts_with('['));
+    let defined = definitions.filter_map(|line| line.split_once("]: "));
+    let links: Vec<&str> = inline.chain(defined.map(|(_, link)| link)).collect();
+    assert!(links.len() > 10, "it has links: {links:?}");
+    for link in links {
+        assert!(
+            link.starts_with("https://") || link.starts_with('#'),
+            "{link}"
+        );
+        if let Some(inside) = link.strip_prefix(OURS) {
+            let path = inside.splitn(3, '/').nth(2).expect("blob/main/path");
+            let path = path.split('#').next().unwrap();
+            assert!(root.join(path).exists(), "{link}");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "benches", "examples", "testkit/src"] {
+        rust_files(&root.join(folder), &mut files);
+    }
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("//! "), "{}", file.display());
+    }
+}
