@@ -22,15 +22,23 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A connection to a server and everything its locks share: script registry, watchdog, local
-/// queues.
+/// A connection to a server, and what all its locks share: scripts, watchdog, local queues.
 ///
-/// Cheap to clone; all clones are one client. It ends when the last clone, handle and guard is
-/// gone, or with [`shutdown`](Self::shutdown).
+/// Cheap to clone; all clones are one client, and one is enough for a program. It ends when the last clone,
+/// handle and guard is dropped, or by [`shutdown`](Self::shutdown).
 ///
-/// It lives on the tokio runtime on which it was built: renewals and what dropped guards leave to do
-/// run there. Once that has ended, every call fails with [`is_closed`](Error::is_closed), and what is held
-/// is lost with its lease. So give each runtime a client of its own, as with `#[tokio::test]`.
+/// A client belongs to the tokio runtime on which it was built: renewals and background releases run there.
+/// Once that runtime has ended, every call fails with [`is_closed`](Error::is_closed), and holds are lost
+/// with their leases. Build one client per runtime, for example one in each `#[tokio::test]`.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+/// let guard = client.lock("order:7").lock().await?;
+/// guard.release().await?;
+/// client.shutdown().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
@@ -46,31 +54,32 @@ impl Client {
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | one server |
     /// | `unix:///path/to/socket[?db=0&user=..&pass=..]` | one server on this machine |
-    /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a cluster, of which these are some nodes |
-    /// | `redis+sentinel://[user:password@]host[:port],host[:port]/name[/db]` | the primary that these sentinels watch under this name |
+    /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a cluster, through one or more of its nodes |
+    /// | `redis+sentinel://[user:password@]host[:port],host[:port]/name[/db]` | the primary that these sentinels monitor under `name` |
     ///
-    /// With `rediss` in place of `redis` over TLS, which needs the feature `tls`. Sentinels with a
-    /// password of their own are given it by `?sentinel_password=..`, and `&sentinel_user=..` if there
-    /// is one. In users, passwords and names, characters that mean something in a URL
-    /// (`@ : , / ? # & + %`) are written percent-encoded, such as `%40` for `@`.
+    /// `rediss` in place of `redis` uses TLS and needs the feature `tls`. If the sentinels have a password of
+    /// their own, add `?sentinel_password=..`, and `&sentinel_user=..` if they have users. Percent-encode
+    /// characters that mean something in a URL (`@ : , / ? # & + %`) in users, passwords and names: `%40` for
+    /// `@`.
     ///
-    /// A cluster is `redis+cluster://[user:password@]host[:port],host[:port]`, with one or more of its
-    /// nodes; the others are found through these. A lock is kept by the primary of its name's slot. A
-    /// client follows slots that move and replicas that take over. As replication is asynchronous, a
-    /// takeover may lose a hold; its guard is told as soon as the client hears of the new primary. While
-    /// a slot is half moved, a reentrant lock goes on as ever; one that has several keys at the server
-    /// (any other kind, or a fenced one) is taken and released when all of them have arrived.
+    /// In a cluster, the primary that serves the slot of a name keeps the lock. The client follows slots that
+    /// move and replicas that take over. Replication is asynchronous, so a takeover may lose a hold; its
+    /// guard is lost as soon as the client learns of the new primary. While a slot is being moved, a lock
+    /// with several keys (every kind but a reentrant lock without tokens) is granted and released once all of
+    /// them have arrived.
     ///
-    /// `redis+sentinel://[user:password@]host[:port],host[:port]/primary-name[/db]`, with
-    /// `?sentinel_user=..&sentinel_password=..` if the sentinels want them, is a primary that is
-    /// followed through failovers. One sentinel that answers is enough; the others are learnt from it.
+    /// Behind sentinels, the client follows the primary through failovers. One reachable sentinel is enough:
+    /// the client learns the others from it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections it has opened.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a URL, password or server that cannot work;
-    /// [`is_io`](Error::is_io) if the server cannot be reached (see
-    /// [`connect_timeout`](ClientBuilder::connect_timeout)), or if sentinels name no primary that answers
-    /// within three seconds; [`is_refused`](Error::is_refused) if the server is a replica, or says that
-    /// it cannot serve now.
+    /// * [`is_invalid`](Error::is_invalid): the URL, the password or the server cannot work.
+    /// * [`is_io`](Error::is_io): the server cannot be reached within
+    ///   [`connect_timeout`](ClientBuilder::connect_timeout), or no primary that the sentinels name answers
+    ///   within three seconds.
+    /// * [`is_refused`](Error::is_refused): the server is a replica, or cannot serve now.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -81,7 +90,17 @@ impl Client {
         Self::builder(url).build().await
     }
 
-    /// A client with settings of its own.
+    /// A builder for a client with other settings. The URLs are those of [`connect`](Self::connect).
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder("redis://127.0.0.1:6379")
+    ///     .key_prefix("shop:")
+    ///     .lease(std::time::Duration::from_secs(10))
+    ///     .build()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder {
             url: url.to_owned(),
@@ -98,25 +117,31 @@ impl Client {
         }
     }
 
-    /// Gives back all that no guard holds and stops the watchdog.
+    /// Releases everything that no guard holds, and stops the watchdog.
     ///
-    /// Nothing of that is left at the server when this returns `Ok`: neither a release that was under
-    /// way, nor what a call was just being granted, nor its place in a queue, also if nobody polls its
-    /// future any more. Waiters and later calls fail with [`is_closed`](Error::is_closed).
+    /// `Ok` means that nothing of it is left at the server: no release under way, no grant on its way to a
+    /// call, no place in a queue, even of futures that nobody polls any more. Waiters and later calls fail
+    /// with [`is_closed`](Error::is_closed).
     ///
-    /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed):
-    /// their holders are told. Those that go before this returns are given back; of the others the
-    /// leases run out at the server, so that nobody enters while they finish.
+    /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed). Those
+    /// that are dropped before this returns are released. The leases of the others run out at the server, so
+    /// nobody else enters while their work ends.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the client is closed all the same and the rest is done in the
-    /// background.
+    /// If the future is dropped, the client is closed all the same and the rest is done in the background.
     ///
     /// # Errors
-    /// [`is_io`](Error::is_io) if the server has not confirmed every release within a third of the
-    /// client's lease, or what [`give_up_after`](ClientBuilder::give_up_after) says if that is less;
-    /// they go on in the background. [`is_closed`](Error::is_closed) if the runtime on
-    /// which the client was built has ended before.
+    /// * [`is_io`](Error::is_io): the server has not confirmed every release within a third of the client's
+    ///   lease, or within [`give_up_after`](ClientBuilder::give_up_after) if that is less. They continue in
+    ///   the background.
+    /// * [`is_closed`](Error::is_closed): the runtime of the client has ended before.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// drop(client.lock("order:7").lock().await?); // released in the background
+    /// client.shutdown().await?; // now it is released
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(self) -> Result<()> {
         if self.core.close().await {
             return Ok(());
@@ -130,14 +155,21 @@ impl Client {
         ))
     }
 
-    /// The id of this client, a UUID: what the holder ids of all it holds begin with, and the names of
-    /// its connections at the server end with.
+    /// The id of this client, a UUID. The ids of its holders begin with it, and the names of its connections
+    /// at the server (`CLIENT LIST`) end with it.
     #[must_use]
     pub fn id(&self) -> &str {
         self.core.id()
     }
 
     /// What this client is busy with, for monitoring and for tests.
+    ///
+    /// ```no_run
+    /// # fn doc(client: lockset::Client) {
+    /// let stats = client.stats();
+    /// println!("{} holds, {} waiters", stats.holds, stats.waiters);
+    /// # }
+    /// ```
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let locks = self.core.locals.all();
@@ -195,23 +227,23 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What a client is busy with at one moment.
+/// What a client is busy with at one moment; from [`Client::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Locks it has anything to do with.
+    /// Locks that it holds, waits for, or is still releasing.
     pub locks: usize,
     /// Holds under the watchdog.
     pub holds: usize,
     /// Calls that wait for a lock.
     pub waiters: usize,
-    /// Channels it listens to.
+    /// Channels that it is subscribed to.
     pub subscriptions: usize,
-    /// Releases, cancellations and waits for replicas, handed to the background and not finished.
+    /// Unfinished background work: releases, cancellations, waits for replicas.
     pub background: usize,
 }
 
-/// Settings of a [`Client`].
+/// Settings of a [`Client`]; from [`Client::builder`].
 #[must_use = "a builder does nothing until `build` is awaited"]
 pub struct ClientBuilder {
     url: String,
@@ -228,75 +260,78 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The lease of locks whose handle does not say otherwise. Default: 30 s, as Redisson's.
+    /// The lease of locks whose handle sets none. Default: 30 s, as in Redisson.
     ///
-    /// Bounds in time are derived from it: a reply is waited for a sixth of it (100 ms to 1 s), a
-    /// call without an answer goes on for a third of it and at least for three replies (or as long as
-    /// [`give_up_after`](Self::give_up_after) says), a waiter asks again at least every sixth of it
-    /// (50 ms to 1 s).
+    /// Other times follow from it. A reply is waited for a sixth of it (100 ms to 1 s). A call without an
+    /// answer continues for a third of it, and at least for the time of three replies, unless
+    /// [`give_up_after`](Self::give_up_after) says otherwise. A waiter polls at least every sixth of it (50
+    /// ms to 1 s).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Put before every name, like a name mapper of Redisson's. Default: nothing. It keeps the locks
-    /// apart from other data: a lock whose key holds something else is refused with
+    /// A prefix for every name, like a name mapper in Redisson. Default: none.
+    ///
+    /// It keeps locks apart from other data. A lock whose key holds something else is refused with
     /// [`is_wrong_type`](Error::is_wrong_type).
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.key_prefix);
         self
     }
 
-    /// How long the server keeps the counter of the fencing tokens of a lock after its last fenced grant.
-    /// Default: 30 days; [`Duration::MAX`] is for ever.
+    /// How long the server keeps the counter of a lock's fencing tokens after its last fenced grant. Default:
+    /// 30 days; [`Duration::MAX`] keeps it for ever.
     ///
-    /// So names that are used once, such as one for each order, leave nothing behind for good. Tokens
-    /// are microseconds of the server's clock, so without a counter they go on growing all the same,
-    /// unless that clock was set back by more than the retention since the last grant: then tokens
-    /// are smaller than some the resource has seen, and it refuses them until the clock has caught up. The
-    /// default is longer than a clock is set back by accident.
+    /// So names that are used once, such as one per order, leave nothing behind for good. Tokens keep growing
+    /// without the counter, because they are microseconds of the server's clock. The exception: that clock
+    /// was set back by more than the retention since the last grant. Then new tokens are smaller than some
+    /// that the resource has seen, and it refuses them until the clock has caught up. The default is longer
+    /// than a clock is set back by accident.
     ///
-    /// A counter that is ahead of the server's clock is kept for ever, and so is one that Redisson's
-    /// `RFencedLock` counts with too, as Redisson begins with 1 where there is none. That is seen from the
-    /// counter at the next grant of this library. Where a name is locked from here first, and then for
-    /// longer than the retention by Java alone, give `Duration::MAX`.
+    /// A counter that is ahead of the server's clock is kept for ever. So is one that Redisson's
+    /// `RFencedLock` uses too, because Redisson begins with 1 where there is none. The next grant of this
+    /// library recognizes such a counter by its value. If a name is locked from here first, and then by Java
+    /// alone for longer than the retention, set `Duration::MAX`.
     pub fn token_retention(mut self, retention: Duration) -> Self {
         self.token_retention = retention;
         self
     }
 
-    /// Certificates of one's own for a URL with TLS. Default: none, and the authorities that the
-    /// system trusts. Needs the feature `tls`.
+    /// Certificates for a URL with TLS. Default: the authorities that the system trusts, and no client
+    /// certificate. Needs the feature `tls`.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Grants of all locks count only once `count` replicas have them, for which there is `within`,
-    /// at most a third of the lease. Default: replicas are not waited for. See
+    /// Requires `count` replicas to confirm every grant within `within`, at most a third of the lease.
+    /// Default: grants do not wait for replicas. See
     /// [`ReentrantLock::replicated`](crate::ReentrantLock::replicated).
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {
         self.replication = Some(Replication { count, within });
         self
     }
 
-    /// How long any one call goes on without an answer of the server before it fails with
+    /// How long a call continues without an answer from the server before it fails with
     /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of three replies.
-    /// A handle may say otherwise: [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after)
-    /// has more. Who waits in a queue of this client is told when who asks for it is; one with less time
-    /// than that has the time of two replies more, as who asks may merely not be polled.
+    ///
+    /// A handle can set its own: see [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after).
+    /// Tasks in the local queue of a lock learn that the server is silent from the task that asks it. One
+    /// with a shorter limit waits two more replies before it gives up, because the asking task may merely not
+    /// be polled.
     pub fn give_up_after(mut self, span: Duration) -> Self {
         self.give_up = Some(span);
         self
     }
 
-    /// [`build`](Self::build) does not connect: the first call does that needs a connection. So a
-    /// program starts while its server is down, and what is wrong with address, password or server is
-    /// told by the first calls, not here.
+    /// Makes [`build`](Self::build) return without connecting; the first call that needs a connection makes
+    /// it.
     ///
-    /// Behind sentinels the search for the primary begins in the background at once. A client of a
-    /// cluster cannot be lazy: that is [`is_invalid`](Error::is_invalid).
+    /// A program then starts while its server is down. A wrong address, password or server is reported by the
+    /// first calls instead of `build`. Behind sentinels the search for the primary starts in the background
+    /// at once. A client of a cluster cannot be lazy: that is [`is_invalid`](Error::is_invalid).
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -308,15 +343,14 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest that a step of making a connection may take: to find and reach the server, to log
-    /// in, to be introduced. Over TLS all up to the login is one step. Default: 3 s. So a server is reached from as far
-    /// away as a round trip of that, and [`build`](Self::build) fails after that if it is silent.
+    /// The longest that one step of connecting may take: reach the server, log in, set up the connection.
+    /// With TLS, everything up to the login is one step. Default: 3 s. Zero is
+    /// [`is_invalid`](Error::is_invalid).
     ///
-    /// A call that needs a connection does not wait longer for it than it would for a reply (see
-    /// [`lease`](Self::lease)); the connection goes on being made, for the next call. To a server that
-    /// was reached before, attempts in a row have 1 s for a step at first, and more if need be.
-    ///
-    /// Not zero: that is [`is_invalid`](Error::is_invalid).
+    /// This bounds how far away a server can be, and how soon [`build`](Self::build) fails if it is silent. A
+    /// call that needs a connection waits for it no longer than for a reply (see [`lease`](Self::lease)); the
+    /// attempt to connect continues for the next call. If the server was reached before, further attempts
+    /// allow 1 s per step at first, then more.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -332,13 +366,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Where servers are to be reached that tell addresses which do not lead to them from here: the nodes
-    /// of a cluster, and the primary and the sentinels that sentinels name. Default: where they say.
+    /// Translates the addresses that servers announce: the nodes of a cluster, and the primary and sentinels
+    /// that sentinels name. Default: none are translated.
     ///
-    /// `map` is given what a server tells, and says where to connect to, or `None` for where it says. It
-    /// is for networks with address translation, containers, tunnels, and caches whose certificates name
-    /// hosts while the nodes tell addresses. What the URL names is not mapped. It is called often and
-    /// must not block.
+    /// `map` gets an announced host and port and returns where to connect, or `None` to connect there. Use it
+    /// with address translation, containers, tunnels, and where certificates name hosts while nodes announce
+    /// addresses. Addresses in the URL are not translated. `map` is called often and must not block.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -362,10 +395,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects, unless the client is to be [lazy](Self::lazy).
+    /// Connects, unless the client is [lazy](Self::lazy).
+    ///
+    /// # Cancel safety
+    /// As for [`Client::connect`].
     ///
     /// # Errors
-    /// As for [`Client::connect`].
+    /// As for [`Client::connect`], and [`is_invalid`](Error::is_invalid) for a setting that cannot work.
     pub async fn build(self) -> Result<Client> {
         let target = url::parse(&self.url)?;
         #[cfg(feature = "tls")]

@@ -1,8 +1,8 @@
 //! The one error type.
 //!
-//! It is opaque: callers branch on the `is_*` predicates or the kind, people read the message. A message
-//! says which lock, which operation, what went wrong and what to do. Contention is never an error, and no
-//! message ever carries a password.
+//! It is opaque: callers branch on its predicates or its kind, people read its message. A message says which
+//! lock, which operation, what happened and what to do. Invariants: contention is never an error, and no
+//! message contains a password.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,12 +13,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, with which lock, during which operation.
 ///
+/// Branch on the predicates (`is_io`, `is_not_held`, ...) and show the message to people. It never contains a
+/// password.
+///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
 /// match client.lock("report").try_lock().await {
 ///     Ok(Some(guard)) => guard.release().await?,
-///     Ok(None) => println!("somebody else is at it"),
-///     Err(error) if error.is_io() => println!("the server is away: {error}"),
+///     Ok(None) => println!("another process holds the lock"),
+///     Err(error) if error.is_io() => println!("the server is unreachable: {error}"),
 ///     Err(error) => return Err(error),
 /// }
 /// # Ok(()) }
@@ -35,24 +38,36 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What kind of error an [`Error`] is: for a metric's label, or a match over all of them.
+/// The kind of an [`Error`], for the label of a metric or for a match over all kinds.
 ///
-/// To decide what to do next, the `is_*` predicates of [`Error`] are the better question: some of them
-/// are true of several kinds.
+/// To decide what to do next, ask the predicates of [`Error`] instead: some are true of several kinds.
+///
+/// ```
+/// use lockset::{Error, ErrorKind};
+///
+/// fn label(error: &Error) -> &'static str {
+///     match error.kind() {
+///         ErrorKind::Io | ErrorKind::Refused => "server",
+///         ErrorKind::Quorum => "quorum",
+///         ErrorKind::NotHeld => "lost",
+///         _ => "other",
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, an option, a URL or a server that cannot work.
+    /// A name, option, URL or server that cannot work: [`Error::is_invalid`].
     Invalid,
-    /// The server refuses these credentials or rights: [`Error::is_denied`].
+    /// The server rejected the credentials, or the user lacks a right: [`Error::is_denied`].
     Denied,
     /// The key holds something that is not a lock of this kind: [`Error::is_wrong_type`].
     WrongType,
-    /// A reader that wants to write: [`Error::is_upgrade`].
+    /// The owner reads and asked to write: [`Error::is_upgrade`].
     Upgrade,
-    /// The hold is not, or no longer, ours: [`Error::is_not_held`].
+    /// The hold was lost before the call: [`Error::is_not_held`].
     NotHeld,
-    /// No answer, as the server is unreachable, silent or cut off: [`Error::is_io`].
+    /// The server is unreachable, or did not answer in time: [`Error::is_io`].
     Io,
     /// The server answered that it cannot do this now: [`Error::is_refused`].
     Refused,
@@ -60,7 +75,7 @@ pub enum ErrorKind {
     Closed,
     /// Too few independent servers agreed: [`Error::is_quorum`].
     Quorum,
-    /// Too few replicas had the grant in time: [`Error::is_not_replicated`].
+    /// Too few replicas confirmed the grant in time: [`Error::is_not_replicated`].
     NotReplicated,
 }
 
@@ -135,35 +150,48 @@ impl Error {
         &self.0.message
     }
 
-    /// What kind of error it is.
+    /// The kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was being done: the name of the method that was called, such as `"try_lock"` or
-    /// `"release"`; `"connect"` while a [`Client`](crate::Client) is built, `"multi_lock"` and
-    /// `"redlock"` while a [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made.
+    /// The operation that failed: the name of the method, such as `"try_lock"` or `"release"`.
+    ///
+    /// It is `"connect"` while a [`Client`](crate::Client) is built, and `"multi_lock"` or `"redlock"` while
+    /// a [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
-    /// The hold was lost before the call: its lease ran out, or another process took it away.
+    /// The hold was lost before the call: its lease ended, or its holder was removed at the server.
+    ///
+    /// What was done under the lock may have overlapped with another holder.
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::ReentrantGuard) -> lockset::Result<()> {
+    /// match guard.release().await {
+    ///     Err(error) if error.is_not_held() => println!("check what was written: {error}"),
+    ///     released => released?,
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_not_held(&self) -> bool {
         self.0.kind == Kind::NotHeld
     }
 
-    /// The server could not be reached or did not answer in time; what was asked for may or may not
-    /// have happened there, and whatever did happen is being undone in the background.
+    /// The server could not be reached, or did not answer in time.
+    ///
+    /// The call may or may not have been executed. Whatever it did at the server is undone in the background.
     #[must_use]
     pub fn is_io(&self) -> bool {
         self.0.kind == Kind::Io
     }
 
-    /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key
-    /// that holds something else. Trying again without a change is pointless.
+    /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key that holds
+    /// something else. The same call fails again until that is changed.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(
@@ -172,23 +200,33 @@ impl Error {
         )
     }
 
-    /// The owner who asked to write reads already, and would have waited for itself.
+    /// The owner asked to write while it reads: it would have waited for itself.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let config = client.rw_lock("config").owner(&lockset::Owner::new());
+    /// let reading = config.read().await?;
+    /// assert!(config.write().await.unwrap_err().is_upgrade());
+    /// # drop(reading); Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_upgrade(&self) -> bool {
         self.0.kind == Kind::Upgrade
     }
 
-    /// The server refused the credentials, or the user lacks a right that the message names.
+    /// The server rejected the credentials, or the user lacks a right. The message names it.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.0.kind == Kind::Denied
     }
 
-    /// The key of the lock holds a value that is not a lock of this kind, such as an application's
-    /// hash. It was not touched. A lock has a lease: one whose lease was taken away by hand
-    /// (`PERSIST`) is none either, to anybody but its holder, whose next renewal heals it.
+    /// The key of the lock holds something that is not a lock of this kind, such as an application's hash. It
+    /// was not changed.
     ///
-    /// Of a [quorum](Self::is_quorum): that is why too few servers agreed.
+    /// A lock without a lease counts as something else too, except to its holder, whose next renewal repairs
+    /// it. Only a `PERSIST` by hand makes one.
+    ///
+    /// For an error of a [quorum](Self::is_quorum): this is why too few servers agreed.
     #[must_use]
     pub fn is_wrong_type(&self) -> bool {
         let of_quorum = || {
@@ -202,15 +240,27 @@ impl Error {
         }
     }
 
-    /// The server answered that it cannot do this now: out of memory, busy, loading, read-only, or
-    /// [without replicas](Self::is_not_replicated). Nothing was changed, or it was undone.
+    /// The server answered that it cannot do this now: it is out of memory, busy, loading or read-only, or
+    /// has [too few replicas](Self::is_not_replicated). Nothing was changed, or the change was undone.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0.kind, Kind::Refused | Kind::NotReplicated)
     }
 
-    /// The lock was free, but fewer replicas than were asked for confirmed in time that they have
-    /// the grant, so it was released again. See [`ReentrantLock::replicated`].
+    /// The lock was granted, but too few replicas confirmed the grant in time, so it was released again. See
+    /// [`ReentrantLock::replicated`].
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let lock = client.lock("report").replicated(1, Duration::from_millis(200));
+    /// match lock.lock().await {
+    ///     Ok(guard) => guard.release().await?,
+    ///     Err(error) if error.is_not_replicated() => println!("replicas lag behind: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// [`ReentrantLock::replicated`]: crate::ReentrantLock::replicated
     #[must_use]
@@ -224,21 +274,22 @@ impl Error {
         self.0.kind == Kind::Closed
     }
 
-    /// Too few of the independent servers of a quorum agreed.
+    /// Too few of the independent servers of a [`Redlock`](crate::Redlock) agreed. The message has the vote
+    /// of each.
     #[must_use]
     pub fn is_quorum(&self) -> bool {
         self.0.kind == Kind::Quorum
     }
 
-    /// The same call may succeed later without a change: the server was [out of reach](Self::is_io),
-    /// could not do it [just then](Self::is_refused), or too few of [several](Self::is_quorum) could.
+    /// The same call may succeed later: the server was [unreachable](Self::is_io), could not do it [just
+    /// then](Self::is_refused), or too few of [several](Self::is_quorum) could.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
     /// match client.lock("report").try_lock().await {
     ///     Ok(Some(guard)) => guard.release().await?,
-    ///     Ok(None) => println!("somebody else is at it"),
-    ///     Err(error) if error.is_transient() => println!("not today: {error}"),
+    ///     Ok(None) => println!("another process holds the lock"),
+    ///     Err(error) if error.is_transient() => println!("trying again tomorrow: {error}"),
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(()) }
@@ -248,7 +299,7 @@ impl Error {
         self.is_io() || self.is_refused() || (self.is_quorum() && !self.is_wrong_type())
     }
 
-    /// The name of the lock, as it was given to the client.
+    /// The name of the lock as it was given to the client; `None` if the error is not about one lock.
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock.as_deref()
@@ -277,7 +328,7 @@ impl fmt::Debug for Error {
 }
 
 impl StdError for Error {
-    /// What the server or the socket said; if it was the socket, a [`std::io::Error`].
+    /// What the server or the socket reported; for a socket, a [`std::io::Error`].
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let source: &(dyn StdError + 'static) = self.0.source.as_deref()?;
         Some(socket_error(source).unwrap_or(source))

@@ -18,36 +18,46 @@ use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
 
 impl Client {
-    /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock); a fair and a
-    /// reentrant lock of one name exclude each other, but do not wake each other's waiters.
+    /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock).
+    ///
+    /// A fair and a reentrant lock of one name exclude each other, but do not wake each other's waiters: use
+    /// a name for one kind only.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let guard = client.fair_lock("desk:1").lock().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         FairLock(Handle::new(self, name.as_ref(), &PROTOCOL, Mode::Exclusive))
     }
 }
 
-/// A lock for one owner at a time, given to waiters in the order in which the server heard of them,
-/// whichever process they are in: one task of one client, against 64 of another, gets one grant in 65.
+/// A lock for one owner at a time, granted in the order in which the server heard of the waiters, whichever
+/// process they are in; from [`Client::fair_lock`].
 ///
-/// A handle: cheap to make and to clone, holds nothing. Each waiter has a place in a queue at the
-/// server, which it keeps by asking at least every second (less for short client leases); one that
-/// has not asked for three seconds (three polls, at least 1 s) is passed over when its turn comes,
-/// and goes to the end if it comes back. Dropping the future or running out of time gives up the
-/// place in the background, one round trip later. A grant costs the server the same however many wait.
+/// A handle: cheap to make and to clone, it holds nothing. One task of one client, against 64 tasks of
+/// another, gets one grant in 65. A grant costs the server the same however many wait.
 ///
-/// Whoever releases the lock hands it to the next waiter, which has it as soon as it hears of it. Its
-/// lease is then what is left of its place, at least a third of that, and is made a whole one in the
-/// background after 100 ms; [`FairGuard::remaining`] says what it is. Nobody has heard of that waiter since
-/// it last asked: one that has just died so holds up the others until its place is over, and not for a
-/// lease.
+/// **Places in the queue.** Each waiter has a place in a queue at the server and keeps it by polling at least
+/// every second (more often with a short client lease). One that has not polled for three polls, at least 1
+/// s, is passed over when its turn comes, and goes to the end if it comes back. Dropping the future or
+/// running out of time gives up the place in the background, one round trip later.
 ///
-/// So a section that blocks the only thread of its runtime for a second or more, right after it got the
-/// lock, may lose it: no renewal can be sent meanwhile. Put such work on
-/// [`spawn_blocking`](tokio::task::spawn_blocking), or take the lock with a
-/// [fixed lease](Self::fixed_lease): who wants that, or [replicas](Self::replicated), is told to ask, one
-/// round trip, and has its lease in full from the start.
+/// **Handover.** Whoever releases the lock hands it over to the next waiter, which holds it as soon as the
+/// notification arrives. That hold starts with a short lease, what is left of the waiter's place; a renewal
+/// 100 ms later makes it a full one ([`FairGuard::remaining`] tells). So a waiter that has just died delays
+/// the others for seconds, not for a lease.
 ///
-/// Waiters that are Redisson's stand in the same queue under Redisson's rule: a dead one is passed
-/// over when its own time is up, five minutes by default.
+/// **Blocking code.** A section that blocks the only thread of its runtime for a second or more right after a
+/// handover may lose the lock, because the renewal cannot be sent. Move such work to
+/// [`spawn_blocking`](tokio::task::spawn_blocking), or use a [fixed lease](Self::fixed_lease). Locks with a
+/// fixed lease or [replicas](Self::replicated) are not handed over: the waiter asks, one round trip, and has
+/// its full lease from the start.
+///
+/// **Redisson's waiters** are in the same queue under Redisson's rule: a dead one is passed over when its own
+/// time is up, five minutes by default.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +65,7 @@ impl Client {
 /// let desk = client.fair_lock("desk:1");
 ///
 /// let guard = desk.lock().await?;
-/// println!("{} wait", desk.waiters().await?.len());
+/// println!("{} are waiting", desk.waiters().await?.len());
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -68,14 +78,22 @@ verb_methods!(FairLock, FairGuard);
 holder_methods!(FairLock);
 
 impl FairLock {
-    /// The holder ids of those who wait, in the order of the queue. One round trip; the answer may
-    /// be outdated when it arrives, and a waiter that died may still be in it.
+    /// The holder ids of the waiters, in queue order. One round trip; the answer may be outdated when it
+    /// arrives, and may still contain a waiter that died.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// for (place, id) in client.fair_lock("desk:1").waiters().await?.iter().enumerate() {
+    ///     println!("{place}: {id}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn waiters(&self) -> Result<Vec<String>> {
         let call = |name: &LockName| {
             Call::new(
@@ -106,11 +124,11 @@ impl FairLock {
 
 /// One hold on a [`FairLock`]; dropping it releases in the background.
 ///
-/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
-/// dropped guards have left to do.
-///
 /// Use [`release`](Self::release) to know that the lock was held to the end.
+///
+/// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
+/// releases of dropped guards.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct FairGuard(Share);

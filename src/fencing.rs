@@ -1,23 +1,21 @@
-//! Fencing tokens: what makes a lock safe where a lease alone cannot.
+//! Fencing tokens: they make a lock safe where a lease alone cannot.
 
 use std::fmt;
 use std::num::{ParseIntError, TryFromIntError};
 use std::str::FromStr;
 
-/// A number that grows with every new grant of one lock.
+/// A number that grows with every grant of one lock.
 ///
-/// Send it along with every write to the resource the lock protects, and with the reads those writes
-/// rely on, and let the resource refuse a token smaller than the largest it has seen: then a holder
-/// that was paused past its lease cannot overwrite the work of its successor (the rule is Martin
-/// Kleppmann's, 2016).
+/// Send it with every write to the resource that the lock protects, and with the reads those writes rely on.
+/// Have the resource refuse a token smaller than the largest it has seen. Then a holder that was paused past
+/// its lease cannot overwrite the work of its successor (the rule is Martin Kleppmann's, 2016).
 ///
-/// Tokens of one lock compare with each other; tokens of different locks do not. A token is
-/// `max(last + 1, microseconds of the server's clock)`, give or take 64, so that it keeps growing even
-/// after a server has lost the end of its data, or has given no token of this lock [for 30
-/// days](crate::ClientBuilder::token_retention). It stays below 2^53: it fits the signed 64-bit column of
-/// a database, and a number of JSON.
+/// Compare tokens of one lock only. A token is `max(last + 1, microseconds of the server's clock)`, give or
+/// take 64. So tokens keep growing even after the server lost its latest writes, or dropped the counter
+/// because the lock was not granted [for 30 days](crate::ClientBuilder::token_retention). They stay below
+/// 2^53, which fits a signed 64-bit column and a JSON number.
 ///
-/// On the way to the resource and in it a token is a number, or the digits of one:
+/// To the resource, a token is a number or its digits:
 ///
 /// ```
 /// use lockset::FencingToken;
@@ -31,12 +29,16 @@ use std::str::FromStr;
 /// # Ok::<(), std::num::TryFromIntError>(())
 /// ```
 ///
-/// With the feature `serde` it is serialized as that number.
+/// With the feature `serde` it is serialized as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The number to hand to the resource.
+    /// The number to send to the resource.
+    ///
+    /// ```
+    /// assert_eq!(lockset::FencingToken::from(42).get(), 42);
+    /// ```
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
@@ -49,7 +51,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// For one that comes back from a resource, or over a wire.
+/// Turns the number back into a token, for one that comes from a resource or over a wire.
 impl From<u64> for FencingToken {
     fn from(value: u64) -> Self {
         Self(value)
@@ -62,7 +64,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// Never fails for a token that a lock has given.
+/// Never fails for a token that a lock has issued.
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 
@@ -71,7 +73,7 @@ impl TryFrom<FencingToken> for i64 {
     }
 }
 
-/// The digits, as [`Display`](fmt::Display) writes them.
+/// Parses the digits that [`Display`](fmt::Display) writes.
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 

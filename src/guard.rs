@@ -10,74 +10,114 @@ macro_rules! guard_methods {
                 self.0.name()
             }
 
-            /// The owner that holds the lock: the one given to the handle, or one made for this
-            /// hold.
+            /// The owner that holds the lock: the one set on the handle, or one made for this hold.
             #[must_use]
             pub fn owner(&self) -> &$crate::Owner {
                 self.0.owner()
             }
 
-            /// The holder id under which the server knows this hold, as in
-            /// [`Holder::id`]($crate::Holder::id): for logs and for questions to the server.
+            /// The holder id by which the server knows this hold, as in [`Holder::id`]($crate::Holder::id).
+            /// For logs, and for looking at the server.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// println!("{} is held as {}", guard.name(), guard.holder_id());
+            /// # }
+            /// ```
             #[must_use]
             pub fn holder_id(&self) -> &str {
                 self.0.holder_id()
             }
 
-            /// How many guards of this owner share this hold now. Two tasks of one owner that began
-            /// to read at the same moment may have a hold each.
+            /// How many guards of this owner share this hold. Two tasks of one owner that begin to read at
+            /// the same moment may have a hold each.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
                 self.0.hold_count()
             }
 
-            /// The fencing token of this hold; `None` unless the handle asked for one with
-            /// `fenced()`.
+            /// The fencing token of this hold; `None` unless the handle is `fenced()`.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// let token = guard.fencing_token().expect("the handle is fenced");
+            /// println!("UPDATE orders SET fence = {token} WHERE id = 7 AND fence <= {token}");
+            /// # }
+            /// ```
             #[must_use]
             pub fn fencing_token(&self) -> Option<$crate::FencingToken> {
                 self.0.fencing_token()
             }
 
-            /// How long the lock is still held for certain, by the local monotonic clock.
+            /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost.
             ///
-            /// Counted from before the last confirmed request was sent, so it ends before the
-            /// server's lease does. Zero once the lock is lost.
+            /// It is counted from before the last confirmed request was sent, so it ends before the lease at
+            /// the server does. A renewal extends it.
             #[must_use]
             pub fn remaining(&self) -> ::std::time::Duration {
                 self.0.remaining()
             }
 
-            /// Whether the lock is lost. Once true it stays true.
+            /// Whether the lock is lost. Once true, it stays true.
             ///
-            /// Read from the clock, so it is right even after the process or the machine was
-            /// stopped for longer than the lease.
+            /// It reads the clock, so it is right even after the process or the machine was stopped for
+            /// longer than the lease. Check it before each step of code that blocks its thread.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") -> Result<(), &'static str> {")]
+            /// for step in 1..=3 {
+            ///     if guard.is_lost() {
+            ///         return Err("another process may hold the lock now");
+            ///     }
+            ///     println!("step {step}");
+            /// }
+            /// # Ok(()) }
+            /// ```
             #[must_use]
             pub fn is_lost(&self) -> bool {
                 self.0.is_lost()
             }
 
-            /// Resolves when the lock is lost, with the reason; at the latest when the local
-            /// deadline passes, whatever the network does. After the machine was suspended for
-            /// longer than the lease: within a quarter of a second.
+            /// Waits until the lock is lost, and returns the reason.
+            ///
+            /// It resolves no later than the local deadline, whatever the network does; after the machine was
+            /// suspended for longer than the lease, within a quarter of a second. A normal release never
+            /// resolves it.
             ///
             /// # Cancel safety
-            /// Cancel safe; may be called any number of times, also after the loss.
+            /// Cancel safe. It may be called any number of times, also after the loss.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// tokio::select! {
+            ///     () = work() => println!("done"),
+            ///     reason = guard.lost() => println!("stopped: {reason}"),
+            /// }
+            /// # }
+            /// # async fn work() {}
+            /// ```
             pub async fn lost(&self) -> $crate::LostReason {
                 self.0.lost().await
             }
 
-            /// Drives `work` to its end, or drops it the moment the lock is lost.
+            /// Runs `work` to its end, or drops it when the lock is lost.
             ///
-            /// The clock is read before each step of the work and once more at its end: `Ok` means that the
-            /// lock was still held then. Only what is awaited in `work` itself stops with it: not a task it
-            /// spawned, nor a call that blocks its thread. What blocks for longer than the lease is found out
-            /// when it comes back, and `Lost` is the answer though the work was done.
+            /// The clock is read before each step of the work and once more at its end, so `Ok` means that
+            /// the lock was held until then. Only what `work` itself awaits stops at a loss: not a task that
+            /// it spawned, nor a call that blocks its thread. If such a call outlasts the lease, this returns
+            /// `Lost` when the call comes back, although the work was done.
             ///
             /// # Cancel safety
             /// Dropping this future drops `work`; the guard is not touched.
             ///
             /// # Errors
-            /// [`Lost`]($crate::Lost) if the lock was lost before the end.
+            /// [`Lost`]($crate::Lost): the lock was lost before the work ended.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> Result<(), lockset::Lost> {")]
+            /// let pages = guard.run(async { 3 /* work */ }).await?;
+            /// # drop(pages); Ok(()) }
+            /// ```
             pub async fn run<F: ::std::future::Future>(
                 &self,
                 work: F,
@@ -85,47 +125,72 @@ macro_rules! guard_methods {
                 self.0.run(work).await
             }
 
-            /// One more hold for the same owner; never waits for anybody. One round trip.
+            /// Enters the lock once more for the same owner. One round trip; never waits for anybody.
             ///
             /// # Cancel safety
-            /// If the future is dropped, a count that the server may have raised is put right in
-            /// the background.
+            /// If the future is dropped, a count that the server may have raised is corrected in the
+            /// background.
             ///
             /// # Errors
-            /// [`is_not_held`]($crate::Error::is_not_held) if the lock is lost;
-            /// [`is_io`]($crate::Error::is_io) if the server does not answer;
-            /// [`is_closed`]($crate::Error::is_closed) if the client's runtime has ended.
+            /// * [`is_not_held`]($crate::Error::is_not_held): the lock is lost.
+            /// * [`is_io`]($crate::Error::is_io): the server does not answer.
+            /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// let inner = guard.reenter().await?;
+            /// assert_eq!(guard.hold_count(), 2);
+            /// inner.release().await?;
+            /// # Ok(()) }
+            /// ```
             pub async fn reenter(&self) -> $crate::Result<Self> {
                 self.0.reenter().await.map(Self)
             }
 
-            /// Gives this hold back and waits until the server has done so: the exact way out. One
-            /// round trip; or none, if the lock passes to a task of this client that waits for it. Then
-            /// it was held to the end as far as this client knows: that a third party took it away
-            /// since the last renewal is told to those who have it when the server is asked next.
+            /// Releases this hold and waits for the server to confirm it. `Ok` means that the lock was held
+            /// to the end, as far as this client knows.
             ///
-            /// If its answer is lost, the release is repeated. That the server has no such hold by then
-            /// is `Ok` if the first was sent within the lease: then it was that one which released. That
-            /// a third party took the lock away between the last renewal and that, nobody can tell.
+            /// Takes one round trip, or none if the lock is handed off to a waiting task of this client. If
+            /// the lock was freed by force after the last renewal, the task that got it learns so, not this
+            /// one.
+            ///
+            /// A release whose answer is lost is repeated. If the server then has no such hold, that is `Ok`
+            /// if the first release was sent within the lease: it was executed. Nobody can tell that from a
+            /// third party that freed the lock after the last renewal.
             ///
             /// # Cancel safety
-            /// If the future is dropped, the release goes on in the background.
+            /// If the future is dropped, the release continues in the background.
             ///
             /// # Errors
-            /// [`is_not_held`]($crate::Error::is_not_held) if the lock was lost before: what was
-            /// done under it may have overlapped with another holder. Its message says whether the
-            /// lease ran out or the server had no such hold within the lease.
-            /// [`is_io`]($crate::Error::is_io) if the server does not answer: the release goes on
-            /// in the background until the lease is over.
+            /// * [`is_not_held`]($crate::Error::is_not_held): the lock was lost before. What was done under
+            ///   it may have overlapped with another holder. The message says whether the lease ended or the
+            ///   server had no such hold.
+            /// * [`is_io`]($crate::Error::is_io): the server does not answer. The release continues in the
+            ///   background until the lease ends.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// match guard.release().await {
+            ///     Err(error) if error.is_not_held() => println!("check what was written: {error}"),
+            ///     released => released?,
+            /// }
+            /// # Ok(()) }
+            /// ```
             pub async fn release(self) -> $crate::Result<()> {
                 self.0.release().await
             }
 
-            /// Gives up the guard without releasing: renewals stop, and the lock stays taken until
-            /// its lease runs out.
+            /// Drops the guard without releasing: renewals stop, and the lock stays held until its lease
+            /// ends.
             ///
-            /// Other guards of the same owner stay valid and renewed; when the last of them is
-            /// gone, renewals stop and the forgotten hold runs out.
+            /// Other guards of the same owner stay valid and renewed. When the last of them is gone, renewals
+            /// stop and the forgotten hold runs out.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// guard.forget(); // nobody else gets the lock for the rest of its lease
+            /// # }
+            /// ```
             pub fn forget(self) {
                 self.0.forget();
             }

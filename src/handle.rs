@@ -196,18 +196,26 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Who holds a lock, as the server saw it.
+/// Who holds a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// if let Some(holder) = client.lock("report").holder().await? {
+///     println!("{} has it for {:?} more, unless renewed", holder.id, holder.remaining);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The holder id, as [`holder_id`](crate::ReentrantGuard::holder_id) of its guard: opaque, and
-    /// different each time a lock is taken at the server; it stays the same
-    /// while the lock passes from task to task of one client.
+    /// The holder id, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. Opaque. It is
+    /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
+    /// client.
     pub id: String,
-    /// How often it is held.
+    /// How many times the lock is held by this holder.
     pub hold_count: u32,
-    /// The rest of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which
-    /// no client of lockset or Redisson causes.
+    /// What is left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no
+    /// client of lockset or Redisson causes.
     pub remaining: Duration,
 }
 
@@ -231,106 +239,118 @@ macro_rules! option_methods {
         }
 
         impl $lock {
-            /// The name of the lock, as it was given, also if it is one that cannot work.
+            /// The name of the lock as it was given, even if it is invalid.
             #[must_use]
             pub fn name(&self) -> &str {
                 self.0.given_name()
             }
 
-            /// Asks in the name of `owner`: a call made while that owner holds the lock enters it
-            /// again at once. Without an owner every call is a stranger to every other, so nothing
-            /// re-enters by accident.
+            /// Asks for `owner`: a call made while that owner holds the lock enters it again at once.
+            ///
+            /// Without an owner each call is a new one, so nothing enters again by accident.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let me = lockset::Owner::new();
+            /// let lock = lock.owner(&me);
+            /// # drop(lock) }
+            /// ```
             pub fn owner(mut self, owner: &$crate::Owner) -> Self {
                 self.0.options.owner = Some(owner.clone());
                 self
             }
 
-            /// A lease of `lease`, renewed in the background until the guard is gone. The default is
-            /// the client's lease (30 s). From 50 ms to a year.
+            /// Sets the lease, which the watchdog renews until the guard is gone. Default: the client's, 30
+            /// s. From 50 ms to a year.
             ///
-            /// The shorter it is, the sooner others get in after a crash, and the shorter a pause of
-            /// this process or of the network has to be to lose the lock.
+            /// With a shorter lease others get the lock sooner after a crash, and a shorter pause of this
+            /// process or of the network loses it.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.lease(std::time::Duration::from_secs(10));
+            /// # drop(lock) }
+            /// ```
             pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
                 self.0.options.term = Some($crate::options::Term::Renewed(lease));
                 self
             }
 
-            /// A lease of `lease` that is never renewed: the guard is lost at its end, also if other
-            /// guards of its [owner](Self::owner) hold the lock for longer. From 50 ms to a year.
+            /// Sets a lease that is never renewed: the guard is lost when it ends, even if other guards of
+            /// its [owner](Self::owner) hold the lock for longer. From 50 ms to a year.
             ///
-            /// The lock is renewed as long as its owner has a guard with a renewed lease.
+            /// The lock itself is renewed for as long as its owner has a guard with a renewed lease.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.fixed_lease(std::time::Duration::from_secs(60));
+            /// # drop(lock) }
+            /// ```
             pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
                 self.0.options.term = Some($crate::options::Term::Fixed(lease));
                 self
             }
 
-            /// Every new grant carries a [fencing token]($crate::FencingToken).
+            /// Gives every new grant a [fencing token]($crate::FencingToken).
             ///
-            /// Use it on all handles of a lock or on none: grants without it do not raise the token.
-            /// The server keeps a small key for it, for 30 days after the last such grant: see
-            /// [`token_retention`]($crate::ClientBuilder::token_retention).
+            /// Set it on all handles of a lock or on none: a grant without a token does not raise the
+            /// counter. The counter is a small key at the server, which stays for 30 days after the last such
+            /// grant: see [`token_retention`]($crate::ClientBuilder::token_retention).
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.fenced();
+            /// # drop(lock) }
+            /// ```
             pub fn fenced(mut self) -> Self {
                 self.0.options.fenced = true;
                 self
             }
 
-            /// A call goes on for at most `span` without an answer of the server, and then fails with
-            /// [`is_io`]($crate::Error::is_io), whichever call it is, those of its guards included. The
-            /// default is the client's
-            /// ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)): a third of
-            /// its lease. From 1 ms; with [`Duration::MAX`](::std::time::Duration::MAX) nobody gives up,
-            /// and a wait goes on through an outage.
+            /// Sets how long a call continues without an answer from the server before it fails with
+            /// [`is_io`]($crate::Error::is_io); for every call of this handle and of its guards.
             ///
-            /// It does not bound the wait for a lock that is held while the server answers. Whatever a
-            /// call has given up is undone in the background.
+            /// Default: the client's
+            /// ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)), a third of its
+            /// lease. From 1 ms. With [`Duration::MAX`](::std::time::Duration::MAX) calls never give up, and
+            /// a wait continues through an outage.
+            ///
+            /// It does not bound the wait for a lock that is held while the server answers. What a call has
+            /// given up is undone in the background.
             ///
             /// ```no_run
-            /// # use std::time::Duration;
-            /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-            /// let lock = client.lock("report").give_up_after(Duration::from_millis(200));
-            /// match lock.try_lock().await {
-            ///     Ok(Some(guard)) => guard.release().await?,
-            ///     Ok(None) => println!("somebody else is at it"),
-            ///     Err(error) if error.is_transient() => println!("not today: {error}"),
-            ///     Err(error) => return Err(error),
-            /// }
-            /// # Ok(()) }
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.give_up_after(std::time::Duration::from_millis(200));
+            /// # drop(lock) }
             /// ```
             pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
                 self.0.options.give_up = Some(span);
                 self
             }
 
-            /// A grant counts only once `count` replicas of the server have it, and has
-            /// `within` (at most a third of the lease) for that: with `WAIT`, one round trip and
-            /// what the slowest of them takes. If there are not so many in time, the grant is
-            /// released again and the call fails with
+            /// Makes a grant count only once `count` replicas have confirmed it (`WAIT`) within `within`, at
+            /// most a third of the lease.
+            ///
+            /// If fewer confirm in time, the grant is released and the call fails with
             /// [`is_not_replicated`]($crate::Error::is_not_replicated).
             ///
-            /// **What it gives.** When one of those replicas takes over, it knows of the hold.
-            /// **What it does not give.** It makes the gap through which a fail-over loses a lock
-            /// narrower and never closes it: nothing makes one of *those* replicas take over, a
-            /// replica may lose its memory too, and fencing tokens remain what keeps data right.
-            /// Only the grant is waited for: no renewal, no release, and no further entry of an
-            /// owner that has the lock already. A replica that takes over may know of an earlier
-            /// end of the lease than its holder, until the next renewal.
+            /// **What it gives:** if one of the replicas that confirmed takes over, it knows of the hold.
             ///
-            /// The wait comes on top of that of [`try_lock_for`](crate::ReentrantLock::try_lock_for),
-            /// and uses up a part of the lease. Grants of one client and server that come while
-            /// such a wait is under way are waited for together by the next one, so that it can
-            /// take up to twice as long. The client opens one more connection for it, on which
-            /// nothing else waits. The user needs the right to `WAIT`.
+            /// **What it does not give:** it narrows the gap through which a failover loses a lock, and never
+            /// closes it. Nothing makes one of *those* replicas take over, and a replica may lose its memory
+            /// too. Only fencing tokens keep data right. Only grants wait: renewals, releases and further
+            /// entries of an owner do not. A replica that takes over may end the lease earlier than the
+            /// holder believes, until the next renewal.
+            ///
+            /// **What it costs:** one more round trip, plus what the slowest of these replicas takes. It
+            /// comes on top of the `wait` of `try_lock_for` and uses up a part of the lease. Grants of one
+            /// client that arrive while a `WAIT` is under way share the next one, so it can take up to twice
+            /// as long. The client opens one more connection for it. The user needs the right `+wait`.
             ///
             /// ```no_run
-            /// # use std::time::Duration;
-            /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-            /// let lock = client.lock("report").replicated(1, Duration::from_millis(200));
-            /// match lock.lock().await {
-            ///     Ok(guard) => guard.release().await?,
-            ///     Err(error) if error.is_not_replicated() => println!("not safe now: {error}"),
-            ///     Err(error) => return Err(error),
-            /// }
-            /// # Ok(()) }
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.replicated(1, std::time::Duration::from_millis(200));
+            /// # drop(lock) }
             /// ```
             pub fn replicated(mut self, count: u32, within: ::std::time::Duration) -> Self {
                 let replication = $crate::options::Replication { count, within };
@@ -345,51 +365,82 @@ macro_rules! option_methods {
 macro_rules! verb_methods {
     ($lock:ident, $guard:ident) => {
         impl $lock {
-            /// Takes the lock, waiting as long as it takes.
+            /// Acquires the lock, waiting until it is free.
             ///
-            /// One round trip if it is free; if it is held elsewhere, one more and a subscription.
+            /// Takes one round trip if it is free; if it is held elsewhere, one more and a subscription.
+            /// Waiting for another holder is never an error.
             ///
             /// # Cancel safety
-            /// Dropping the future gives up the place in the queue. A grant that is under way is
-            /// released in the background. One that is not polled any more is passed over by those
-            /// behind it, and keeps its claim; what it was granted unseen lasts for its lease.
+            /// Dropping the future gives up the place in the queue. A grant under way is released in the
+            /// background.
+            ///
+            /// A future that is kept but not polled is passed over by those behind it, and keeps its claim.
+            /// What it was granted unseen stays held for its lease.
             ///
             /// # Errors
-            /// [`is_io`]($crate::Error::is_io) if the server does not answer for so long as
-            /// [`give_up_after`](Self::give_up_after) says; [`is_invalid`]($crate::Error::is_invalid) for a name, option or key
-            /// that cannot work; [`is_refused`]($crate::Error::is_refused) if the server cannot do
-            /// it now, or has too few [replicas](Self::replicated). That the lock is held is not an
-            /// error. If a grant comes so late that its lease is over by then, it is given back and asked
-            /// for again, up to three times; then that is an error (`is_io`), and not a guard that is
-            /// lost already, nor `None`.
+            /// * [`is_io`]($crate::Error::is_io): the server did not answer for as long as
+            ///   [`give_up_after`](Self::give_up_after) says; or three grants in a row came so late that
+            ///   their leases were over by then. Late grants are released.
+            /// * [`is_refused`]($crate::Error::is_refused): the server cannot do it now, or too few
+            ///   [replicas](Self::replicated) confirmed the grant.
+            /// * [`is_invalid`]($crate::Error::is_invalid): a name, option or key that cannot work.
+            /// * [`is_closed`]($crate::Error::is_closed): the client was shut down, or its runtime has ended.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// let guard = lock.lock().await?;
+            /// // the lock is held here
+            /// guard.release().await?;
+            /// # Ok(()) }
+            /// ```
             pub async fn lock(&self) -> $crate::Result<$guard> {
                 self.0.take("lock").await.map($guard)
             }
 
-            /// Takes the lock if it is free (or held by the same owner), in one round trip. `None`:
-            /// it is held elsewhere, or others come first. Takes no place in a queue.
+            /// Acquires the lock if it is free, or held by the same owner, in one round trip. `None`: it is
+            /// held elsewhere, or others come first. Never enters a queue.
             ///
             /// # Cancel safety
             /// As for [`lock`](Self::lock).
             ///
             /// # Errors
             /// As for [`lock`](Self::lock).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// let Some(guard) = lock.try_lock().await? else {
+            ///     println!("another process holds the lock");
+            ///     return Ok(());
+            /// };
+            /// guard.release().await?;
+            /// # Ok(()) }
+            /// ```
             pub async fn try_lock(&self) -> $crate::Result<Option<$guard>> {
                 let share = self.0.try_take("try_lock").await?;
                 Ok(share.map($guard))
             }
 
-            /// Takes the lock, waiting at most `wait`; `None`: it did not become free in time. Asks
-            /// once more at the deadline.
+            /// Acquires the lock, waiting at most `wait`. `None`: it did not become free in time. Makes a
+            /// last attempt at the deadline.
             ///
             /// # Cancel safety
             /// As for [`lock`](Self::lock).
             ///
             /// # Errors
-            /// As for [`lock`](Self::lock). If the server is silent, the call ends at the end of `wait`
-            /// or the time of one reply (a sixth of the client's lease, at most a second) after it
-            /// began to ask in vain, whichever is later; never later than
+            /// As for [`lock`](Self::lock). If the server is silent, the call ends when `wait` is over, or
+            /// the time of one reply (a sixth of the client's lease, at most a second) after its first
+            /// attempt without an answer, whichever is later; but never later than
             /// [`give_up_after`](Self::give_up_after) says.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// let wait = std::time::Duration::from_secs(5);
+            /// match lock.try_lock_for(wait).await? {
+            ///     Some(guard) => guard.release().await?,
+            ///     None => println!("still held after five seconds"),
+            /// }
+            /// # Ok(()) }
+            /// ```
             pub async fn try_lock_for(
                 &self,
                 wait: ::std::time::Duration,
@@ -405,40 +456,62 @@ macro_rules! verb_methods {
 macro_rules! holder_methods {
     ($lock:ident) => {
         impl $lock {
-            /// Whether anybody holds the lock. One round trip; the answer may be outdated when it
-            /// arrives.
+            /// Whether anybody holds the lock. One round trip; the answer may be outdated when it arrives.
             ///
             /// # Cancel safety
-            /// Cancel safe.
+            /// Cancel safe: it changes nothing.
             ///
             /// # Errors
             /// As for [`lock`](Self::lock).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// println!("held: {}", lock.is_locked().await?);
+            /// # Ok(()) }
+            /// ```
             pub async fn is_locked(&self) -> $crate::Result<bool> {
                 Ok(self.inspect("is_locked").await?.is_some())
             }
 
-            /// Who holds the lock, how often and for how long still. One round trip; the answer may
-            /// be outdated when it arrives.
+            /// Who holds the lock, how many times, and what is left of the lease. One round trip; the answer
+            /// may be outdated when it arrives.
             ///
             /// # Cancel safety
-            /// Cancel safe.
+            /// Cancel safe: it changes nothing.
             ///
             /// # Errors
             /// As for [`lock`](Self::lock).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// if let Some(holder) = lock.holder().await? {
+            ///     println!("held by {}", holder.id);
+            /// }
+            /// # Ok(()) }
+            /// ```
             pub async fn holder(&self) -> $crate::Result<Option<$crate::Holder>> {
                 self.inspect("holder").await
             }
 
-            /// Frees the lock, whoever holds it; `false` if nobody did. For operators: the holder is
-            /// told by its next renewal at the latest, and may be in the middle of its work until
-            /// then. If an answer is lost the call is repeated, and may free the lock of a holder
-            /// that came in between.
+            /// Frees the lock, whoever holds it; `false` if nobody did. For operators.
+            ///
+            /// The guard of the holder is lost at its next renewal or before; until then its work continues.
+            /// If the answer is lost, the call is repeated and may free the lock of a holder that came in
+            /// between.
             ///
             /// # Cancel safety
             /// If the future is dropped, the lock may or may not be freed.
             ///
             /// # Errors
             /// As for [`lock`](Self::lock).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// if lock.force_unlock().await? {
+            ///     println!("{} is free", lock.name());
+            /// }
+            /// # Ok(()) }
+            /// ```
             pub async fn force_unlock(&self) -> $crate::Result<bool> {
                 self.force().await
             }

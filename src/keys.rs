@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// Longest name, prefix included, in bytes of UTF-8.
+/// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
 pub const NAME_BYTES_MAX: usize = 512;
 
 /// A checked name: what the user calls the lock and what the server calls it.

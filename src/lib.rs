@@ -1,14 +1,15 @@
-//! Distributed locks for tokio on Redis and Valkey.
+//! Distributed locks for tokio on Redis and Valkey, wire-compatible with Redisson: a Rust and a Java process
+//! share one lock.
 //!
-//! Wire-compatible with Redisson: a Rust and a Java process share one lock.
+//! | lock | made by | holders |
+//! |---|---|---|
+//! | [`ReentrantLock`] | [`Client::lock`] | one owner, which may enter again |
+//! | [`FairLock`] | [`Client::fair_lock`] | the same, first come, first served between all processes |
+//! | [`RwLock`] | [`Client::rw_lock`] | many readers or one writer |
+//! | [`MultiLock`] | [`MultiLock::new`] | one owner of several locks, all or none |
+//! | [`RedlockLock`] | [`Redlock::lock`] | one owner, decided by a majority of independent servers |
 //!
-//! * [`Client::lock`]: a lock for one owner at a time, who may enter it again;
-//! * [`Client::fair_lock`]: the same, first come, first served between all processes;
-//! * [`Client::rw_lock`]: many readers or one writer;
-//! * [`MultiLock`]: several of these, all or none;
-//! * [`Redlock`]: one lock on several independent servers, of which a majority decides.
-//!
-//! What all of them have in common are the traits [`Lock`] and [`Guard`].
+//! Every lock has the methods of the trait [`Lock`], every guard those of [`Guard`].
 //!
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,12 +24,12 @@
 //! # drop(token); Ok(()) }
 //! ```
 //!
-//! # The end of a program
+//! # Ending a program
 //!
 //! A dropped guard is released in the background. **A program that ends right after the drop leaves the lock
-//! taken** until its lease is over, 30 s by default. So a program ends with `release().await`, or with
-//! [`Client::shutdown`], which waits for what dropped guards, and futures that were dropped, have left
-//! to do. A service does that when it is told to end, after its last request:
+//! held** until its lease ends, 30 s by default. End with `release().await`, or with [`Client::shutdown`],
+//! which waits for the background work of dropped guards and dropped futures. A service shuts its client down
+//! after its last request:
 //!
 //! ```no_run
 //! # mod axum {
@@ -51,29 +52,29 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What a lock here promises, and what it cannot
+//! # What a lock promises, and what it cannot
 //!
-//! * While [`ReentrantGuard::is_lost`] is false, no other guard of that lock is valid; for a
-//!   [`ReadGuard`], no [`WriteGuard`] of another owner.
-//! * Losing a lease is never silent: [`ReentrantGuard::lost`] resolves at the latest when the lease
-//!   ends by the local clock, whatever the network does.
-//! * A dropped future, a dropped guard, a panic or a lost reply leaves no hold and no place in a
-//!   queue behind.
-//! * A call that is repeated, by whomever, counts once.
-//! * Every wait ends without needing a message.
+//! * **Exclusion.** While [`is_lost`](ReentrantGuard::is_lost) is false, no other guard of the lock is valid;
+//!   for a [`ReadGuard`], no [`WriteGuard`] of another owner.
+//! * **Loss is reported.** [`lost`](ReentrantGuard::lost) resolves no later than the lease ends by the local
+//!   clock, whatever the network does.
+//! * **Nothing leaks.** A dropped future, a dropped guard, a panic or a lost reply leaves no hold and no
+//!   place in a queue behind.
+//! * **Repeats count once.** Every call may be executed twice.
+//! * **No wait depends on a notification.** Every wait has a timer.
 //!
-//! A lease cannot stop a process that was paused between looking at its lock and writing, and a
-//! server that fails over to a replica may forget a grant. Where two writers would do harm, have
-//! the resource check the [fencing token](FencingToken).
+//! A lease cannot stop a process that was paused between checking its lock and writing. A server that fails
+//! over to a replica may forget a grant. Where two writers would do harm, have the resource check the
+//! [fencing token](FencingToken).
 //!
 //! # Where to begin
 //!
-//! The [guide] goes by task: jobs, transactions, fencing, loss, owners, time limits, shutting down,
-//! testing, errors, operating.
-//!
-//! A guard that is dropped is released in the background. A program that ends right after the drop
-//! leaves the lock taken until its lease is over: end with `release().await`, or with
-//! [`Client::shutdown`].
+//! The [guide] goes by task: jobs, transactions, fencing, loss, owners, time limits, shutting down, testing,
+//! errors, operating. More pages are in the repository: [which topology to
+//! choose](https://github.com/lockset-rs/lockset/blob/main/docs/topology.md), [the rights to give at the
+//! server](https://github.com/lockset-rs/lockset/blob/main/docs/rights.md), [sharing locks with
+//! Redisson](https://github.com/lockset-rs/lockset/blob/main/docs/redisson.md), [what each call
+//! costs](https://github.com/lockset-rs/lockset/blob/main/docs/performance.md).
 
 mod acquire;
 mod client;

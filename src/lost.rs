@@ -1,4 +1,4 @@
-//! How the loss of a lease is told.
+//! The loss of a hold: why it happened, and how work stops at it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -6,13 +6,26 @@ use std::pin::pin;
 use std::task::Poll;
 
 /// Why a guard no longer holds its lock.
+///
+/// ```no_run
+/// # async fn doc(guard: lockset::ReentrantGuard) {
+/// use lockset::LostReason;
+///
+/// match guard.lost().await {
+///     LostReason::Expired => println!("the server did not answer for a lease"),
+///     LostReason::Revoked => println!("the lock was freed by force, or its key deleted"),
+///     LostReason::Closed => println!("this client was shut down"),
+///     reason => println!("lost: {reason}"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The local deadline passed without a confirmed renewal, or a fixed lease came to its end.
+    /// The local deadline passed without a confirmed renewal, or a fixed lease ended.
     Expired,
-    /// The server says that this holder does not hold the lock: it was freed by force, deleted, or
-    /// lost with the server's data.
+    /// The server no longer has this holder: the lock was freed by force, its key was deleted, or the server
+    /// lost its data.
     Revoked,
     /// The client was shut down while the guard was alive.
     Closed,
@@ -28,8 +41,16 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// The error of [`run`](crate::ReentrantGuard::run): the lock was lost before the work was done, or
-/// while its last step blocked the thread.
+/// The error of [`run`](crate::ReentrantGuard::run): the lock was lost before the work ended, or while its
+/// last step blocked the thread.
+///
+/// ```no_run
+/// # async fn doc(guard: lockset::ReentrantGuard) {
+/// if let Err(lost) = guard.run(async { /* work */ }).await {
+///     eprintln!("{} was lost: {}", lost.lock_name(), lost.reason());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     name: String,
@@ -44,13 +65,13 @@ impl Lost {
         }
     }
 
-    /// Why.
+    /// Why the lock was lost.
     #[must_use]
     pub fn reason(&self) -> LostReason {
         self.reason
     }
 
-    /// Which lock.
+    /// The name of the lock that was lost, as it was given to the client.
     #[must_use]
     pub fn lock_name(&self) -> &str {
         &self.name

@@ -24,13 +24,23 @@ use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
 
-/// Most members of a [`MultiLock`]: bounds the time for which its script blocks the server.
+/// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
 /// What is being done while a multi-lock is made.
 const NEW: &str = "multi_lock";
 
-/// A lock as a member of a [`MultiLock`], with the options of its handle.
+/// A lock as a member of a [`MultiLock`], with the options of its handle. Reentrant locks, fair locks and the
+/// sides of a read-write lock convert into it.
+///
+/// ```no_run
+/// # fn doc(client: lockset::Client) {
+/// use lockset::Member;
+///
+/// let members = [Member::from(client.lock("order:7")), client.fair_lock("desk:1").into()];
+/// assert_eq!(members[0].name(), "order:7");
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Member(Handle);
 
@@ -62,25 +72,24 @@ impl Member {
     }
 }
 
-/// Several locks taken as one: all of them, or none.
+/// Several locks acquired as one: all of them, or none.
 ///
-/// A handle: cheap to clone, holds nothing. Members are [`ReentrantLock`]s, [`FairLock`]s, and the
+/// A handle: cheap to clone, it holds nothing. Members are [`ReentrantLock`]s, [`FairLock`]s, and the
 /// [`read_side`](crate::RwLock::read_side) or [`write_side`](crate::RwLock::write_side) of
 /// [`RwLock`](crate::RwLock)s, in any mix; different kinds in one list are written as [`Member`]s.
 ///
-/// * Members of one client are taken by one script in one round trip (in a cluster, those of one
-///   slot), and released by one. While it waits, nothing is held.
-/// * Members of several clients are taken in the order of their names, one after the other, within
-///   one time budget; the last one is given back first.
-/// * Two multi-locks over the same things cannot block each other for ever, in whatever order they
-///   list them.
-/// * Waiters of one client queue, clients do not: whoever asks first when all are free gets them.
-///   Against 64 tasks of another client that take the same ones, one task gets about one grant in three.
-/// * It has no claim on members that are never free at the same moment: among others that take them
-///   one by one without a pause it may wait long. Then put a single lock around both.
-/// * A fair member is taken when it is free and nobody stands before this one in its queue. It has a
-///   place there only while that lock is the one that is waited for: with other members in the way
-///   it gives the place up, so that nobody waits behind one who cannot come yet.
+/// * Members of one client are acquired by one script in one round trip, and released by one; in a cluster,
+///   those of one slot. Nothing is held while it waits.
+/// * Members of several clients are acquired in the order of their names, one after the other, within one
+///   time budget. They are released in reverse.
+/// * Two multi-locks over the same members cannot deadlock, in whatever order they list them.
+/// * Waiters of one client queue; clients do not. Whoever asks first when all are free gets them: one task,
+///   against 64 tasks of another client with the same members, gets about one grant in three.
+/// * It has no claim on members that are never free at the same moment. Beside others that acquire them one
+///   by one without a pause it may wait long. Put a single lock around both then.
+/// * A fair member is acquired when it is free and nobody is before this waiter in its queue. The waiter has
+///   a place there only while that member is the one it waits for. It gives the place up while other members
+///   are in the way, so nobody waits behind a waiter that cannot go on.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -107,13 +116,21 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// A lock of these members: at least one, at most [`MULTI_LOCK_MEMBERS_MAX`]. The same lock with
-    /// the same options counts once, however often it is named: an order may have two lines of one
-    /// item.
+    /// A lock of these members: at least one, at most [`MULTI_LOCK_MEMBERS_MAX`].
+    ///
+    /// A member that is listed several times with the same options counts once: an order may have two lines
+    /// of one item.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) for too few or too many, for a name that cannot work,
-    /// and for two members of one name that differ in kind, options or client: they are one key.
+    /// [`is_invalid`](crate::Error::is_invalid): too few or too many members, an invalid name, or two members
+    /// of one name that differ in kind, options or client.
+    ///
+    /// ```no_run
+    /// # fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let accounts = lockset::MultiLock::new([client.lock("account:1"), client.lock("account:2")])?;
+    /// assert_eq!(accounts.names(), ["account:1", "account:2"]);
+    /// # Ok(()) }
+    /// ```
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
         let members = members.into_iter().map(|member| member.into().0);
         let mut members: Vec<Handle> = members.collect();
@@ -153,68 +170,71 @@ impl MultiLock {
         })
     }
 
-    /// The name of the first member, in the order in which they are taken.
+    /// The name of the first member, in the order in which they are acquired.
     #[must_use]
     pub fn name(&self) -> &str {
         self.members[0].given_name()
     }
 
-    /// The names of the members, in the order in which they are taken.
+    /// The names of the members, in the order in which they are acquired.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.members.iter().map(Handle::given_name).collect()
     }
 
-    /// Asks in the name of `owner` for all members. Members it holds are entered again.
+    /// Asks for `owner` for all members. Members that it holds are entered again.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.options.owner = Some(owner.clone());
         self
     }
 
-    /// A lease of `lease` for all members, renewed in the background; as
-    /// [`ReentrantLock::lease`].
+    /// Sets a renewed lease for all members; as [`ReentrantLock::lease`].
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.term = Some(Term::Renewed(lease));
         self
     }
 
-    /// A lease of `lease` for all members that is never renewed; as
-    /// [`ReentrantLock::fixed_lease`].
+    /// Sets a lease for all members that is never renewed; as [`ReentrantLock::fixed_lease`].
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
         self.options.term = Some(Term::Fixed(lease));
         self
     }
 
-    /// Every new grant carries a fencing token for each member.
+    /// Gives every new grant a fencing token for each member; as [`ReentrantLock::fenced`].
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
         self
     }
 
-    /// The grant counts only once `count` replicas have it, for each member; as
-    /// [`ReentrantLock::replicated`]. Members that are taken with one script are waited for together.
+    /// Requires `count` replicas to confirm the grant of every member; as [`ReentrantLock::replicated`].
+    /// Members acquired with one script are confirmed together.
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {
         self.options.replication = Some(Replication { count, within });
         self
     }
 
-    /// A call goes on for at most `span` without an answer of a server; as
-    /// [`ReentrantLock::give_up_after`]. Of members on several servers, without one of the server that is
-    /// asked just then.
+    /// Sets how long a call continues without an answer from a server; as [`ReentrantLock::give_up_after`].
+    /// With members on several servers, it is the server that is being asked that counts.
     pub fn give_up_after(mut self, span: Duration) -> Self {
         self.options.give_up = Some(span);
         self
     }
 
-    /// Takes all members, waiting as long as it takes.
+    /// Acquires all members, waiting until they are free.
     ///
     /// # Cancel safety
     /// Dropping the future leaves no member held and no place in a queue.
     ///
     /// # Errors
-    /// As for [`ReentrantLock::lock`], and as for [`RwLock::write`](crate::RwLock::write);
-    /// [`lock_name`](crate::Error::lock_name) says which member failed, or all if it is the matter of
-    /// all.
+    /// As for [`ReentrantLock::lock`] and [`RwLock::write`](crate::RwLock::write).
+    /// [`lock_name`](crate::Error::lock_name) is the member that failed, or all of them if it concerns all.
+    ///
+    /// ```no_run
+    /// # async fn doc(both: lockset::MultiLock) -> lockset::Result<()> {
+    /// let guard = both.lock().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn lock(&self) -> Result<MultiGuard> {
         // Without a deadline the wait ends with the locks or with an error, so there is one turn.
         loop {
@@ -224,8 +244,8 @@ impl MultiLock {
         }
     }
 
-    /// Takes all members if all are free (or held by the same owner). `None`: one is not, and none
-    /// is taken.
+    /// Acquires all members if all are free, or held by the same owner. `None`: one is not, and none is
+    /// acquired.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
@@ -236,14 +256,14 @@ impl MultiLock {
         self.take("try_lock", Wait::Never).await
     }
 
-    /// Takes all members, waiting at most `wait` for all of them together; `None`: they did not
-    /// become free in time, and none is taken.
+    /// Acquires all members, waiting at most `wait` for all of them together. `None`: they did not become
+    /// free in time, and none is acquired.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
     ///
     /// # Errors
-    /// As for [`lock`](Self::lock).
+    /// As for [`lock`](Self::lock), with the limits of [`ReentrantLock::try_lock_for`].
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
         let deadline = self.members[0].core().clock.now().after(wait);
         self.take("try_lock_for", Wait::Until(deadline)).await
@@ -392,31 +412,38 @@ fn invalid(message: impl Into<String>) -> Error {
 
 /// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.
 ///
-/// **A program that ends right after the drop leaves the locks taken** until their leases are over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
-/// dropped guards have left to do.
+/// It is lost when any member is lost. The others are then released at once, so stop the work
+/// ([`run`](Self::run) does). Use [`release`](Self::release) to know that all were held to the end.
 ///
-/// It is lost when any member is lost; the others are then released at once, so stop what is done
-/// under it ([`run`](Self::run) does). Use [`release`](Self::release) to know that all were held to
-/// the end.
+/// **A program that ends right after the drop leaves the locks held** until their leases end. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
+/// releases of dropped guards.
+///
+/// ```no_run
+/// # async fn doc(both: lockset::MultiLock) -> lockset::Result<()> {
+/// let guard = both.lock().await?;
+/// println!("{:?} are held", guard.names());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard(Bundle);
 
 impl MultiGuard {
-    /// The name of the first member, in the order in which they are taken.
+    /// The name of the first member, in the order in which they are acquired.
     #[must_use]
     pub fn name(&self) -> &str {
         self.names()[0]
     }
 
-    /// The names of the members, in the order in which they are taken.
+    /// The names of the members, in the order in which they are acquired.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.0.names().collect()
     }
 
-    /// The owner that holds the locks; of the first, if the handles named several.
+    /// The owner that holds the locks; that of the first, if the handles named several.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         self.0.owner()
@@ -428,108 +455,123 @@ impl MultiGuard {
         self.holder_ids()[0]
     }
 
-    /// The holder id of each member, under which its server knows the hold, in the order of
+    /// The holder id of each member, by which its server knows the hold, in the order of
     /// [`names`](Self::names).
     #[must_use]
     pub fn holder_ids(&self) -> Vec<&str> {
         self.0.holder_ids().collect()
     }
 
-    /// How often this owner holds all members: the least count of any.
+    /// How many guards of this owner share this hold: the smallest count of any member.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.0.hold_count()
     }
 
-    /// The largest of the fencing tokens: it grows with each grant of the same members. For one
-    /// resource behind all of them; `None` unless a member has one.
+    /// The largest of the fencing tokens, for one resource behind all members: it grows with each grant of
+    /// the same members. `None` unless a member is `fenced()`.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.0.fencing_tokens().flatten().max()
     }
 
-    /// The fencing token of each member, in the order of [`names`](Self::names); `None` for those
-    /// that asked for none.
+    /// The fencing token of each member, in the order of [`names`](Self::names); `None` for members that are
+    /// not `fenced()`.
+    ///
+    /// ```no_run
+    /// # async fn doc(both: lockset::MultiLock) -> lockset::Result<()> {
+    /// let guard = both.fenced().lock().await?;
+    /// for (name, token) in guard.names().into_iter().zip(guard.fencing_tokens()) {
+    ///     println!("{name}: {token:?}");
+    /// }
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fencing_tokens(&self) -> Vec<Option<FencingToken>> {
         self.0.fencing_tokens().collect()
     }
 
-    /// How long all members are still held for certain, by the local monotonic clock. Zero once one
-    /// is lost.
+    /// How long all members are certainly still held, by the local monotonic clock. Zero once one is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether any member is lost. Once true it stays true.
+    /// Whether any member is lost. Once true, it stays true.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.is_lost()
     }
 
-    /// Resolves when a member is lost, with the reason; [`lost_member`](Self::lost_member) says
-    /// which. After the machine was suspended for longer than the lease: within a quarter of a second.
+    /// Waits until a member is lost, and returns the reason; [`lost_member`](Self::lost_member) says which.
+    /// After the machine was suspended for longer than the lease, it resolves within a quarter of a second.
     ///
     /// # Cancel safety
-    /// Cancel safe; may be called any number of times, also after the loss.
+    /// Cancel safe. It may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
         self.0.lost().await.1
     }
 
-    /// Resolves when a member is lost, with its name and the reason.
+    /// Waits until a member is lost, and returns its name and the reason.
     ///
     /// # Cancel safety
-    /// Cancel safe; may be called any number of times, also after the loss.
+    /// Cancel safe. It may be called any number of times, also after the loss.
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::MultiGuard) {
+    /// let (name, reason) = guard.lost_member().await;
+    /// println!("{name}: {reason}");
+    /// # }
+    /// ```
     pub async fn lost_member(&self) -> (&str, LostReason) {
         self.0.lost().await
     }
 
-    /// Drives `work` to its end, or drops it the moment a member is lost.
+    /// Runs `work` to its end, or drops it when a member is lost.
     ///
-    /// The clock is read before each step of the work and once more at its end: `Ok` means that
-    /// all were still held then. Only what is awaited in `work` itself stops with it: not a task it
-    /// spawned, nor a call that blocks its thread. What blocks for longer than the lease is found out
-    /// when it comes back, and `Lost` is the answer though the work was done.
+    /// The clock is read before each step of the work and once more at its end, so `Ok` means that all were
+    /// held until then. Only what `work` itself awaits stops at a loss: not a task that it spawned, nor a
+    /// call that blocks its thread. If such a call outlasts the lease, this returns `Lost` when the call
+    /// comes back, although the work was done.
     ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
     ///
     /// # Errors
-    /// [`Lost`] with the name of the member that was lost before the end.
+    /// [`Lost`]: a member was lost before the work ended. It has the member's name.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.0.run(work).await
     }
 
-    /// One more hold of every member for the same owner; never waits for anybody.
+    /// Enters every member once more for the same owner; never waits for anybody.
     ///
     /// # Cancel safety
-    /// If the future is dropped, counts that a server may have raised are put right in the
-    /// background.
+    /// If the future is dropped, counts that a server may have raised are corrected in the background.
     ///
     /// # Errors
-    /// [`is_not_held`](crate::Error::is_not_held) if a member is lost, with its name;
-    /// [`is_io`](crate::Error::is_io) if a server does not answer.
+    /// * [`is_not_held`](crate::Error::is_not_held): a member is lost. The error has its name.
+    /// * [`is_io`](crate::Error::is_io): a server does not answer.
     pub async fn reenter(&self) -> Result<Self> {
         self.0.reenter().await.map(Self)
     }
 
-    /// Gives all members back and waits until the servers have done so: the exact way out. One round
-    /// trip for each server.
+    /// Releases all members and waits for the servers to confirm it, one round trip to each. `Ok` means that
+    /// all were held to the end, as far as this client knows.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// [`is_not_held`](crate::Error::is_not_held) if a member was lost before, with its name; the
-    /// others are released all the same. [`is_io`](crate::Error::is_io) if a server does not answer:
-    /// the release goes on in the background until the leases are over.
+    /// * [`is_not_held`](crate::Error::is_not_held): a member was lost before. The error has its name; the
+    ///   others are released all the same.
+    /// * [`is_io`](crate::Error::is_io): a server does not answer. The release continues in the background
+    ///   until the leases end.
     pub async fn release(self) -> Result<()> {
         self.0.release().await
     }
 
-    /// Gives up the guard without releasing: renewals stop, and the locks stay taken until their
-    /// leases run out.
+    /// Drops the guard without releasing: renewals stop, and the locks stay held until their leases end.
     pub fn forget(self) {
         self.0.forget();
     }

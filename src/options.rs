@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 
-/// Shortest lease that can be kept alive over a network.
+/// The shortest lease, 50 ms: a shorter one could not be renewed in time over a network.
 pub const LEASE_MIN: Duration = Duration::from_millis(50);
 
-/// Longest lease: a year.
+/// The longest lease: a year.
 pub const LEASE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How long a counter of fencing tokens outlives the last grant, unless the client says otherwise: longer

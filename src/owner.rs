@@ -1,16 +1,15 @@
 //! Who asks for a lock.
 //!
-//! Reentrancy belongs to a value that is passed, never to a thread or a task: the branches of one
-//! `join!` share a task, and a future may change its thread at any await.
+//! Re-entry belongs to a value that is passed, never to a thread or a task: the branches of one `join!` share
+//! a task, and a future may change its thread at any await.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The identity under which a lock is asked for.
+/// The identity that asks for a lock.
 ///
-/// A call made for an owner that already holds the lock enters it again at once instead of waiting.
-/// Sharing an owner (it is `Clone`) therefore shares the right to re-enter; two owners made by two
-/// calls of [`Owner::new`] are strangers. An owner has a meaning inside this process only: what the
-/// server sees is a holder id, fresh for each time the lock is taken there.
+/// A call for an owner that already holds the lock enters it again at once instead of waiting. Clones are the
+/// same owner and share the right to enter again; each [`Owner::new`] is a new one. An owner means something
+/// inside this process only: the server knows a holder id, which is new each time the lock is granted there.
 ///
 /// ```
 /// use lockset::Owner;
@@ -23,7 +22,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Owner(u64);
 
 impl Owner {
-    /// A new owner, different from every other one.
+    /// A new owner, different from every other.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let me = lockset::Owner::new();
+    /// let outer = client.lock("order:7").owner(&me).lock().await?;
+    /// let inner = client.lock("order:7").owner(&me).lock().await?; // does not wait
+    /// assert_eq!(inner.hold_count(), 2);
+    /// # drop(outer); Ok(()) }
+    /// ```
     #[must_use]
     #[expect(
         clippy::new_without_default,

@@ -16,22 +16,31 @@ use crate::keys::LockName;
 use crate::script::{Call, Part, catalog, millis, reply};
 
 impl Client {
-    /// A handle on the reentrant lock called `name`: non-empty, and with the client's prefix at most
-    /// [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX) bytes. Whether the name can work is said by the
-    /// first call that uses it.
+    /// A handle on the reentrant lock called `name`.
+    ///
+    /// Any non-empty name works, with the client's prefix at most [`NAME_BYTES_MAX`](crate::NAME_BYTES_MAX)
+    /// bytes; braces only as one non-empty pair. An invalid name is reported by the first call on the handle
+    /// ([`is_invalid`](crate::Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let guard = client.lock("order:7").lock().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn lock(&self, name: impl AsRef<str>) -> ReentrantLock {
         ReentrantLock(Handle::new(self, name.as_ref(), &PROTOCOL, Mode::Exclusive))
     }
 }
 
-/// A lock for one owner at a time, which that owner may enter again.
+/// A lock for one owner at a time, which that owner may enter again; from [`Client::lock`].
 ///
-/// A handle: cheap to make and to clone, holds nothing. Options set on a handle concern what is
-/// taken through it. Waiters of one client are served first come, first served, and pass the
-/// lock on in memory, at most 16 times and for 5 ms in a row, then other processes have their turn.
-/// Between clients whoever asks first after a release gets it: one task of one client, against 64 tasks
-/// of another that never rest, about one grant in ten. For one order of all waiters take a
-/// [`FairLock`](crate::FairLock).
+/// A handle: cheap to make and to clone, it holds nothing. Its options concern what is acquired through it.
+///
+/// Waiters of one client are served first come, first served. They hand the lock off in memory, at most 16
+/// times and for 5 ms in a row; then other processes have their turn. Between clients, whoever asks first
+/// after a release gets the lock: one task of one client, against 64 tasks of another that never pause, gets
+/// about one grant in ten. For one order of all waiters use a [`FairLock`](crate::FairLock).
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +48,7 @@ impl Client {
 /// let lock = client.lock("report:daily");
 ///
 /// let guard = lock.lock().await?;
-/// guard.run(async { /* work; dropped the moment the lock is lost */ }).await?;
+/// guard.run(async { /* work; dropped when the lock is lost */ }).await?;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -82,13 +91,21 @@ pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
 ///
-/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
-/// dropped guards have left to do.
+/// The release of a dropped guard leaves at once and costs the caller nothing; a later attempt of this client
+/// goes behind it. Use [`release`](Self::release) to know that the lock was held to the end.
 ///
-/// The release of a dropped guard leaves at once and costs the caller nothing; a later attempt of
-/// this client goes behind it. Use [`release`](Self::release) to know that the lock was held to the
-/// end.
+/// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
+/// releases of dropped guards.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = client.lock("order:7").lock().await?;
+/// println!("held for {:?} more, and renewed", guard.remaining());
+/// guard.run(async { /* work */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct ReentrantGuard(Share);

@@ -18,30 +18,36 @@ use crate::keys::LockName;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
 
 impl Client {
-    /// A handle on the read-write lock called `name`. Names are as for [`lock`](Self::lock); use a
-    /// name for one kind of lock only.
+    /// A handle on the read-write lock called `name`. Names are as for [`lock`](Self::lock); use a name for
+    /// one kind of lock only.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let reading = client.rw_lock("config").read().await?;
+    /// reading.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock(Handle::new(self, name.as_ref(), &PROTOCOL, Mode::Shared))
     }
 }
 
-/// A lock for many readers or one writer.
+/// A lock for many readers or one writer; from [`Client::rw_lock`].
 ///
-/// A handle: cheap to make and to clone, holds nothing.
+/// A handle: cheap to make and to clone, it holds nothing.
 ///
-/// * **Neither side starves.** While a writer of this library waits, no new reader of this library
-///   enters; when a writer is done, readers that waited go first. One reader gets about one grant in
-///   twelve against 64 writers of another client that never rest, and so does one writer; against 64
-///   readers a writer gets one in 65. Redisson's readers and writers do
-///   not know of this: its readers enter whenever others read.
+/// * **Neither side starves.** While a writer of this library waits, no new reader of this library enters;
+///   when a writer is done, readers that waited go first. Against 64 writers of another client that never
+///   pause, one reader or one writer gets about one grant in twelve; against 64 readers, a writer gets one in
+///   65. Redisson does not follow this rule: its readers enter whenever others read.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
-/// * **An owner that reads cannot write**: it would wait for itself. It is refused at once, with
-///   [`is_upgrade`](crate::Error::is_upgrade). What is asked without an [owner](Self::owner) is a
-///   stranger, and waits: also for what the same task reads. A task that may read while it reads
-///   needs an owner, or [`reenter`](ReadGuard::reenter): as a stranger it would stand behind a
-///   writer that waits for it.
-/// * **Each read hold has its own lease**: a reader that dies holds writers up until that ends,
-///   whoever else reads.
+/// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
+///   [`is_upgrade`](crate::Error::is_upgrade).
+/// * **A task that may read while it reads needs an [owner](Self::owner)**, or
+///   [`reenter`](ReadGuard::reenter). Without one it is a new owner, which queues behind a writer that waits
+///   for the task's first read.
+/// * **Each read hold has its own lease.** A reader that dies delays writers until that ends, whoever else
+///   reads.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,8 +58,7 @@ impl Client {
 /// reading.release().await?;
 ///
 /// let writing = config.write().await?;
-/// // Others may read now, and nobody wrote in between.
-/// let reading = writing.downgrade().await?;
+/// let reading = writing.downgrade().await?; // others may read now; nobody wrote in between
 /// reading.release().await?;
 /// # Ok(()) }
 /// ```
@@ -64,33 +69,56 @@ pub struct RwLock(Handle);
 option_methods!(RwLock);
 
 impl RwLock {
-    /// The side that reads, as a lock of its own, with the options set so far.
+    /// The read side as a lock of its own, with the options set so far: for a
+    /// [`MultiLock`](crate::MultiLock), or where a [`Lock`](crate::Lock) is asked for.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let prices = client.rw_lock("prices").read_side();
+    /// println!("{} readers", prices.holders().await?.len());
+    /// # Ok(()) }
+    /// ```
     pub fn read_side(&self) -> ReadSide {
         ReadSide(self.0.in_mode(Mode::Shared))
     }
 
-    /// The side that writes, as a lock of its own, with the options set so far.
+    /// The write side as a lock of its own, with the options set so far: for a
+    /// [`MultiLock`](crate::MultiLock), or where a [`Lock`](crate::Lock) is asked for.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let prices = client.rw_lock("prices").write_side();
+    /// println!("being written: {}", prices.is_locked().await?);
+    /// # Ok(()) }
+    /// ```
     pub fn write_side(&self) -> WriteSide {
         WriteSide(self.0.in_mode(Mode::Exclusive))
     }
 
-    /// Enters as a reader, waiting as long as it takes.
+    /// Acquires the lock as a reader, waiting until it may read.
     ///
-    /// One round trip if nobody writes or waits to write; else one more and a subscription that all
+    /// Takes one round trip if nobody writes or waits to write; else one more, and a subscription that all
     /// waiters of this client share.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. A grant that is under way is released
-    /// in the background.
+    /// Dropping the future gives up the place in the queue. A grant under way is released in the background.
     ///
     /// # Errors
     /// As for [`ReentrantLock::lock`](crate::ReentrantLock::lock).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let reading = client.rw_lock("config").read().await?;
+    /// reading.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn read(&self) -> Result<ReadGuard> {
         let side = self.0.in_mode(Mode::Shared);
         side.take("read").await.map(ReadGuard)
     }
 
-    /// Enters as a reader if nobody writes or waits to write, in one round trip.
+    /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip. `None`: somebody
+    /// does.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).
@@ -102,34 +130,42 @@ impl RwLock {
         Ok(side.try_take("try_read").await?.map(ReadGuard))
     }
 
-    /// Enters as a reader, waiting at most `wait`.
+    /// Acquires the lock as a reader, waiting at most `wait`. `None`: a writer had it, or came first, for all
+    /// that time.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// As for [`ReentrantLock::try_lock_for`](crate::ReentrantLock::try_lock_for).
     pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>> {
         let side = self.0.in_mode(Mode::Shared);
         let share = side.try_take_for("try_read_for", wait).await?;
         Ok(share.map(ReadGuard))
     }
 
-    /// Enters as the writer, waiting as long as it takes. New readers of this library let it go
+    /// Acquires the lock as the writer, waiting until it may write. New readers of this library let it go
     /// first.
     ///
     /// # Cancel safety
-    /// As for [`read`](Self::read); readers that let it go first are woken.
+    /// As for [`read`](Self::read). Readers that let it go first are woken.
     ///
     /// # Errors
     /// As for [`read`](Self::read), and [`is_upgrade`](crate::Error::is_upgrade) if its owner reads.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let writing = client.rw_lock("config").write().await?;
+    /// writing.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn write(&self) -> Result<WriteGuard> {
         let side = self.0.in_mode(Mode::Exclusive);
         side.take("write").await.map(WriteGuard)
     }
 
-    /// Enters as the writer if nobody reads or writes, nor is it the turn of readers that waited; in one
-    /// round trip.
+    /// Acquires the lock as the writer, in one round trip, if nobody reads or writes and no readers that
+    /// waited come first. `None`: somebody does.
     ///
     /// # Cancel safety
     /// As for [`write`](Self::write).
@@ -141,13 +177,14 @@ impl RwLock {
         Ok(side.try_take("try_write").await?.map(WriteGuard))
     }
 
-    /// Enters as the writer, waiting at most `wait`.
+    /// Acquires the lock as the writer, waiting at most `wait`. `None`: it did not become free in time.
     ///
     /// # Cancel safety
     /// As for [`write`](Self::write).
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// As for [`write`](Self::write), with the limits of
+    /// [`ReentrantLock::try_lock_for`](crate::ReentrantLock::try_lock_for).
     pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>> {
         let side = self.0.in_mode(Mode::Exclusive);
         let share = side.try_take_for("try_write_for", wait).await?;
@@ -155,7 +192,7 @@ impl RwLock {
     }
 }
 
-/// The side of a [`RwLock`] that reads; held by any number of owners together.
+/// The read side of a [`RwLock`], held by any number of owners together; from [`RwLock::read_side`].
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct ReadSide(pub(crate) Handle);
@@ -167,7 +204,7 @@ impl ReadSide {
     /// Whether anybody reads. One round trip; the answer may be outdated when it arrives.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
@@ -176,24 +213,33 @@ impl ReadSide {
         Ok(!readers.is_empty())
     }
 
-    /// Who reads, how often and for how long still; in no order. One round trip; the answer may be
-    /// outdated when it arrives.
+    /// Who reads, how many times, and what is left of each lease; in no order. One round trip; the answer may
+    /// be outdated when it arrives.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// for reader in client.rw_lock("config").read_side().holders().await? {
+    ///     println!("{} reads", reader.id);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn holders(&self) -> Result<Vec<Holder>> {
         inspect(&self.0, "holders", Mode::Shared).await
     }
 
     /// Ends all read holds, whoever has them; `false` if nobody reads, or the reader writes too. For
-    /// operators: readers are told by their next renewal at the latest, and may be in the middle of
-    /// their work until then.
+    /// operators.
+    ///
+    /// The guards of the readers are lost at their next renewal or before; until then their work continues.
     ///
     /// # Cancel safety
-    /// If the future is dropped, they may or may not be ended.
+    /// If the future is dropped, the read holds may or may not be ended.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
@@ -202,7 +248,7 @@ impl ReadSide {
     }
 }
 
-/// The side of a [`RwLock`] that writes; held by one owner at a time.
+/// The write side of a [`RwLock`], held by one owner at a time; from [`RwLock::write_side`].
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct WriteSide(pub(crate) Handle);
@@ -242,11 +288,11 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
-/// dropped guards have left to do.
-///
 /// Use [`release`](Self::release) to know that nobody wrote until the end.
+///
+/// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
+/// releases of dropped guards.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct ReadGuard(Share);
@@ -255,11 +301,11 @@ guard_methods!(ReadGuard);
 
 /// One write hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for what
-/// dropped guards have left to do.
-///
 /// Use [`release`](Self::release) to know that nobody else read or wrote until the end.
+///
+/// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
+/// releases of dropped guards.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct WriteGuard(Share);
@@ -267,16 +313,24 @@ pub struct WriteGuard(Share);
 guard_methods!(WriteGuard);
 
 impl WriteGuard {
-    /// Turns this write hold into a read hold, in one step: nobody writes in between. Waiting
-    /// readers are woken, unless this owner has another write hold. One round trip.
+    /// Turns this write hold into a read hold, in one step: nobody writes in between. One round trip.
+    ///
+    /// Waiting readers are woken, unless this owner has another write hold.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the hold is given back in the background.
+    /// If the future is dropped, the hold is released in the background.
     ///
     /// # Errors
-    /// [`is_not_held`](crate::Error::is_not_held) if the lock was lost before;
-    /// [`is_io`](crate::Error::is_io) if the server does not answer: then the hold is given back in
-    /// the background.
+    /// * [`is_not_held`](crate::Error::is_not_held): the lock was lost before.
+    /// * [`is_io`](crate::Error::is_io): the server does not answer. The hold is released in the background.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let writing = client.rw_lock("config").write().await?;
+    /// let reading = writing.downgrade().await?;
+    /// reading.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn downgrade(self) -> Result<ReadGuard> {
         self.0.downgrade().await.map(ReadGuard)
     }

@@ -1,7 +1,7 @@
-//! What all locks and all guards have in common, as traits: for code that works with any of them.
+//! The public traits [`Lock`] and [`Guard`]: what all locks and all guards have in common.
 //!
-//! The types have these methods themselves; the traits forward to them. They are sealed, so that they
-//! can grow with the types.
+//! The types have these methods themselves; the traits forward to them. They are sealed, so they can grow
+//! with the types.
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -20,22 +20,21 @@ use crate::rwlock::{ReadGuard, ReadSide, WriteGuard, WriteSide};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Any lock of this library, whatever stands behind it: [`ReentrantLock`], [`FairLock`], the
-/// [read](crate::RwLock::read_side) or the [write side](crate::RwLock::write_side) of an
-/// [`RwLock`](crate::RwLock), [`MultiLock`], [`RedlockLock`].
+/// Any lock of this crate: [`ReentrantLock`], [`FairLock`], the [read side](crate::RwLock::read_side) or the
+/// [write side](crate::RwLock::write_side) of an [`RwLock`](crate::RwLock), [`MultiLock`], [`RedlockLock`].
 ///
-/// What the methods do, their cancel safety and their errors are those of the methods of the same name
-/// on the type.
+/// Behaviour, cancel safety and errors are those of the methods of the same name on each type. The trait is
+/// sealed.
 ///
 /// ```
 /// use lockset::{Guard, Lock};
 ///
-/// /// Rebuilds an index unless somebody is at it already.
+/// /// Rebuilds an index unless another process is at it.
 /// async fn rebuild(lock: &impl Lock) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
 ///     let Some(guard) = lock.try_lock().await? else {
 ///         return Ok(false);
 ///     };
-///     guard.run(async { /* work; dropped the moment the lock is lost */ }).await?;
+///     guard.run(async { /* work; dropped when the lock is lost */ }).await?;
 ///     guard.release().await?;
 ///     Ok(true)
 /// }
@@ -45,48 +44,51 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// # }
 /// ```
 pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
-    /// What is held.
+    /// The guard of this lock.
     type Guard: Guard;
 
-    /// The name of the lock; of several, that of the first.
+    /// The name of the lock; of several, the name of the first.
     fn name(&self) -> &str;
 
-    /// Asks in the name of `owner`; as [`ReentrantLock::owner`].
+    /// Asks for `owner`; as [`ReentrantLock::owner`].
     #[must_use]
     fn owner(self, owner: &Owner) -> Self;
 
-    /// A lease that is renewed; as [`ReentrantLock::lease`].
+    /// Sets a lease that is renewed; as [`ReentrantLock::lease`].
     #[must_use]
     fn lease(self, lease: Duration) -> Self;
 
-    /// A lease that is never renewed; as [`ReentrantLock::fixed_lease`].
+    /// Sets a lease that is never renewed; as [`ReentrantLock::fixed_lease`].
     #[must_use]
     fn fixed_lease(self, lease: Duration) -> Self;
 
-    /// Every new grant carries a fencing token; as [`ReentrantLock::fenced`].
+    /// Gives every new grant a fencing token; as [`ReentrantLock::fenced`].
     #[must_use]
     fn fenced(self) -> Self;
 
-    /// Grants count once replicas have them; as [`ReentrantLock::replicated`].
+    /// Requires replicas to confirm each grant; as [`ReentrantLock::replicated`].
     #[must_use]
     fn replicated(self, count: u32, within: Duration) -> Self;
 
-    /// Takes the lock, waiting as long as it takes; as [`ReentrantLock::lock`].
+    /// Acquires the lock, waiting until it is free; as [`ReentrantLock::lock`].
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
 
-    /// Takes the lock if it is free; as [`ReentrantLock::try_lock`].
+    /// Acquires the lock if it is free; as [`ReentrantLock::try_lock`].
     fn try_lock(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
 
-    /// Takes the lock, waiting at most `wait`; as [`ReentrantLock::try_lock_for`].
+    /// Acquires the lock, waiting at most `wait`; as [`ReentrantLock::try_lock_for`].
     fn try_lock_for(
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
 }
 
-/// Any guard of this library: what is held of a [`Lock`].
+/// Any guard of this crate: what a [`Lock`] gives while it is held.
 ///
-/// `Box<dyn Guard>` holds any of them, and is one itself:
+/// Behaviour, cancel safety and errors are those of the methods of the same name on each type. Dropping any
+/// guard releases in the background. The trait is sealed.
+///
+/// `Box<dyn Guard>` holds any guard, and is a guard itself:
 ///
 /// ```
 /// use lockset::{Client, Guard};
@@ -96,9 +98,10 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
 /// }
 ///
 /// async fn open(client: &Client, in_turn: bool) -> lockset::Result<Session> {
-///     let guard: Box<dyn Guard> = match in_turn {
-///         true => Box::new(client.fair_lock("desk").lock().await?),
-///         false => Box::new(client.lock("desk").lock().await?),
+///     let guard: Box<dyn Guard> = if in_turn {
+///         Box::new(client.fair_lock("desk").lock().await?)
+///     } else {
+///         Box::new(client.lock("desk").lock().await?)
 ///     };
 ///     Ok(Session { guard })
 /// }
@@ -108,51 +111,48 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
 ///     session.guard.release().await
 /// }
 /// ```
-///
-/// What the methods do, their cancel safety and their errors are those of the methods of the same name
-/// on the type. Dropping any guard releases in the background.
 pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
-    /// The name of the lock; of several, that of the first.
+    /// The name of the lock; of several, the name of the first.
     fn name(&self) -> &str;
 
     /// The owner that holds the lock.
     fn owner(&self) -> &Owner;
 
-    /// The holder id under which the server knows this hold; of several, that of the first.
+    /// The holder id by which the server knows this hold; of several, that of the first.
     fn holder_id(&self) -> &str;
 
-    /// How many guards of this owner share this hold now.
+    /// How many guards of this owner share this hold.
     fn hold_count(&self) -> u32;
 
-    /// The fencing token, if the handle asked for one.
+    /// The fencing token of this hold; `None` unless the handle is `fenced()`.
     fn fencing_token(&self) -> Option<FencingToken>;
 
-    /// How long the lock is still held for certain, by the local monotonic clock.
+    /// How long the lock is certainly still held, by the local monotonic clock.
     fn remaining(&self) -> Duration;
 
-    /// Whether the lock is lost. Once true it stays true.
+    /// Whether the lock is lost. Once true, it stays true.
     fn is_lost(&self) -> bool;
 
-    /// Resolves when the lock is lost, with the reason. Cancel safe; may be called any number of times.
+    /// Waits until the lock is lost, and returns the reason. Cancel safe; may be called any number of times.
     fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send + '_>>;
 
-    /// Drives `work` to its end, or drops it the moment the lock is lost.
+    /// Runs `work` to its end, or drops it when the lock is lost.
     fn run<F>(&self, work: F) -> impl Future<Output = Result<F::Output, Lost>> + Send
     where
         F: Future<Output: Send> + Send,
         Self: Sized;
 
-    /// One more hold for the same owner; never waits for anybody.
+    /// Enters the lock once more for the same owner; never waits for anybody.
     fn reenter(&self) -> impl Future<Output = Result<Self>> + Send
     where
         Self: Sized;
 
-    /// Gives this hold back and waits until the server has done so.
+    /// Releases this hold and waits for the server to confirm it.
     fn release(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized;
 
-    /// Gives up the guard without releasing: the lock stays taken until its lease runs out.
+    /// Drops the guard without releasing: the lock stays held until its lease ends.
     fn forget(self)
     where
         Self: Sized;

@@ -12,18 +12,26 @@ use crate::hold::reenter::Entry;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
 
-/// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases everywhere in the
-/// background.
+/// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
-/// **A program that ends right after the drop leaves the lock taken** until its lease is over. End with
-/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) of all its
-/// clients, which waits for what dropped guards have left to do.
+/// It is held while a majority of all servers holds the lock for it, each with a local deadline of its own. A
+/// server that is lost (restarted, or unreachable for a lease) is asked again in the background about every
+/// third of a lease, so a long hold outlives the restart of every server, one after the other. With a [fixed
+/// lease](crate::RedlockLock::fixed_lease) it is not. Once fewer than a majority are left the guard is lost,
+/// and the rest is released at once.
 ///
-/// It is held while a majority of all servers holds the lock for it, each by a local deadline of its
-/// own. A server that is lost (it was restarted, or away for a lease) is asked again in the background,
-/// about every third of a lease, so that a long hold outlives the restart of every server, one after the
-/// other; not for a [fixed lease](crate::RedlockLock::fixed_lease). Once fewer than a majority are left
-/// the guard is lost, and the rest is given back at once.
+/// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) of all its clients,
+/// which waits for the releases of dropped guards.
+///
+/// ```no_run
+/// # async fn doc(redlock: lockset::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = redlock.lock("order:7").lock().await?;
+/// println!("held on {} servers", guard.holder_ids().len());
+/// guard.run(async { /* work */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RedlockGuard {
@@ -38,90 +46,92 @@ impl RedlockGuard {
         self.share.name()
     }
 
-    /// The owner that holds the lock: the one given to the handle, or one made for this hold.
+    /// The owner that holds the lock: the one set on the handle, or one made for this hold.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         self.share.owner()
     }
 
-    /// The holder id at a server that granted the lock. Each server knows the hold by an id of its own,
-    /// and by a new one after it was lost there and asked again; see [`holder_ids`](Self::holder_ids).
+    /// The holder id at one server that granted the lock. Each server has an id of its own, and a new one
+    /// after the server was lost and rejoined; see [`holder_ids`](Self::holder_ids).
     #[must_use]
     pub fn holder_id(&self) -> &str {
         self.share.holder_id()
     }
 
-    /// The holder ids at the servers that hold the lock now, in the order of the clients; none once the
-    /// lock is lost.
+    /// The holder ids at the servers that hold the lock now, in the order of the clients; empty once the lock
+    /// is lost.
     #[must_use]
     pub fn holder_ids(&self) -> Vec<String> {
         self.share.holder_ids()
     }
 
-    /// How many guards of this owner share this hold now.
+    /// How many guards of this owner share this hold.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.share.hold_count()
     }
 
-    /// The fencing token of this hold; `None` unless a handle asked for one with `fenced()`.
+    /// The fencing token of this hold; `None` unless the handle is `fenced()`.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.share.fencing_token()
     }
 
-    /// How long the lock is still held for certain by a majority, by the local monotonic clock.
+    /// How long a majority certainly still holds the lock, by the local monotonic clock. Zero once it is
+    /// lost.
     ///
-    /// Each server counts from before the last request that it confirmed was sent to it, so this ends
-    /// before the leases of a majority do. Zero once the lock is lost.
+    /// Each server counts from before the last request that it confirmed was sent to it, so this ends before
+    /// the leases of a majority do.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.share.remaining()
     }
 
-    /// Whether the lock is lost: fewer than a majority hold it. Once true it stays true.
+    /// Whether the lock is lost: fewer than a majority hold it. Once true, it stays true.
     ///
-    /// Read from the clock, so it is right even after the process or the machine was stopped for
-    /// longer than the lease.
+    /// It reads the clock, so it is right even after the process or the machine was stopped for longer than
+    /// the lease.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.share.is_lost()
     }
 
-    /// Resolves when the lock is lost, with the reason that took the last server too many; at the
-    /// latest when the local deadline passes, whatever the network does. After the machine was suspended
-    /// for longer than the lease: within a quarter of a second.
+    /// Waits until the lock is lost, and returns the reason at the server that broke the majority.
+    ///
+    /// It resolves no later than the local deadline, whatever the network does; after the machine was
+    /// suspended for longer than the lease, within a quarter of a second.
     ///
     /// # Cancel safety
-    /// Cancel safe; may be called any number of times, also after the loss.
+    /// Cancel safe. It may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
         self.share.lost().await
     }
 
-    /// Drives `work` to its end, or drops it the moment the lock is lost.
+    /// Runs `work` to its end, or drops it when the lock is lost.
     ///
-    /// The clock is read before each step of the work and once more at its end: `Ok` means that the
-    /// lock was still held then. Only what is awaited in `work` itself stops with it: not a task it
-    /// spawned, nor a call that blocks its thread. What blocks for longer than the lease is found out
-    /// when it comes back, and `Lost` is the answer though the work was done.
+    /// The clock is read before each step of the work and once more at its end, so `Ok` means that the lock
+    /// was held until then. Only what `work` itself awaits stops at a loss: not a task that it spawned, nor a
+    /// call that blocks its thread. If such a call outlasts the lease, this returns `Lost` when the call
+    /// comes back, although the work was done.
     ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
     ///
     /// # Errors
-    /// [`Lost`] if the lock was lost before the end.
+    /// [`Lost`]: the lock was lost before the work ended.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.share.run(work).await
     }
 
-    /// One more hold for the same owner; never waits for anybody. One round trip to a majority.
+    /// Enters the lock once more for the same owner. One round trip to a majority; never waits for anybody.
     ///
     /// # Cancel safety
-    /// If the future is dropped, counts that servers may have raised are put right in the background.
+    /// If the future is dropped, counts that servers may have raised are corrected in the background.
     ///
     /// # Errors
-    /// [`is_not_held`](crate::Error::is_not_held) if the lock is lost;
-    /// [`is_quorum`](crate::Error::is_quorum) if no majority answers.
+    /// * [`is_not_held`](crate::Error::is_not_held): the lock is lost.
+    /// * [`is_quorum`](crate::Error::is_quorum): no majority answers.
     pub async fn reenter(&self) -> Result<Self> {
         let quorum = self.share.quorum();
         if let Some(reason) = self.share.loss() {
@@ -140,22 +150,22 @@ impl RedlockGuard {
         }
     }
 
-    /// Gives this hold back and waits until a majority has done so: the exact way out. One round trip;
-    /// the other servers are told in the background.
+    /// Releases this hold and waits until a majority has confirmed it, one round trip; the other servers
+    /// release in the background. `Ok` means that the lock was held to the end, as far as this client knows.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// [`is_not_held`](crate::Error::is_not_held) if the lock was lost before: what was done under it
-    /// may have overlapped with another holder. [`is_io`](crate::Error::is_io) if no majority answers:
-    /// the release goes on in the background until the leases are over.
+    /// * [`is_not_held`](crate::Error::is_not_held): the lock was lost before. What was done under it may
+    ///   have overlapped with another holder.
+    /// * [`is_io`](crate::Error::is_io): no majority answers. The release continues in the background until
+    ///   the leases end.
     pub async fn release(self) -> Result<()> {
         self.share.release().await
     }
 
-    /// Gives up the guard without releasing: renewals stop, and the lock stays taken until its leases
-    /// run out.
+    /// Drops the guard without releasing: renewals stop, and the lock stays held until its leases end.
     pub fn forget(self) {
         self.share.forget();
     }

@@ -27,13 +27,23 @@ const VOTE_TIMEOUT_PART: u32 = 6;
 const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
-/// A lock for one owner at a time on several independent servers; see [`Redlock`](crate::Redlock).
+/// A lock for one owner at a time on several independent servers; from
+/// [`Redlock::lock`](crate::Redlock::lock).
 ///
-/// A handle: cheap to make and to clone, holds nothing. Options set on a handle concern what is taken
-/// through it. Waiters of one process are served first come, first served; between processes chance
-/// decides: one task of one process, against 64 of another, gets about one grant in three. Who has this
-/// lock also has the [`ReentrantLock`](crate::ReentrantLock) of this name on a
-/// majority of the servers.
+/// A handle: cheap to make and to clone, it holds nothing. Its options concern what is acquired through it.
+///
+/// Waiters of one process are served first come, first served. Between processes chance decides: one task of
+/// one process, against 64 of another, gets about one grant in three. Whoever holds this lock also holds the
+/// [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
+///
+/// ```no_run
+/// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
+/// let lock = redlock.lock("report").lease(std::time::Duration::from_secs(10));
+/// if let Some(guard) = lock.try_lock().await? {
+///     guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct RedlockLock(QuorumHandle);
@@ -112,24 +122,29 @@ impl RedlockLock {
         })
     }
 
-    /// Takes the lock, waiting as long as it takes.
+    /// Acquires the lock, waiting until it is free.
     ///
-    /// One round trip to all servers at once if it is free, two if it is fenced; a minority that is
-    /// slow or dead is not waited for. If it is held elsewhere, asks again when a server tells of a
-    /// release, and after a random time of up to 200 ms.
+    /// Takes one round trip to all servers at once if it is free, two if it is fenced; it does not wait for a
+    /// minority that is slow or dead. If the lock is held elsewhere, it asks again when a server notifies of
+    /// a release, and after a random time of up to 200 ms.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. Grants that are under way are released in
-    /// the background, on every server.
+    /// Dropping the future gives up the place in the queue. Grants under way are released in the background,
+    /// on every server.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if for as long as
-    /// [`give_up_after`](Self::give_up_after) says, a third of the client's lease by default, fewer than
-    /// a majority of the servers have a vote (they are out of reach, refuse it, or were restarted less
-    /// than a lease ago), or at once if that cannot change; the message says what became of the vote of
-    /// each; it is also [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
-    /// [`is_invalid`](crate::Error::is_invalid) for a name or option that cannot work. That the lock is
-    /// held is not an error.
+    /// * [`is_quorum`](crate::Error::is_quorum): for as long as [`give_up_after`](Self::give_up_after) says
+    ///   (default: a third of the client's lease), fewer than a majority of the servers had a vote; or this
+    ///   cannot change. The message has the vote of each. It is also
+    ///   [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
+    /// * [`is_invalid`](crate::Error::is_invalid): a name or option that cannot work.
+    ///
+    /// ```no_run
+    /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
+    /// let guard = redlock.lock("order:7").lock().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn lock(&self) -> Result<RedlockGuard> {
         // Without a deadline the wait ends with the lock or with an error, so there is one turn.
         loop {
@@ -139,8 +154,8 @@ impl RedlockLock {
         }
     }
 
-    /// Takes the lock if it is free (or held by the same owner). `None`: others have it, or nobody
-    /// got a majority just now.
+    /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or nobody got a
+    /// majority just now.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
@@ -151,8 +166,8 @@ impl RedlockLock {
         self.take("try_lock", Wait::Never).await
     }
 
-    /// Takes the lock, waiting at most `wait`; `None`: it did not become free in time. Asks once more
-    /// at the deadline.
+    /// Acquires the lock, waiting at most `wait`. `None`: it did not become free in time. Makes a last
+    /// attempt at the deadline.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
@@ -164,27 +179,30 @@ impl RedlockLock {
         self.take("try_lock_for", Wait::Until(deadline)).await
     }
 
-    /// Whether a majority of the servers says that the lock is held, by whomever. One round trip; the
-    /// answer may be outdated when it arrives. A server that was restarted less than a lease ago may
-    /// have forgotten that it is held, so that it does not count as one where it is free.
+    /// Whether a majority of the servers has the lock as held, by whomever. One round trip; the answer may be
+    /// outdated when it arrives.
+    ///
+    /// A server that was restarted less than a lease ago may have forgotten a hold, so it does not count as
+    /// one where the lock is free.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if those that answer in the time that
-    /// [`give_up_after`](Self::give_up_after) says cannot tell: the others may make a majority with those where it is held.
+    /// [`is_quorum`](crate::Error::is_quorum): the servers that answered within
+    /// [`give_up_after`](Self::give_up_after) cannot tell, because the others may complete a majority.
     pub async fn is_locked(&self) -> Result<bool> {
         Ok(!inspect::holders(&self.0, "is_locked").await?.is_empty())
     }
 
-    /// Who holds the lock, if a majority of the servers says that it is held. Each of them knows the
-    /// holder by an id of its own: that of the first who answers is given, with the smallest hold count
-    /// and the shortest rest of a lease that a majority has. One round trip; the answer may be outdated
-    /// when it arrives.
+    /// Who holds the lock, if a majority of the servers has it as held. One round trip; the answer may be
+    /// outdated when it arrives.
+    ///
+    /// Each server knows the holder by an id of its own. This returns that of the first server that answers,
+    /// with the smallest hold count and the shortest remaining lease of a majority.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Errors
     /// As for [`is_locked`](Self::is_locked).
@@ -198,16 +216,17 @@ impl RedlockLock {
     }
 
     /// Frees the lock on every server, whoever holds it; `false` if nobody did. For operators; as
-    /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), and on each server. When a
-    /// majority has freed it, the others have up to half a second; what one that is silent keeps is in
-    /// nobody's way, and ends with its lease.
+    /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), on each server.
+    ///
+    /// Once a majority has freed it, the others have up to half a second. What a silent one keeps is in
+    /// nobody's way and ends with its lease.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be freed.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum) if it could not be freed on a majority of the servers
-    /// in the time that [`give_up_after`](Self::give_up_after) says.
+    /// [`is_quorum`](crate::Error::is_quorum): it could not be freed on a majority of the servers within
+    /// [`give_up_after`](Self::give_up_after).
     pub async fn force_unlock(&self) -> Result<bool> {
         inspect::force_unlock(&self.0).await
     }

@@ -14,10 +14,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::error::{Error, Result};
 
-/// Certificates for connections over TLS (`rediss://` and its like). Needs the feature `tls`.
+/// Certificates for connections over TLS (`rediss://` and the like). Needs the feature `tls`.
 ///
-/// Without it a client trusts the authorities that the system trusted when the client was built (those
-/// of Mozilla's list, if the system names none), and shows no certificate of its own. The server's certificate and its name are always checked.
+/// By default a client trusts the authorities that the system trusted when the client was built (Mozilla's
+/// list, if the system has none), and presents no certificate of its own. The certificate and the name of the
+/// server are always verified.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,20 +39,25 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// No certificates of one's own yet.
+    /// The default settings: the authorities of the system, no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the authorities with these certificates, one or more, instead of those that the system
-    /// trusts.
+    /// Trusts these authorities instead of those of the system. `certificates` is one or more in PEM.
+    ///
+    /// Certificates that cannot be read are reported by [`build`](crate::ClientBuilder::build)
+    /// ([`is_invalid`](crate::Error::is_invalid)).
     pub fn root_certificates_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(certificates.into());
         self
     }
 
-    /// Shows this certificate to a server that asks for one. `certificate` may be followed by those
-    /// in between up to an authority; `key` is its private key, not encrypted.
+    /// Presents this certificate to servers that ask for one. Both are PEM: `certificate` may be followed by
+    /// its intermediate certificates, `key` is its private key, not encrypted.
+    ///
+    /// A pair that cannot be used is reported by [`build`](crate::ClientBuilder::build)
+    /// ([`is_invalid`](crate::Error::is_invalid)).
     pub fn client_certificate_pem(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -64,10 +70,20 @@ impl Tls {
         self
     }
 
-    /// The host that the certificates of all servers name, where that is not the host that is connected
-    /// to: behind a tunnel or a NAT, or in a cluster whose nodes tell addresses in place of names. Each
-    /// server is shown this name, and has to prove that it is it. See
-    /// [`address_map`](crate::ClientBuilder::address_map) for nodes that have names of their own.
+    /// Expects this host in the certificates of all servers, instead of the host that the client connects to.
+    ///
+    /// For servers behind a tunnel or a NAT, and for clusters whose nodes announce addresses instead of
+    /// names. The name is sent to each server (SNI), which has to prove that it owns it. Where the nodes have
+    /// different names, use [`address_map`](crate::ClientBuilder::address_map).
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// use lockset::{Client, Tls};
+    ///
+    /// let tls = Tls::new().server_name("redis.internal");
+    /// let client = Client::builder("rediss://127.0.0.1:16379").tls(tls).build().await?;
+    /// # drop(client); Ok(()) }
+    /// ```
     pub fn server_name(mut self, name: &str) -> Self {
         self.server_name = Some(name.into());
         self
