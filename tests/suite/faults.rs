@@ -8,7 +8,8 @@ use redis::aio::MultiplexedConnection;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    LEASE, SOON, client, hold_counts, idle, listening, nothing_left, patient_client, waiting,
+    LEASE, SOON, client, hold_counts, idle, listening, nothing_left, patient_client, took_less,
+    waiting,
 };
 
 /// Of what goes wrong one time in six where it can; there are as many for each kind of lock.
@@ -152,7 +153,7 @@ async fn an_asymmetric_partition_is_a_loss<P: Primitive>() {
     let cut = Instant::now();
     proxy.drop_replies();
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
-    assert!(cut.elapsed() <= LEASE + SCHEDULING);
+    took_less(cut, LEASE + SCHEDULING);
     drop(guard);
     proxy.pass();
     // Renewals may have been executed all the time: the release of the guard ends that.
@@ -168,7 +169,7 @@ async fn a_stopped_server_does_not_stop_the_deadline<P: Primitive>() {
     let stopped = Instant::now();
     server.stop();
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
-    assert!(stopped.elapsed() <= LEASE + SCHEDULING);
+    took_less(stopped, LEASE + SCHEDULING);
     server.cont();
     let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     assert!(stopped.elapsed() >= LEASE * 9 / 10, "the lease is over");
@@ -278,9 +279,10 @@ async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
         let name = unique_name("lock");
         let lock = P::of(&ours, &name).lease(Duration::from_secs(30));
         proxy.hold_request_containing(name.as_bytes());
-        let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
-        assert!(call.await.is_err(), "its request was caught");
-        assert_eq!(proxy.held(), 1);
+        tokio::select! {
+            _ = lock.lock() => panic!("its request was caught"),
+            () = eventually(SOON, "its request is caught", async || proxy.held() == 1) => {}
+        }
         if round % 2 == 0 {
             proxy.cut();
         }
@@ -336,9 +338,10 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
     ];
     for error in errors {
         assert!(error.is_io(), "{error}");
-        assert!(error.lock_name().is_some() && error.to_string().contains("server"));
+        assert!(error.lock_name().is_some(), "{error}");
+        assert!(error.to_string().contains("server"), "{error}");
     }
-    assert!(started.elapsed() < LEASE * 3);
+    took_less(started, LEASE * 3);
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
     drop(guard);
     server.restart();

@@ -128,7 +128,7 @@ primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, at_server: fal
 });
 
 /// A multi-lock with a member of each kind, and what it lacks of a primitive: questions to all
-/// members, and names that are told to be wrong by the first call.
+/// members at once, and names that are told to be wrong by the first call.
 #[derive(Clone)]
 pub(crate) struct Multi {
     lock: Result<MultiLock>,
@@ -152,12 +152,8 @@ impl Multi {
 }
 
 /// True if it is so for one of them.
-fn any(each: impl IntoIterator<Item = Result<bool>>) -> Result<bool> {
-    let mut any = false;
-    for one in each {
-        any |= one?;
-    }
-    Ok(any)
+fn any((a, b, c, d): (Result<bool>, Result<bool>, Result<bool>, Result<bool>)) -> Result<bool> {
+    Ok(a? | b? | c? | d?)
 }
 
 impl Primitive for Multi {
@@ -219,20 +215,20 @@ impl Primitive for Multi {
         self.lock()?.try_lock_for(wait).await
     }
     async fn is_locked(&self) -> Result<bool> {
-        any([
-            self.reentrant.is_locked().await,
-            self.fair.is_locked().await,
-            self.read.is_locked().await,
-            self.write.is_locked().await,
-        ])
+        any(tokio::join!(
+            self.reentrant.is_locked(),
+            self.fair.is_locked(),
+            self.read.is_locked(),
+            self.write.is_locked(),
+        ))
     }
     async fn force_unlock(&self) -> Result<bool> {
-        any([
-            self.reentrant.force_unlock().await,
-            self.fair.force_unlock().await,
-            self.read.force_unlock().await,
-            self.write.force_unlock().await,
-        ])
+        any(tokio::join!(
+            self.reentrant.force_unlock(),
+            self.fair.force_unlock(),
+            self.read.force_unlock(),
+            self.write.force_unlock(),
+        ))
     }
 }
 

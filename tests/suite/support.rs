@@ -1,6 +1,6 @@
 //! What the suites share: clients with short leases, and looks at what is left behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockset::{Client, ClientStats};
 use lockset_testkit::{Server, eventually};
@@ -10,6 +10,16 @@ pub(crate) const LEASE: Duration = Duration::from_millis(900);
 
 /// A bound on what should take a few round trips.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// What a busy machine may take on top of what is promised.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+
+/// Asserts that less than `bound` has passed since then.
+#[track_caller]
+pub(crate) fn took_less(since: Instant, bound: Duration) {
+    let took = since.elapsed();
+    assert!(took < bound, "it took {took:?}, not less than {bound:?}");
+}
 
 pub(crate) async fn client(url: &str) -> Client {
     Client::builder(url)

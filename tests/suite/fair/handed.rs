@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::{HELD, Scene, done, holder, wait_for};
 use crate::process::Process;
-use crate::support::{SOON, idle, listening, nothing_left, patient_client};
+use crate::support::{SOON, idle, listening, nothing_left, patient_client, took_less};
 
 /// For how long a place of a waiting process in these tests is kept.
 const PLACE: Duration = Duration::from_secs(1);
@@ -191,7 +191,7 @@ async fn a_message_that_is_lost_costs_a_poll() {
         proxy.pass();
         let cut = Instant::now();
         let guard = done(waiter).await;
-        assert!(cut.elapsed() < OUR_PLACE, "{:?}", cut.elapsed());
+        took_less(cut, OUR_PLACE);
         assert!(!guard.is_lost());
         guard.release().await.unwrap();
         idle(&deaf).await;

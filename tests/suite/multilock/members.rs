@@ -6,7 +6,9 @@ use lockset::{MULTI_LOCK_MEMBERS_MAX, Member, MultiLock, NAME_BYTES_MAX};
 use lockset_testkit::{Server, within};
 
 use super::{KINDS, Kind, command, held, mixed, names};
-use crate::support::{LEASE, SOON, client, idle, listening, nothing_left, patient_client, waiting};
+use crate::support::{
+    LEASE, SOON, client, idle, listening, nothing_left, patient_client, took_less, waiting,
+};
 
 #[tokio::test]
 async fn any_mix_of_one_to_a_hundred_is_taken_and_given_back() {
@@ -85,7 +87,7 @@ async fn all_or_nothing_and_all_with_the_message() {
             let freed = Instant::now();
             blocker.release().await;
             let guard = within(SOON, waiter).await.unwrap();
-            assert!(freed.elapsed() < Duration::from_millis(700), "by message");
+            took_less(freed, Duration::from_millis(700));
             assert_eq!(held(&server, &names).await, names);
             guard.release().await.unwrap();
             nothing_left(&server).await;

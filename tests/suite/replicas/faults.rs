@@ -44,16 +44,24 @@ async fn a_call_dropped_at_any_moment_leaves_nothing() {
     let client = group.client().await;
     group.links[0].delay_replies(Duration::from_millis(3));
     let name = unique_name("lock");
-    let mut granted = 0;
-    for step in 0..60 {
+    let (mut granted, mut given_up) = (0, 0);
+    // A busy machine takes more steps than sixty to the first grant.
+    for step in 0.. {
+        if step >= 60 && granted > 0 {
+            break;
+        }
         let lock = client.lock(&name).replicated(1, WITHIN);
         let patience = Duration::from_micros(150 * step);
-        if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
-            granted += 1;
-            drop(guard.unwrap());
+        assert!(patience < SOON, "{given_up} attempts, and no grant");
+        match tokio::time::timeout(patience, lock.lock()).await {
+            Ok(guard) => {
+                granted += 1;
+                drop(guard.unwrap());
+            }
+            Err(_) => given_up += 1,
         }
     }
-    assert!((1..60).contains(&granted), "{granted} of 60");
+    assert!(given_up > 0, "{granted} grants");
     nothing_left(&group.primary).await;
     idle(&client).await;
 }

@@ -6,7 +6,7 @@ use lockset::{Owner, ReadGuard, Result, WriteGuard};
 use lockset_testkit::within;
 
 use super::{BY_MESSAGE, Scene, fields};
-use crate::support::SOON;
+use crate::support::{SOON, took_less};
 
 enum Held {
     Read(ReadGuard),
@@ -156,7 +156,7 @@ async fn a_writer_that_reads_on_lets_readers_in() {
     for waiter in waiters {
         guards.push(within(SOON, waiter).await.unwrap());
     }
-    assert!(released.elapsed() < BY_MESSAGE, "{:?}", released.elapsed());
+    took_less(released, BY_MESSAGE);
     assert!(!reader.is_lost());
     for guard in guards {
         guard.release().await.unwrap();

@@ -10,7 +10,7 @@ use lockset::Owner;
 use lockset_testkit::{Redisson, eventually, within};
 
 use super::{BY_MESSAGE, Scene, fields};
-use crate::support::{SOON, idle, waiting};
+use crate::support::{SOON, idle, took_less, waiting};
 
 #[tokio::test]
 async fn what_it_leaves_and_tells() {
@@ -81,13 +81,13 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
             assert_eq!(seen, round, "another wrote before those who waited read");
             guard.release().await.unwrap();
         }
-        assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+        took_less(started, BY_MESSAGE);
         assert_eq!(value.load(Ordering::SeqCst), round, "while it reads");
         assert!(!next.is_finished());
         reader.release().await.unwrap();
         within(SOON, next).await.unwrap();
         assert_eq!(value.load(Ordering::SeqCst), THEIRS + round);
-        assert!(started.elapsed() < BY_MESSAGE * 2);
+        took_less(started, BY_MESSAGE * 2);
         for client in [&ours, &writers, &readers] {
             idle(client).await;
         }
@@ -127,7 +127,7 @@ async fn one_of_several_write_holds() {
     let started = Instant::now();
     let first = first.downgrade().await.unwrap();
     let stranger = within(SOON, waiter).await.unwrap();
-    assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+    took_less(started, BY_MESSAGE);
     assert_eq!(messages.next().await, "1");
     assert_eq!(first.hold_count(), 2);
     assert!(scene.read_lease(&holder, 2).await > 0);
@@ -160,7 +160,7 @@ async fn readers_of_redisson_come_at_once() {
     for waiter in waiters {
         assert!(within(SOON, waiter).await.unwrap());
     }
-    assert!(started.elapsed() < BY_MESSAGE, "{:?}", started.elapsed());
+    took_less(started, BY_MESSAGE);
     reader.release().await.unwrap();
     for thread in 1..=3 {
         assert!(peer.read_release(&scene.name, thread).await.is_some());

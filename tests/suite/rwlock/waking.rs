@@ -9,7 +9,7 @@ use lockset_testkit::within;
 use tokio::task::JoinHandle;
 
 use super::{BY_MESSAGE, Scene, process};
-use crate::support::{SOON, client, waiting};
+use crate::support::{SOON, client, took_less, waiting};
 
 fn readers(scene: &Scene, clients: &[Client], each: usize) -> Vec<JoinHandle<ReadGuard>> {
     let of_each = |client| {
@@ -28,7 +28,7 @@ async fn all_in(waiters: Vec<JoinHandle<ReadGuard>>, since: Instant, bound: Dura
     for waiter in waiters {
         guards.push(within(SOON, waiter).await.unwrap());
     }
-    assert!(since.elapsed() < bound, "{:?}", since.elapsed());
+    took_less(since, bound);
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -80,7 +80,7 @@ async fn one_writer_at_a_time() {
         within(SOON, writer).await.unwrap();
     }
     // Had one of them not been told, it would have asked a second later.
-    assert!(released.elapsed() < BY_MESSAGE, "{:?}", released.elapsed());
+    took_less(released, BY_MESSAGE);
     scene.nothing_left(clients.each_ref()).await;
 }
 
@@ -106,7 +106,7 @@ async fn a_writer_comes_when_the_last_reader_leaves() {
     let released = Instant::now();
     last.release().await.unwrap();
     within(SOON, waiter).await.unwrap().release().await.unwrap();
-    assert!(released.elapsed() < BY_MESSAGE, "{:?}", released.elapsed());
+    took_less(released, BY_MESSAGE);
     drop(messages);
     scene.nothing_left(clients.each_ref()).await;
 }
