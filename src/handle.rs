@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{self, Ask, Wait};
+use crate::acquire::{self, LockRequest, Wait};
 use crate::client::Client;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
@@ -96,7 +96,7 @@ impl Handle {
         &self.core
     }
 
-    pub(crate) fn ask(&self, operation: &'static str) -> Result<Ask> {
+    pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
         let term = self.options.term(self.core.timing.lease);
@@ -107,7 +107,7 @@ impl Handle {
         if let Some(give_up) = self.options.give_up {
             check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
         }
-        Ok(Ask {
+        Ok(LockRequest {
             core: Arc::clone(&self.core),
             protocol: self.protocol,
             name,
@@ -120,10 +120,10 @@ impl Handle {
 
     /// Takes it, waiting as long as it takes.
     pub(crate) async fn take(&self, operation: &'static str) -> Result<Share> {
-        let ask = self.ask(operation)?;
+        let request = self.request(operation)?;
         // Without a deadline the wait ends with the lock or with an error, so there is one turn.
         loop {
-            if let Some(share) = acquire::run(&ask, Wait::Forever).await? {
+            if let Some(share) = acquire::one(&request, Wait::Forever).await? {
                 return Ok(share.guarded());
             }
         }
@@ -131,7 +131,7 @@ impl Handle {
 
     /// Takes it if it is free.
     pub(crate) async fn try_take(&self, operation: &'static str) -> Result<Option<Share>> {
-        let share = acquire::run(&self.ask(operation)?, Wait::Never).await?;
+        let share = acquire::one(&self.request(operation)?, Wait::Never).await?;
         Ok(share.map(Share::guarded))
     }
 
@@ -142,7 +142,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<Option<Share>> {
         let deadline = self.core.clock.now().after(wait);
-        let share = acquire::run(&self.ask(operation)?, Wait::Until(deadline)).await?;
+        let share = acquire::one(&self.request(operation)?, Wait::Until(deadline)).await?;
         Ok(share.map(Share::guarded))
     }
 

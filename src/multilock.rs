@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 
-use crate::acquire::{self, Ask, Late, Sought, Wait};
+use crate::acquire::{self, ExpiredGrants, LockRequest, Outcome, Wait};
 use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
@@ -270,19 +270,19 @@ impl MultiLock {
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
-        let asks = self.asks(operation)?;
-        let shares = match asks.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
-            true => together(&asks, wait).await?,
-            false => in_order(&asks, wait).await?,
+        let requests = self.requests(operation)?;
+        let shares = match requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
+            true => together(&requests, wait).await?,
+            false => in_order(&requests, wait).await?,
         };
         Ok(shares.map(|shares| MultiGuard(Bundle::of(shares))))
     }
 
-    fn asks(&self, operation: &'static str) -> Result<Vec<Ask>> {
+    fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {
         // One owner for those that name none, so that the guard has one.
         let all = &self.options;
         let owner = all.owner.clone().unwrap_or_else(Owner::new);
-        let ask = |member: &Handle| {
+        let request = |member: &Handle| {
             let mut member = member.clone();
             let options = &mut member.options;
             if all.owner.is_some() || options.owner.is_none() {
@@ -292,9 +292,9 @@ impl MultiLock {
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
-            member.ask(operation)
+            member.request(operation)
         };
-        self.members.iter().map(ask).collect()
+        self.members.iter().map(request).collect()
     }
 }
 
@@ -310,33 +310,33 @@ impl fmt::Debug for MultiLock {
 /// Takes all with one script; nothing is held while it waits. So members that their owner holds are
 /// entered again only when the others are granted: entered before, they would be kept from others
 /// until then, even if their owner gave them back meanwhile.
-async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
-    let bound = acquire::bound(asks, wait);
-    let mut late = Late::default();
+async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let bound = acquire::bound(requests, wait);
+    let mut expired = ExpiredGrants::default();
     'again: loop {
-        let mut are_owned = Vec::with_capacity(asks.len());
-        let mut rest = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let is_owned = acquire::is_owned(ask)?;
+        let mut are_owned = Vec::with_capacity(requests.len());
+        let mut rest = Vec::with_capacity(requests.len());
+        for request in requests {
+            let is_owned = acquire::is_owned(request)?;
             are_owned.push(is_owned);
             if !is_owned {
-                rest.push(ask.clone());
+                rest.push(request.clone());
             }
         }
         let granted = match rest.is_empty() {
             true => Vec::new(),
-            false => match acquire::seek(&rest, wait, bound).await? {
-                Sought::Granted(granted) => granted,
-                Sought::NotInTime => return Ok(None),
-                Sought::Owned => continue,
+            false => match acquire::all(&rest, wait, bound).await? {
+                Outcome::Granted(granted) => granted,
+                Outcome::Refused { is_owned: true, .. } => continue,
+                Outcome::Refused { .. } => return Ok(None),
             },
         };
         let mut granted = granted.into_iter();
-        // In the order of the asks, which is one order for all who settle several holds.
-        let mut shares = Vec::with_capacity(asks.len());
-        for (ask, is_owned) in asks.iter().zip(are_owned) {
+        // In the order of the requests, which is one order for all who settle several holds.
+        let mut shares = Vec::with_capacity(requests.len());
+        for (request, is_owned) in requests.iter().zip(are_owned) {
             let share = match is_owned {
-                true => acquire::reenter(ask, &bound).await?,
+                true => acquire::reenter(request, &bound).await?,
                 false => granted.next(),
             };
             match share {
@@ -345,7 +345,7 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
                 None => continue 'again,
             }
         }
-        if !late.is_late(asks.iter().zip(&shares))? {
+        if !expired.must_retry(requests.iter().zip(&shares))? {
             return Ok(Some(shares));
         }
     }
@@ -353,18 +353,18 @@ async fn together(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
 
 /// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited
 /// for so long that two who disagree about the order may be waiting for each other.
-async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
-    let mut late = Late::default();
+async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let mut expired = ExpiredGrants::default();
     loop {
-        let mut held = Reversed(Vec::with_capacity(asks.len()));
-        for ask in asks {
+        let mut held = Reversed(Vec::with_capacity(requests.len()));
+        for request in requests {
             let wait = match held.0.is_empty() {
                 true => wait,
-                false => wait.at_most(ask.core.clock.now().after(held_wait(ask))),
+                false => wait.at_most(request.core.clock.now().after(held_wait(request))),
             };
             let share = tokio::select! {
                 biased;
-                share = acquire::run(ask, wait) => share?,
+                share = acquire::one(request, wait) => share?,
                 () = held.one_lost() => break,
             };
             match share {
@@ -372,18 +372,18 @@ async fn in_order(asks: &[Ask], wait: Wait) -> Result<Option<Vec<Share>>> {
                 None => break,
             }
         }
-        if held.0.len() == asks.len() && !late.is_late(asks.iter().zip(&held.0))? {
+        if held.0.len() == requests.len() && !expired.must_retry(requests.iter().zip(&held.0))? {
             return Ok(Some(std::mem::take(&mut held.0)));
         }
-        if wait.is_over(asks[0].core.clock.now()) {
+        if wait.is_over(requests[0].core.clock.now()) {
             return Ok(None);
         }
     }
 }
 
 /// How long one member is waited for while others are held: about a lease, never twice the same.
-fn held_wait(ask: &Ask) -> Duration {
-    ask.core.timing.lease.mul_f64(0.5 + fastrand::f64())
+fn held_wait(request: &LockRequest) -> Duration {
+    request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
 }
 
 /// Shares that are given back last one first.

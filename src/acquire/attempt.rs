@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::confirm::Confirmed;
-use super::handed::Kept;
-use super::{Ask, Party};
+use super::handover::Kept;
+use super::{LockRequest, Party};
 use crate::clock::Tick;
 use crate::conn::{Lane, left};
 use crate::counts::{Counts, Mode};
@@ -25,7 +25,7 @@ use crate::script::reply::{self, Acquired, AcquiredAll};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog};
 
 /// A would-be holder: one holder id for each lock, for all attempts of one wait.
-pub(super) struct Candidate<'a> {
+pub(super) struct Attempt<'a> {
     pub(super) party: Party<'a>,
     /// Of each lock, the number in the holder id and the id itself.
     pub(super) holders: Vec<(u64, Arc<str>)>,
@@ -57,19 +57,33 @@ pub(super) struct Grant {
     pub(super) spare: u32,
 }
 
-pub(super) enum Outcome {
-    /// Released again if nobody takes them.
+/// What became of an attempt, or of a wait.
+pub(crate) enum Outcome {
+    /// One share of each lock, in the order of the requests; released when dropped.
     Granted(Vec<Share>),
     Refused {
         /// The first lock that was refused.
         at: usize,
+        /// The rest of its holder's lease, if the server told it.
         remaining: Option<Duration>,
+        /// Another task of the same owner got one of several locks meanwhile, so it can be entered.
+        is_owned: bool,
     },
 }
 
-impl<'a> Candidate<'a> {
+impl Outcome {
+    pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
+        Self::Refused {
+            at,
+            remaining,
+            is_owned: false,
+        }
+    }
+}
+
+impl<'a> Attempt<'a> {
     /// For one attempt.
-    pub(super) fn passing(party: Party<'a>) -> Self {
+    pub(super) fn single(party: Party<'a>) -> Self {
         Self::new(party, None)
     }
 
@@ -81,7 +95,7 @@ impl<'a> Candidate<'a> {
         let core = party.core();
         Self {
             party,
-            holders: party.asks.iter().map(|_| core.new_holder()).collect(),
+            holders: party.requests.iter().map(|_| core.new_holder()).collect(),
             since: core.clock.now(),
             waits,
             unanswered: None,
@@ -92,10 +106,10 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Where this candidate is told that it is worth asking for a lock again.
+    /// Where this attempt is told that it is worth asking for a lock again.
     pub(super) fn channel(&self, at: usize) -> String {
-        let ask = &self.party.asks[at];
-        ask.protocol.channel(&ask.name, &self.holders[at].1)
+        let request = &self.party.requests[at];
+        request.protocol.channel(&request.name, &self.holders[at].1)
     }
 
     /// Whether an attempt may still arrive, so that its holder ids are not to be used.
@@ -105,7 +119,7 @@ impl<'a> Candidate<'a> {
 
     /// Asks the server, as one who heads the local queue of the lock at `at`; an attempt that gets no
     /// answer is repeated as it is.
-    pub(super) async fn attempt(
+    pub(super) async fn ask(
         &mut self,
         at: usize,
         lane: Lane,
@@ -169,10 +183,7 @@ impl<'a> Candidate<'a> {
                         self.start_over();
                         self.party.left(budget.deadline).await;
                     }
-                    return Ok(Outcome::Refused {
-                        at: member,
-                        remaining,
-                    });
+                    return Ok(Outcome::refused(member, remaining));
                 }
             };
             match self.confirmed(answer.sent).await {
@@ -181,8 +192,7 @@ impl<'a> Candidate<'a> {
                     // Whatever is left of it is undone.
                     self.start_over();
                     self.party.left(budget.deadline).await;
-                    let remaining = Some(Duration::ZERO);
-                    return Ok(Outcome::Refused { at, remaining });
+                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
                 }
                 Confirmed::No(error) => {
                     self.give_back(lane, budget).await;
@@ -215,7 +225,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Has undone what may be left of this candidate, and is another that has waited as long.
+    /// Has undone what may be left of this attempt, and is another that has waited as long.
     pub(super) fn start_over(&mut self) {
         let since = self.since;
         *self = Self::new(self.party, self.waits);
@@ -225,11 +235,11 @@ impl<'a> Candidate<'a> {
     /// How long a place is kept that it takes where it is refused. Only where it would go on asking
     /// without waiting for others of this client, and not when it asks for the last time.
     fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
-        let ask = &self.party.asks[member];
+        let request = &self.party.requests[member];
         let takes_place = self.waits.is_some_and(|until| now < until)
-            && ask.protocol.waits_at_server()
-            && (member == at || ask.protocol.queue() == Queue::Server);
-        takes_place.then_some(ask.core.timing.heartbeat)
+            && request.protocol.waits_at_server()
+            && (member == at || request.protocol.queue() == Queue::Server);
+        takes_place.then_some(request.core.timing.heartbeat)
     }
 
     /// From here on it is the holds that have to be given back.
@@ -237,28 +247,34 @@ impl<'a> Candidate<'a> {
         self.unanswered = None;
         self.queued_at = None;
         self.kept = None;
-        let members = self.party.asks.iter().zip(self.party.locals);
+        let members = self.party.requests.iter().zip(self.party.locals);
         let shares = members
             .zip(self.holders.iter().zip(tokens))
-            .map(|((ask, local), ((number, holder), token))| {
+            .map(|((request, local), ((number, holder), token))| {
                 let granted = Granted {
-                    owner: ask.options.owner.clone().unwrap_or_else(Owner::new),
+                    owner: request.options.owner.clone().unwrap_or_else(Owner::new),
                     number: *number,
                     holder: Arc::clone(holder),
                     sent: grant.sent,
                     moved: grant.moved,
                     handed: grant.handed,
-                    term: ask.term,
-                    mode: ask.mode,
+                    term: request.term,
+                    mode: request.mode,
                     token: *token,
                     spare_tokens: token.map_or(0..0, |token| {
                         let next = token.get() + 1;
                         next..next + u64::from(grant.spare)
                     }),
-                    replication: ask.options.replication,
-                    give_up: ask.give_up(),
+                    replication: request.options.replication,
+                    give_up: request.give_up(),
                 };
-                Hold::granted(&ask.core, local, ask.protocol, &ask.name, granted)
+                Hold::granted(
+                    &request.core,
+                    local,
+                    request.protocol,
+                    &request.name,
+                    granted,
+                )
             })
             .collect();
         self.fasten();
@@ -266,42 +282,47 @@ impl<'a> Candidate<'a> {
     }
 
     fn closed(&self) -> Error {
-        self.of_locks(Error::closed(self.party.asks[0].operation))
+        self.of_locks(Error::closed(self.party.requests[0].operation))
     }
 
     /// How many tokens to ask for beside its own: for those it may pass the lock on to.
     fn spare_tokens(&self) -> u32 {
-        let ([ask], [local]) = (self.party.asks, self.party.locals) else {
+        let ([request], [local]) = (self.party.requests, self.party.locals) else {
             return 0;
         };
-        let may_pass = ask.options.fenced
-            && ask.mode == Mode::Exclusive
-            && ask.protocol.queue() == Queue::Local
+        let may_pass = request.options.fenced
+            && request.mode == Mode::Exclusive
+            && request.protocol.queue() == Queue::Local
             && local.line.has_more();
         if may_pass { PASSES_MAX } else { 0 }
     }
 
     fn acquire(&self, at: usize, now: Tick, spare: u32) -> Call {
-        let bid = |member: usize, ask: &Ask| Bid {
-            publish: ask.core.channels().publish(),
-            mode: ask.mode,
-            lease: ask.term.lease(),
-            tokens: u32::from(ask.options.fenced) * (1 + spare),
+        let bid = |member: usize, request: &LockRequest| Bid {
+            publish: request.core.channels().publish(),
+            mode: request.mode,
+            lease: request.term.lease(),
+            tokens: u32::from(request.options.fenced) * (1 + spare),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
             may_be_handed: self.may_be_handed(),
             waited: self.since.until(now),
         };
-        if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
-            let claim = claim_of(ask, holder, Counts::one(ask.mode));
-            return ask.protocol.acquire(&claim, &bid(0, ask));
+        if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
+            let claim = claim_of(request, holder, Counts::one(request.mode));
+            return request.protocol.acquire(&claim, &bid(0, request));
         }
         let publish = self.party.core().channels().publish();
         let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
-        let parts = self.members().enumerate().map(|(member, (ask, holder))| {
-            let claim = claim_of(ask, holder, Counts::one(ask.mode));
-            ask.protocol.acquire_as_member(&claim, &bid(member, ask))
-        });
+        let parts = self
+            .members()
+            .enumerate()
+            .map(|(member, (request, holder))| {
+                let claim = claim_of(request, holder, Counts::one(request.mode));
+                request
+                    .protocol
+                    .acquire_as_member(&claim, &bid(member, request))
+            });
         let retention = self.party.core().timing.token_retention.to_string();
         let for_all = [publish, &queued, &retention];
         Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
@@ -309,44 +330,47 @@ impl<'a> Candidate<'a> {
 
     pub(super) fn release(&self) -> Call {
         let publish = self.party.core().channels().publish();
-        if let ([ask], [(_, holder)]) = (self.party.asks, &*self.holders) {
-            let claim = claim_of(ask, holder, Counts::NONE);
-            return ask.protocol.release(&claim, Duration::ZERO, publish);
+        if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
+            let claim = claim_of(request, holder, Counts::NONE);
+            return request.protocol.release(&claim, Duration::ZERO, publish);
         }
-        let parts = self.members().map(|(ask, holder)| {
-            let claim = claim_of(ask, holder, Counts::NONE);
-            ask.protocol.release_as_member(&claim, Duration::ZERO)
+        let parts = self.members().map(|(request, holder)| {
+            let claim = claim_of(request, holder, Counts::NONE);
+            request.protocol.release_as_member(&claim, Duration::ZERO)
         });
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = (&'a Ask, &Arc<str>)> {
+    pub(super) fn members(&self) -> impl Iterator<Item = (&'a LockRequest, &Arc<str>)> {
         let holders = self.holders.iter().map(|(_, holder)| holder);
-        self.party.asks.iter().zip(holders)
+        self.party.requests.iter().zip(holders)
     }
 
     fn read(&self, value: &redis::Value) -> Result<AcquiredAll> {
-        let read = match self.party.asks {
-            [ask] => ask.protocol.acquired(value).map(|acquired| match acquired {
-                Acquired::Held { token } => AcquiredAll::Held {
-                    tokens: vec![token],
-                },
-                other => AcquiredAll::Elsewhere {
-                    member: 0,
-                    remaining: other.remaining(),
-                    until_ms: other.until_ms(),
-                },
-            }),
+        let read = match self.party.requests {
+            [request] => request
+                .protocol
+                .acquired(value)
+                .map(|acquired| match acquired {
+                    Acquired::Held { token } => AcquiredAll::Held {
+                        tokens: vec![token],
+                    },
+                    other => AcquiredAll::Elsewhere {
+                        member: 0,
+                        remaining: other.remaining(),
+                        until_ms: other.until_ms(),
+                    },
+                }),
             many => reply::acquired_all(value, many.len()),
         };
-        read.map_err(|error| self.of_locks(error.during(self.party.asks[0].operation)))
+        read.map_err(|error| self.of_locks(error.during(self.party.requests[0].operation)))
     }
 
     fn error(&self, failure: Failure) -> Error {
         let member = failure.member().filter(|_| self.holders.len() > 1);
-        let error = failure.into_error(self.party.asks[0].operation);
-        match member.and_then(|member| self.party.asks.get(member)) {
-            Some(ask) => error.of_lock(ask.name.as_str()),
+        let error = failure.into_error(self.party.requests[0].operation);
+        match member.and_then(|member| self.party.requests.get(member)) {
+            Some(request) => error.of_lock(request.name.as_str()),
             None => self.of_locks(error),
         }
     }
@@ -354,20 +378,20 @@ impl<'a> Candidate<'a> {
     pub(super) fn of_locks(&self, error: Error) -> Error {
         let names: Vec<_> = self
             .party
-            .asks
+            .requests
             .iter()
-            .map(|ask| ask.name.as_str())
+            .map(|request| request.name.as_str())
             .collect();
         error.of_lock(&names.join(", "))
     }
 }
 
-fn claim_of<'a>(ask: &'a Ask, holder: &'a str, counts: Counts) -> Claim<'a> {
+fn claim_of<'a>(request: &'a LockRequest, holder: &'a str, counts: Counts) -> Claim<'a> {
     Claim {
-        name: &ask.name,
+        name: &request.name,
         holder,
         counts,
-        fenced: ask.options.fenced,
-        token_retention: ask.core.timing.token_retention,
+        fenced: request.options.fenced,
+        token_retention: request.core.timing.token_retention,
     }
 }

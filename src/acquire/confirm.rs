@@ -3,7 +3,7 @@
 //! It is confirmed before there is a hold of it in this client, so nobody enters it meanwhile, and
 //! whoever drops the attempt in the middle leaves it to be undone like any other.
 
-use super::attempt::Candidate;
+use super::attempt::Attempt;
 use crate::clock::Tick;
 use crate::conn::answer::said;
 use crate::error::{Error, Kind};
@@ -22,28 +22,28 @@ pub(super) enum Confirmed {
     Unknown(Error),
 }
 
-impl Candidate<'_> {
+impl Attempt<'_> {
     /// Waits for the replicas that were asked for to have the grant, if any were. `sent` is when it was
     /// asked for: the lease runs from there.
     pub(super) async fn confirmed(&self, sent: Tick) -> Confirmed {
         let wanted = self
             .members()
-            .filter_map(|(ask, _)| ask.options.replication)
+            .filter_map(|(request, _)| request.options.replication)
             .reduce(Replication::both);
         let Some(replication) = wanted else {
             return Confirmed::Yes;
         };
         let core = self.party.core();
-        let operation = self.party.asks[0].operation;
+        let operation = self.party.requests[0].operation;
         let ends = self
             .members()
-            .map(|(ask, _)| local_deadline(sent, ask.term.lease()));
+            .map(|(request, _)| local_deadline(sent, request.term.lease()));
         let end = ends.min().unwrap_or(Tick::ZERO);
-        let holds = self.members().map(|(ask, holder)| Confirmation {
-            script: ask.protocol.renewal(),
-            key: ask.name.key().clone(),
+        let holds = self.members().map(|(request, holder)| Confirmation {
+            script: request.protocol.renewal(),
+            key: request.name.key().clone(),
             holder: holder.clone(),
-            until: sent.after(ask.term.lease()),
+            until: sent.after(request.term.lease()),
         });
         let closing = core.closing.mark();
         if core.is_closed() {
@@ -60,7 +60,7 @@ impl Candidate<'_> {
             () = core.clock.sleep_until(end) => return Confirmed::Ended,
         };
         let no = |kind, message| Confirmed::No(self.of_locks(Error::new(kind, operation, message)));
-        let at = || core.scripts.transport.at(self.party.asks[0].name.key());
+        let at = || core.scripts.transport.at(self.party.requests[0].name.key());
         match verdict {
             Ok(Verdict::Confirmed) if core.clock.now() < end => Confirmed::Yes,
             Ok(Verdict::Confirmed | Verdict::Gone) => Confirmed::Ended,

@@ -4,24 +4,24 @@
 //! server, unless the lock queues at the server itself; and it need not, if it is given the lock by
 //! another task of the client. Several locks are sought like one: whoever
 //! was refused one of them waits for that one, and then asks for all. Invariants: a hint only ever
-//! leads to another attempt, unless a letter that hands over the lock came with it (`handed.rs`); every
+//! leads to another attempt, unless a letter that hands over the lock came with it (`handover.rs`); every
 //! wait has a timer; the server is asked again after a subscription is confirmed and after every gap;
 //! nobody waits for one lock while it holds, or is the head of the queue of, another; a future dropped
 //! anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod attempt;
+mod attempt_once;
 mod confirm;
-mod ear;
-mod enter;
-mod handed;
-mod late;
-mod listen;
+mod expired;
+mod handover;
+mod local;
 mod plan;
+mod queue;
+mod subscriber;
 #[cfg(test)]
 mod tests;
-mod turn;
 mod undo;
-mod vote;
+mod waiter;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,15 +40,16 @@ use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, Term};
 use crate::script::{Answer, Call};
-use attempt::{Candidate, Outcome};
-use enter::{enter_again, hold_to_enter, take_over};
-use listen::Waiter;
+use attempt::Attempt;
+use local::{enter_again, hold_to_enter, take_over};
 use plan::Next;
+use waiter::Waiter;
 
-pub(crate) use ear::listen;
-pub(crate) use enter::{is_owned, reenter};
-pub(crate) use late::Late;
-pub(crate) use vote::{Vote, vote};
+pub(crate) use attempt::Outcome;
+pub(crate) use attempt_once::attempt_once;
+pub(crate) use expired::ExpiredGrants;
+pub(crate) use local::{is_owned, reenter};
+pub(crate) use subscriber::subscribe;
 
 /// How long the waiters of one client stand back at most after their share of turns, for another
 /// process to come.
@@ -64,7 +65,7 @@ const HINT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who wants what, on which terms.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct LockRequest {
     pub(crate) core: Arc<Core>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
@@ -75,7 +76,7 @@ pub(crate) struct Ask {
     pub(crate) operation: &'static str,
 }
 
-impl Ask {
+impl LockRequest {
     /// How long its calls go on without an answer.
     pub(crate) fn give_up(&self) -> Duration {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
@@ -139,50 +140,46 @@ impl Wait {
     }
 }
 
-/// What became of a search for several locks.
-pub(crate) enum Sought {
-    /// One share of each, in the order of the asks.
-    Granted(Vec<Share>),
-    NotInTime,
-    /// An owner who asks has got one of them through another of its tasks, and can enter that.
-    Owned,
-}
-
 /// How long a call for these may go on that starts now.
-pub(crate) fn bound(asks: &[Ask], wait: Wait) -> Bound {
-    let give_up = asks.iter().map(Ask::give_up).min();
-    asks[0]
+pub(crate) fn bound(requests: &[LockRequest], wait: Wait) -> Bound {
+    let give_up = requests.iter().map(LockRequest::give_up).min();
+    requests[0]
         .core
         .bound(give_up.unwrap_or_default(), wait.deadline())
 }
 
 /// Takes the lock, or says that it did not become free in time.
-pub(crate) async fn run(ask: &Ask, wait: Wait) -> Result<Option<Share>> {
-    let asks = std::slice::from_ref(ask);
-    let bound = bound(asks, wait);
-    let mut late = Late::default();
+pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Share>> {
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, wait);
+    let mut expired = ExpiredGrants::default();
     loop {
-        let share = match reenter(ask, &bound).await? {
-            None => match seek(asks, wait, bound).await? {
-                Sought::Granted(mut shares) => shares.pop(),
-                Sought::NotInTime | Sought::Owned => None,
+        let share = match reenter(request, &bound).await? {
+            None => match all(requests, wait, bound).await? {
+                Outcome::Granted(mut shares) => shares.pop(),
+                Outcome::Refused { .. } => None,
             },
             share => share,
         };
-        if !late.is_late(share.iter().map(|share| (ask, share)))? {
+        if !expired.must_retry(share.iter().map(|share| (request, share)))? {
             return Ok(share);
         }
     }
 }
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
-pub(crate) async fn seek(asks: &[Ask], wait: Wait, bound: Bound) -> Result<Sought> {
-    let locals: Vec<_> = asks
+pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> Result<Outcome> {
+    let locals: Vec<_> = requests
         .iter()
-        .map(|ask| ask.core.locals.enter(ask.protocol.kind(), ask.name.key()))
+        .map(|request| {
+            request
+                .core
+                .locals
+                .enter(request.protocol.kind(), request.name.key())
+        })
         .collect();
     let party = Party {
-        asks,
+        requests,
         locals: &locals,
         bound,
     };
@@ -195,14 +192,14 @@ pub(crate) async fn seek(asks: &[Ask], wait: Wait, bound: Bound) -> Result<Sough
 /// Asks, and what this client knows of the lock of each.
 #[derive(Clone, Copy)]
 struct Party<'a> {
-    asks: &'a [Ask],
+    requests: &'a [LockRequest],
     locals: &'a [Arc<LocalLock>],
     bound: Bound,
 }
 
 /// How the wait of a head ended.
 enum Headed {
-    Sought(Sought),
+    Ended(Outcome),
     /// It is this lock that has to be waited for. To be asked next on this lane: behind a
     /// subscription, if it was the server who refused it.
     Behind(usize, Lane),
@@ -210,41 +207,38 @@ enum Headed {
 
 impl<'a> Party<'a> {
     fn core(self) -> &'a Core {
-        &self.asks[0].core
+        &self.requests[0].core
     }
 
     /// One attempt.
-    async fn once(self) -> Result<Sought> {
+    async fn once(self) -> Result<Outcome> {
         let budget = self.bound.call_budget(self.core().clock.now());
         self.left(budget.deadline).await;
-        let mut candidate = Candidate::passing(self);
-        match candidate.attempt(0, Lane::Command, budget).await? {
-            Outcome::Granted(shares) => Ok(Sought::Granted(shares)),
-            Outcome::Refused { .. } => Ok(Sought::NotInTime),
-        }
+        let mut attempt = Attempt::single(self);
+        attempt.ask(0, Lane::Command, budget).await
     }
 
     /// Waits in the local queue of one lock after the other, and there at the server.
-    async fn queue(self) -> Result<Sought> {
+    async fn queue(self) -> Result<Outcome> {
         let clock = self.core().clock;
         let deadline = self.bound.deadline();
-        // These go after the candidate: who asks next finds what it undoes.
+        // These go after the attempt: who asks next finds what it undoes.
         let (mut place, mut waiter): (Option<Place<'_>>, _);
-        let mut candidate = Candidate::waiting(self, deadline);
+        let mut attempt = Attempt::waiting(self, deadline);
         let (mut at, mut lane) = (0, Lane::Command);
         let mut hints = 0;
         loop {
             place = self.enter_line(at);
-            waiter = Waiter::enter(&self.asks[at], &self.locals[at]);
+            waiter = Waiter::enter(&self.requests[at], &self.locals[at]);
             let here = (at, place.as_ref(), &waiter);
-            let headed = self.head(here, &mut candidate, (lane, &mut hints)).await;
+            let headed = self.head(here, &mut attempt, (lane, &mut hints)).await;
             if let Err(error) = &headed {
                 self.locals[at].silence.failed(error);
             }
             match headed? {
-                Headed::Sought(sought) => return Ok(sought),
+                Headed::Ended(outcome) => return Ok(outcome),
                 Headed::Behind(..) if deadline.is_some_and(|deadline| clock.now() >= deadline) => {
-                    return Ok(Sought::NotInTime);
+                    return Ok(Outcome::refused(at, None));
                 }
                 Headed::Behind(other, on) => (at, lane) = (other, on),
             }
@@ -257,33 +251,33 @@ impl<'a> Party<'a> {
     async fn head(
         self,
         (at, place, waiter): (usize, Option<&Place<'_>>, &Waiter<'_>),
-        candidate: &mut Candidate<'a>,
+        attempt: &mut Attempt<'a>,
         (mut lane, hints_in_a_row): (Lane, &mut u32),
     ) -> Result<Headed> {
-        let (ask, local) = (&self.asks[at], &self.locals[at]);
+        let (request, local) = (&self.requests[at], &self.locals[at]);
         let core = self.core();
         let clock = core.clock;
         let deadline = self.bound.deadline();
-        let queues_here = ask.protocol.queue() == Queue::Local;
+        let queues_here = request.protocol.queue() == Queue::Local;
         // Who queues at the server asks for itself alone.
         let alone = Silence::default();
         let silence = if queues_here { &local.silence } else { &alone };
         loop {
             if let Some(place) = place
-                && let Some(sought) = self.turn(at, place).await?
+                && let Some(outcome) = self.turn(at, place).await?
             {
-                return Ok(Headed::Sought(sought));
+                return Ok(Headed::Ended(outcome));
             }
-            ensure_open(ask)?;
+            ensure_open(request)?;
             let marks = waiter.marks();
             if let Some(given) = place.and_then(Place::take)
-                && let Some(share) = take_over(ask, given, &self.bound).await?
+                && let Some(share) = take_over(request, given, &self.bound).await?
             {
                 silence.ends();
-                return Ok(Headed::Sought(Sought::Granted(vec![share])));
+                return Ok(Headed::Ended(Outcome::Granted(vec![share])));
             }
-            if let Some(sought) = self.owned(at).await? {
-                return Ok(Headed::Sought(sought));
+            if let Some(outcome) = self.owned(at).await? {
+                return Ok(Headed::Ended(outcome));
             }
             let now = clock.now();
             // Held in this client: its end gives a hint, and so does its loss.
@@ -291,12 +285,12 @@ impl<'a> Party<'a> {
                 silence.ends();
                 if closed != at {
                     // Its place in a queue would keep others from a lock it cannot use yet.
-                    candidate.start_over();
+                    attempt.start_over();
                     return Ok(Headed::Behind(closed, Lane::Command));
                 }
                 let end = Some(now.until(until));
                 match plan::next(now, deadline, end, core.timing.lease) {
-                    Next::GiveUp => return Ok(Headed::Sought(Sought::NotInTime)),
+                    Next::GiveUp => return Ok(Headed::Ended(Outcome::refused(at, None))),
                     Next::WaitUntil(time) => {
                         waiter.rest(marks, place, time);
                         waiter.wait(marks, place, time).await;
@@ -306,25 +300,25 @@ impl<'a> Party<'a> {
             }
             let (silent_since, why) = silence.asks(now, &self.bound);
             if why.is_some() {
-                return Err(ask.silent(why));
+                return Err(request.silent(why));
             }
             let end = self.bound.end_of_asking(silent_since, now);
             self.left(end).await;
-            if queues_here && ask.mode == Mode::Exclusive && !local.may_pass(now) {
+            if queues_here && request.mode == Mode::Exclusive && !local.may_pass(now) {
                 self.stand_back(local, deadline).await;
             } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX && hints_in_a_row.is_multiple_of(2) {
                 self.pause(HINT_PAUSE, deadline).await;
             }
             if let Some(given) = place.and_then(Place::ask) {
-                if let Some(share) = take_over(ask, given, &self.bound).await? {
+                if let Some(share) = take_over(request, given, &self.bound).await? {
                     silence.ends();
-                    return Ok(Headed::Sought(Sought::Granted(vec![share])));
+                    return Ok(Headed::Ended(Outcome::Granted(vec![share])));
                 }
                 continue;
             }
             let mut outcome = None;
             if lane == Lane::Push && waiter.may_listen(deadline) {
-                match waiter.attempt_listening(candidate, at, end).await {
+                match waiter.attempt_listening(attempt, at, end).await {
                     Ok(answer) => outcome = Some(answer),
                     // It was granted, and would be no other on the other lane.
                     Err(error) if error.is_not_replicated() => return Err(error),
@@ -333,8 +327,8 @@ impl<'a> Party<'a> {
                     Err(_) => {
                         let polls = core.timing.poll_cap * POLLS_WITHOUT_LISTENING;
                         waiter.listen_after(clock.now().after(polls));
-                        if candidate.is_in_doubt() {
-                            candidate.start_over();
+                        if attempt.is_in_doubt() {
+                            attempt.start_over();
                         }
                     }
                 }
@@ -343,13 +337,13 @@ impl<'a> Party<'a> {
                 Some(outcome) => outcome,
                 None => {
                     let budget = self.bound.call_budget_until(end);
-                    candidate.attempt(at, Lane::Command, budget).await?
+                    attempt.ask(at, Lane::Command, budget).await?
                 }
             };
             silence.ends();
             let remaining = match outcome {
                 Outcome::Granted(shares) => {
-                    return Ok(Headed::Sought(Sought::Granted(shares)));
+                    return Ok(Headed::Ended(Outcome::Granted(shares)));
                 }
                 Outcome::Refused { at: by, .. } if by != at => {
                     *hints_in_a_row += 1;
@@ -360,12 +354,12 @@ impl<'a> Party<'a> {
             local.end_passing();
             let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
             let Next::WaitUntil(time) = next else {
-                return Ok(Headed::Sought(Sought::NotInTime));
+                return Ok(Headed::Ended(Outcome::refused(at, None)));
             };
             waiter.rest(marks, place, time);
             if lane != Lane::Push
                 && waiter.may_listen(deadline)
-                && !waiter.is_listening(candidate, at)
+                && !waiter.is_listening(attempt, at)
             {
                 // Asks once more, behind the subscription: a release in between would go unheard.
                 lane = Lane::Push;
@@ -376,9 +370,9 @@ impl<'a> Party<'a> {
                 match waiter.wait(marks, place, time).await {
                     Woken::Given => break Lane::Command,
                     Woken::Hint => {
-                        let letter = waiter.letter(candidate, at);
-                        if let Some(shares) = letter.and_then(|letter| candidate.accept(letter)) {
-                            return Ok(Headed::Sought(Sought::Granted(shares)));
+                        let letter = waiter.letter(attempt, at);
+                        if let Some(shares) = letter.and_then(|letter| attempt.accept(letter)) {
+                            return Ok(Headed::Ended(Outcome::Granted(shares)));
                         }
                         *hints_in_a_row += 1;
                         // If it was a release of this client, then behind it.
@@ -392,9 +386,9 @@ impl<'a> Party<'a> {
                     // Nothing the server knows more of.
                     Woken::Entry => {
                         marks = waiter.marks_but_told(marks);
-                        ensure_open(ask)?;
-                        if let Some(sought) = self.owned(at).await? {
-                            return Ok(Headed::Sought(sought));
+                        ensure_open(request)?;
+                        if let Some(outcome) = self.owned(at).await? {
+                            return Ok(Headed::Ended(outcome));
                         }
                     }
                 }
@@ -427,25 +421,29 @@ impl<'a> Party<'a> {
     /// A lock that another task of this client holds so that nobody else can, and until when; the
     /// one at `at` first. What queues at the server has to be there to keep its place.
     fn closed_here(self, at: usize) -> Option<(usize, Tick)> {
-        let others = (0..self.asks.len()).filter(|index| *index != at);
+        let others = (0..self.requests.len()).filter(|index| *index != at);
         std::iter::once(at)
             .chain(others)
-            .filter(|index| self.asks[*index].protocol.queue() == Queue::Local)
+            .filter(|index| self.requests[*index].protocol.queue() == Queue::Local)
             .find_map(|index| Some((index, self.locals[index].closed_until()?)))
     }
 
     /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
-    async fn owned(self, at: usize) -> Result<Option<Sought>> {
-        if self.asks.len() > 1 {
-            let mut members = self.asks.iter().zip(self.locals);
-            let is_owned = members.any(|(ask, local)| hold_to_enter(ask, local).is_some());
-            return Ok(is_owned.then_some(Sought::Owned));
+    async fn owned(self, at: usize) -> Result<Option<Outcome>> {
+        if self.requests.len() > 1 {
+            let mut members = self.requests.iter().zip(self.locals);
+            let is_owned = members.any(|(request, local)| hold_to_enter(request, local).is_some());
+            return Ok(is_owned.then_some(Outcome::Refused {
+                at,
+                remaining: None,
+                is_owned,
+            }));
         }
-        let Some(hold) = hold_to_enter(&self.asks[at], &self.locals[at]) else {
+        let Some(hold) = hold_to_enter(&self.requests[at], &self.locals[at]) else {
             return Ok(None);
         };
-        let entered = enter_again(&self.asks[at], &hold, &self.bound).await?;
-        Ok(entered.map(|share| Sought::Granted(vec![share])))
+        let entered = enter_again(&self.requests[at], &hold, &self.bound).await?;
+        Ok(entered.map(|share| Outcome::Granted(vec![share])))
     }
 
     /// Lets another process have the lock: until it has given it back, or has not come for it.
@@ -475,9 +473,9 @@ enum Woken {
     Timer,
 }
 
-fn ensure_open(ask: &Ask) -> Result<()> {
-    let open = ask.core.ensure_open(ask.operation);
-    open.map_err(|error| error.of_lock(ask.name.as_str()))
+fn ensure_open(request: &LockRequest) -> Result<()> {
+    let open = request.core.ensure_open(request.operation);
+    open.map_err(|error| error.of_lock(request.name.as_str()))
 }
 
 /// Asks something of a lock: one script on the command lane, repeated until it is answered.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::attempt::Candidate;
+use super::attempt::Attempt;
 use crate::conn::Lane;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
@@ -16,7 +16,7 @@ use crate::script::Call;
 pub(super) struct Abandoned {
     pub(super) core: Arc<Core>,
     pub(super) locals: Vec<Arc<LocalLock>>,
-    /// What gives up whatever the candidate may have.
+    /// What gives up whatever the attempt may have.
     pub(super) call: Call,
     pub(super) lease: Duration,
     /// The lane of the attempt. The cancellation takes the same, so that it cannot overtake it.
@@ -40,21 +40,21 @@ impl Abandoned {
     }
 }
 
-impl Candidate<'_> {
+impl Attempt<'_> {
     /// From here on the server may have it.
     pub(super) fn loosen(&mut self) {
         if std::mem::replace(&mut self.is_loose, true) {
             return;
         }
-        for (ask, (number, holder)) in self.party.asks.iter().zip(&self.holders) {
+        for (request, (number, holder)) in self.party.requests.iter().zip(&self.holders) {
             let loose = Loose {
-                protocol: ask.protocol,
-                name: ask.name.clone(),
+                protocol: request.protocol,
+                name: request.name.clone(),
                 holder: Arc::clone(holder),
-                fenced: ask.options.fenced,
-                lease: ask.term.lease(),
+                fenced: request.options.fenced,
+                lease: request.term.lease(),
             };
-            ask.core.loosen(*number, loose);
+            request.core.loosen(*number, loose);
         }
     }
 
@@ -67,7 +67,7 @@ impl Candidate<'_> {
     }
 }
 
-impl Drop for Candidate<'_> {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         // What waits for a connection to this day is not executed by anybody.
         let unanswered = self.unanswered;
@@ -76,9 +76,13 @@ impl Drop for Candidate<'_> {
             self.fasten();
             return;
         }
-        let leases = self.party.asks.iter().map(|ask| ask.term.lease());
+        let leases = self
+            .party
+            .requests
+            .iter()
+            .map(|request| request.term.lease());
         Abandoned {
-            core: Arc::clone(&self.party.asks[0].core),
+            core: Arc::clone(&self.party.requests[0].core),
             locals: self.party.locals.to_vec(),
             call: self.release(),
             lease: leases.max().unwrap_or_default(),

@@ -79,7 +79,7 @@ impl Acquisition {
         let listening = async {
             refused.past(refused.mark()).await;
             let asks = self.request.asks.iter().cloned();
-            join_all(asks.map(|ask| acquire::listen(ask, Arc::clone(&notified)))).await;
+            join_all(asks.map(|ask| acquire::subscribe(ask, Arc::clone(&notified)))).await;
         };
         tokio::select! {
             biased;

@@ -9,7 +9,7 @@ use super::guard::RedlockGuard;
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use super::{Servers, inspect};
-use crate::acquire::{Ask, Wait};
+use crate::acquire::{LockRequest, Wait};
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::handle::{Handle, Holder, option_methods};
@@ -261,10 +261,14 @@ impl RedlockLock {
                 replication: options.replication.or(handle.options.replication),
                 give_up: options.give_up.or(handle.options.give_up),
             };
-            handle.ask(operation)
+            handle.request(operation)
         });
         let asks: Arc<[_]> = asks.collect::<Result<_>>()?;
-        let give_up = asks.iter().map(Ask::give_up).min().unwrap_or_default();
+        let give_up = asks
+            .iter()
+            .map(LockRequest::give_up)
+            .min()
+            .unwrap_or_default();
         let lease = term.lease();
         let vote_timeout = vote_timeout(lease);
         let queue_client = &handles[servers.queue_client];

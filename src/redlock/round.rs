@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, join_all, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
-use crate::acquire::{self, Ask, Vote};
+use crate::acquire::{self, LockRequest, Outcome};
 use crate::clock::Clock;
 use crate::fencing::FencingToken;
 use crate::hold::Share;
@@ -25,7 +25,7 @@ const WORTH: u32 = 8;
 /// What one verb asks of each server.
 #[derive(Clone, Debug)]
 pub(super) struct QuorumRequest {
-    pub(super) asks: Arc<[Ask]>,
+    pub(super) asks: Arc<[LockRequest]>,
     /// So many votes are enough.
     pub(super) quorum: usize,
     /// A server has so long to answer.
@@ -136,12 +136,13 @@ impl QuorumRequest {
             return (reason, None);
         }
         self.servers.note_request(server);
-        let answer = match acquire::vote(self.asks[server].clone(), self.vote_timeout).await {
-            Ok(Some(Vote::Granted(share))) => match self.servers.disqualified(server) {
+        let answer = match acquire::attempt_once(self.asks[server].clone(), self.vote_timeout).await
+        {
+            Ok(Some(Outcome::Granted(mut shares))) => match self.servers.disqualified(server) {
                 Some(reason) => (reason, None),
-                None => (VoteOutcome::Granted, Some(share)),
+                None => (VoteOutcome::Granted, shares.pop()),
             },
-            Ok(Some(Vote::Elsewhere { remaining })) => {
+            Ok(Some(Outcome::Refused { remaining, .. })) => {
                 self.servers.observe_lease(remaining.unwrap_or_default());
                 (VoteOutcome::HeldElsewhere(remaining), None)
             }

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::attempt::{Candidate, Grant};
+use super::attempt::{Attempt, Grant};
 use crate::clock::Tick;
 use crate::hint::Mark;
 use crate::hold::letter::Letter;
@@ -29,13 +29,13 @@ pub(super) struct Kept {
     pub(super) until_ms: u64,
 }
 
-impl Candidate<'_> {
+impl Attempt<'_> {
     /// Whether the server may make it the holder without being asked again. Not where more is needed
     /// than the lock: other locks, replicas that confirm it, or its lease in full, as no renewal
     /// lengthens it.
     pub(super) fn may_be_handed(&self) -> bool {
-        match self.party.asks {
-            [ask] => ask.term.is_renewed() && ask.options.replication.is_none(),
+        match self.party.requests {
+            [request] => request.term.is_renewed() && request.options.replication.is_none(),
             _ => false,
         }
     }
@@ -48,11 +48,11 @@ impl Candidate<'_> {
     pub(super) fn accept(&mut self, letter: Letter) -> Option<Vec<Share>> {
         let core = self.party.core();
         let kept = self.kept?;
-        let is_fenced = self.party.asks[0].options.fenced;
+        let is_fenced = self.party.requests[0].options.fenced;
         let end = local_deadline(kept.sent, letter.lease);
         let is_usable = self.may_be_handed()
             && letter.until_ms == kept.until_ms
-            && *letter.key == **self.party.asks[0].name.key()
+            && *letter.key == **self.party.requests[0].name.key()
             && core.clock.now().after(LEFT_MIN) <= end
             && (letter.token.is_some() || !is_fenced)
             && !self.is_in_doubt()

@@ -1,6 +1,6 @@
 //! A place in the local queue of one lock, until it is one's turn.
 
-use super::{Ask, Party, Sought, ensure_open};
+use super::{LockRequest, Outcome, Party, ensure_open};
 use crate::error::Result;
 use crate::hold::attend;
 use crate::hold::line::{Place, Wish};
@@ -11,51 +11,51 @@ impl<'a> Party<'a> {
     /// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks
     /// takes nothing over: it gets them together.
     pub(super) fn enter_line(self, at: usize) -> Option<Place<'a>> {
-        let ask: &Ask = &self.asks[at];
-        if ask.protocol.queue() == Queue::Server {
+        let request: &LockRequest = &self.requests[at];
+        if request.protocol.queue() == Queue::Server {
             return None;
         }
-        let wish = (self.asks.len() == 1).then(|| Wish {
-            owner: ask.options.owner.clone(),
-            term: ask.term,
-            fenced: ask.options.fenced,
-            replication: ask.options.replication,
-            give_up: ask.give_up(),
+        let wish = (self.requests.len() == 1).then(|| Wish {
+            owner: request.options.owner.clone(),
+            term: request.term,
+            fenced: request.options.fenced,
+            replication: request.options.replication,
+            give_up: request.give_up(),
         });
-        Some(self.locals[at].line.enter(ask.mode, wish))
+        Some(self.locals[at].line.enter(request.mode, wish))
     }
 
     /// Waits until it is at the head, unless the wait ends otherwise: then how. Who was passed over
     /// meanwhile is the next one.
-    pub(super) async fn turn(self, at: usize, place: &Place<'_>) -> Result<Option<Sought>> {
+    pub(super) async fn turn(self, at: usize, place: &Place<'_>) -> Result<Option<Outcome>> {
         if place.is_head() {
             return Ok(None);
         }
-        let (ask, local) = (&self.asks[at], &self.locals[at]);
-        attend::behind(&ask.core, local);
+        let (request, local) = (&self.requests[at], &self.locals[at]);
+        attend::behind(&request.core, local);
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),
-            sought = self.owner_gets_it(at) => Ok(Some(sought?)),
-            over = local.silence.over(ask.core.clock, &self.bound) => match over {
-                Over::NotInTime => Ok(Some(Sought::NotInTime)),
-                Over::Silent(why) => Err(ask.silent(why)),
+            outcome = self.owner_gets_it(at) => Ok(Some(outcome?)),
+            over = local.silence.over(request.core.clock, &self.bound) => match over {
+                Over::NotInTime => Ok(Some(Outcome::refused(at, None))),
+                Over::Silent(why) => Err(request.silent(why)),
             },
         }
     }
 
     /// Resolves when the owner who asks gets a lock through another of its tasks: then it enters at
     /// once, wherever it stands in the queue.
-    async fn owner_gets_it(self, at: usize) -> Result<Sought> {
-        if self.asks[at].options.owner.is_none() {
+    async fn owner_gets_it(self, at: usize) -> Result<Outcome> {
+        if self.requests[at].options.owner.is_none() {
             return std::future::pending().await;
         }
         loop {
             let (entered, closing) = (&self.locals[at].entered, &self.core().closing);
             let marks = (entered.mark(), closing.mark());
-            ensure_open(&self.asks[at])?;
-            if let Some(sought) = self.owned(at).await? {
-                return Ok(sought);
+            ensure_open(&self.requests[at])?;
+            if let Some(outcome) = self.owned(at).await? {
+                return Ok(outcome);
             }
             tokio::select! {
                 () = entered.past(marks.0) => {}

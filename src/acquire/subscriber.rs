@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Ask;
-use super::listen::{LINGER, push_command, stop_listening};
+use super::LockRequest;
+use super::waiter::{LINGER, push_command, stop_listening};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::hint::Hint;
@@ -17,40 +17,43 @@ use crate::hold::local::LocalLock;
 /// How often it is looked whether the subscription still stands, in times of the poll cap.
 const POLLS: u32 = 4;
 
-/// Gives `heard` whenever this lock may have become free, until it is dropped.
-pub(crate) async fn listen(ask: Ask, heard: Arc<Hint>) {
-    let local = ask.core.locals.enter(ask.protocol.kind(), ask.name.key());
-    let ear = Ear::new(&ask, &local);
-    let clock = ask.core.clock;
+/// Gives `released` whenever this lock may have become free, until it is dropped.
+pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
+    let local = request
+        .core
+        .locals
+        .enter(request.protocol.kind(), request.name.key());
+    let subscriber = Subscriber::new(&request, &local);
+    let clock = request.core.clock;
     loop {
         let mark = local.hint().mark();
-        if !ask.core.is_closed() && ear.subscribe().await {
+        if !request.core.is_closed() && subscriber.subscribe().await {
             // What was told before the server had the subscription was missed.
-            heard.give();
+            released.give();
         }
-        let until = clock.now().after(ask.core.timing.poll_cap * POLLS);
+        let until = clock.now().after(request.core.timing.poll_cap * POLLS);
         tokio::select! {
-            () = local.hint().past(mark) => heard.give(),
+            () = local.hint().past(mark) => released.give(),
             () = clock.sleep_until(until) => {}
         }
     }
 }
 
 /// Counts as listening until dropped.
-struct Ear<'a> {
-    ask: &'a Ask,
+struct Subscriber<'a> {
+    request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
 }
 
-impl<'a> Ear<'a> {
-    fn new(ask: &'a Ask, local: &'a Arc<LocalLock>) -> Self {
+impl<'a> Subscriber<'a> {
+    fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
         local.listening.enter_as_ear();
-        Self { ask, local }
+        Self { request, local }
     }
 
     /// Subscribes if need be. True if that was needed, and done.
     async fn subscribe(&self) -> bool {
-        let (core, listening) = (&self.ask.core, &self.local.listening);
+        let (core, listening) = (&self.request.core, &self.local.listening);
         let reply: Duration = core.timing.reply;
         let now: Tick = core.clock.now();
         if !listening.may_listen(now) {
@@ -64,7 +67,7 @@ impl<'a> Ear<'a> {
         if subscription.since == Some(gaps) {
             return false;
         }
-        let channel = self.ask.name.lock_channel();
+        let channel = self.request.name.lock_channel();
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
         core.locals.listen(&channel, listening);
@@ -73,7 +76,7 @@ impl<'a> Ear<'a> {
             channel: Some(channel),
             since: None,
         };
-        let route = self.ask.name.key();
+        let route = self.request.name.key();
         let transport = &core.scripts.transport;
         let subscribed = transport.send(Lane::Push, route, &command, reply).await;
         match subscribed {
@@ -89,11 +92,11 @@ impl<'a> Ear<'a> {
     }
 }
 
-impl Drop for Ear<'_> {
+impl Drop for Subscriber<'_> {
     fn drop(&mut self) {
         let listening = &self.local.listening;
         if listening.leave_as_ear() {
-            stop_listening(self.ask, self.local, listening, LINGER);
+            stop_listening(self.request, self.local, listening, LINGER);
         }
     }
 }

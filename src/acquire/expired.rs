@@ -4,44 +4,44 @@
 //! process may have stood still for a moment. If that happens several times, the lease is too short for
 //! the way to the server, and the caller is told. Invariant: nobody is handed a lock that is lost by then.
 
-use super::Ask;
+use super::LockRequest;
 use crate::error::{Error, Kind, Result};
 use crate::hold::Share;
 use crate::lost::LostReason;
 
 /// So many in one call are no accident.
-const LATE_MAX: u32 = 3;
+const EXPIRED_MAX: u32 = 3;
 
 /// How many came late in one call.
 #[derive(Debug, Default)]
-pub(crate) struct Late(u32);
+pub(crate) struct ExpiredGrants(u32);
 
-impl Late {
+impl ExpiredGrants {
     /// Whether one of these is lost by now, so that all have to be asked for again.
     ///
     /// # Errors
     /// If it is the lease that is too short.
-    pub(crate) fn is_late<'a>(
+    pub(crate) fn must_retry<'a>(
         &mut self,
-        granted: impl IntoIterator<Item = (&'a Ask, &'a Share)>,
+        granted: impl IntoIterator<Item = (&'a LockRequest, &'a Share)>,
     ) -> Result<bool> {
         let lost = granted
             .into_iter()
-            .find_map(|(ask, share)| Some((ask, share, share.loss()?)));
-        let Some((ask, share, reason)) = lost else {
+            .find_map(|(request, share)| Some((request, share, share.loss()?)));
+        let Some((request, share, reason)) = lost else {
             return Ok(false);
         };
         self.0 += u32::from(reason == LostReason::Expired);
-        if self.0 < LATE_MAX {
+        if self.0 < EXPIRED_MAX {
             return Ok(true);
         }
-        let lease = ask.term.lease();
+        let lease = request.term.lease();
         let message = format!(
-            "it was granted {LATE_MAX} times, but by then its lease of {lease:?} was over, at the last \
+            "it was granted {EXPIRED_MAX} times, but by then its lease of {lease:?} was over, at the last \
              {:.0?} after it was asked for: give a lease that is several times as long as the server \
              takes to answer",
             share.age()
         );
-        Err(Error::new(Kind::Io, ask.operation, message).of_lock(ask.name.as_str()))
+        Err(Error::new(Kind::Io, request.operation, message).of_lock(request.name.as_str()))
     }
 }

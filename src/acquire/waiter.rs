@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join;
 
-use super::attempt::{Candidate, Outcome};
-use super::{Ask, Woken};
+use super::attempt::{Attempt, Outcome};
+use super::{LockRequest, Woken};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
@@ -34,7 +34,7 @@ const REPLIES_FOR_A_PLACE: u32 = 3;
 
 /// One waiter; leaves the queue when dropped.
 pub(super) struct Waiter<'a> {
-    ask: &'a Ask,
+    request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
     /// Its own, if it queues at the server.
     own: Option<Arc<Listening>>,
@@ -49,9 +49,9 @@ pub(super) struct Marks {
 }
 
 impl<'a> Waiter<'a> {
-    pub(super) fn enter(ask: &'a Ask, local: &'a Arc<LocalLock>) -> Self {
+    pub(super) fn enter(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
         local.listening.enter();
-        let own = match ask.protocol.queue() {
+        let own = match request.protocol.queue() {
             Queue::Local => None,
             Queue::Server => {
                 let own = Arc::<Listening>::default();
@@ -59,7 +59,11 @@ impl<'a> Waiter<'a> {
                 Some(own)
             }
         };
-        Self { ask, local, own }
+        Self {
+            request,
+            local,
+            own,
+        }
     }
 
     fn listening(&self) -> &Arc<Listening> {
@@ -70,7 +74,7 @@ impl<'a> Waiter<'a> {
         Marks {
             told: self.listening().hint.mark(),
             entered: self.local.entered.mark(),
-            closing: self.ask.core.closing.mark(),
+            closing: self.request.core.closing.mark(),
         }
     }
 
@@ -97,20 +101,20 @@ impl<'a> Waiter<'a> {
                 None => std::future::pending().await,
             }
         };
-        let has_owner = self.ask.options.owner.is_some();
+        let has_owner = self.request.options.owner.is_some();
         tokio::select! {
             biased;
             () = given => Woken::Given,
             () = self.listening().hint.past(marks.told) => Woken::Hint,
             () = self.local.entered.past(marks.entered), if has_owner => Woken::Entry,
-            () = self.ask.core.closing.past(marks.closing) => Woken::Entry,
-            () = self.ask.core.clock.sleep_until(at) => Woken::Timer,
+            () = self.request.core.closing.past(marks.closing) => Woken::Entry,
+            () = self.request.core.clock.sleep_until(at) => Woken::Timer,
         }
     }
 
-    /// The letter that this candidate was sent, if it was.
-    pub(super) fn letter(&self, candidate: &Candidate<'_>, at: usize) -> Option<Letter> {
-        self.listening().take_letter(&candidate.channel(at))
+    /// The letter that this attempt was sent, if it was.
+    pub(super) fn letter(&self, attempt: &Attempt<'_>, at: usize) -> Option<Letter> {
+        self.listening().take_letter(&attempt.channel(at))
     }
 
     pub(super) fn listen_after(&self, at: Tick) {
@@ -118,21 +122,21 @@ impl<'a> Waiter<'a> {
     }
 
     /// Whether messages about this lock reach us, as far as we know.
-    pub(super) fn is_listening(&self, candidate: &Candidate<'_>, at: usize) -> bool {
+    pub(super) fn is_listening(&self, attempt: &Attempt<'_>, at: usize) -> bool {
         // While it is being changed, it is nothing to rely on.
         let subscription = self.listening().subscription.try_lock();
-        subscription.is_ok_and(|subscription| self.serves(&subscription, &candidate.channel(at)))
+        subscription.is_ok_and(|subscription| self.serves(&subscription, &attempt.channel(at)))
     }
 
     fn serves(&self, subscription: &Subscription, channel: &str) -> bool {
-        let gaps = self.ask.core.locals.gaps();
+        let gaps = self.request.core.locals.gaps();
         subscription.since == Some(gaps) && subscription.channel.as_deref() == Some(channel)
     }
 
     /// Whether to listen at all: not right after it failed, nor when the time left is so short that
     /// a slow answer would pass for a dead connection.
     pub(super) fn may_listen(&self, deadline: Option<Tick>) -> bool {
-        let core = &self.ask.core;
+        let core = &self.request.core;
         let now = core.clock.now();
         let enough = now.after(core.timing.reply / 8);
         self.listening().may_listen(now) && deadline.is_none_or(|deadline| enough <= deadline)
@@ -143,11 +147,11 @@ impl<'a> Waiter<'a> {
     /// unless it would cost the place in a queue at the server.
     pub(super) async fn attempt_listening(
         &self,
-        candidate: &mut Candidate<'_>,
+        attempt: &mut Attempt<'_>,
         at: usize,
         end: Tick,
     ) -> Result<Outcome> {
-        let core = &self.ask.core;
+        let core = &self.request.core;
         let now = core.clock.now();
         // The other lane is to have as much if this one is dead.
         let half = now.until(end) / 2;
@@ -163,16 +167,16 @@ impl<'a> Waiter<'a> {
         let subscription = core.clock.within(reply, listening.subscription.lock());
         let Some(mut subscription) = subscription.await else {
             // It is being given up, on a connection that does not answer.
-            return candidate.attempt(at, Lane::Push, budget).await;
+            return attempt.ask(at, Lane::Push, budget).await;
         };
-        let channel = candidate.channel(at);
+        let channel = attempt.channel(at);
         if self.serves(&subscription, &channel) {
             drop(subscription);
-            return candidate.attempt(at, Lane::Push, budget).await;
+            return attempt.ask(at, Lane::Push, budget).await;
         }
         if let Some(old) = subscription.channel.take_if(|old| *old != channel) {
-            // The holder id of this candidate is a new one.
-            ignore(core, self.ask.name.key(), &old, listening).await;
+            // The holder id of this attempt is a new one.
+            ignore(core, self.request.name.key(), &old, listening).await;
         }
         // Before the next await: whoever gives up from here on leaves it to be taken back.
         listening.note_listening();
@@ -185,12 +189,11 @@ impl<'a> Waiter<'a> {
         let mut again = true;
         loop {
             let gaps = core.locals.gaps();
-            let route = self.ask.name.key();
+            let route = self.request.name.key();
             let transport = &core.scripts.transport;
             let subscribe = transport.send(Lane::Push, route, &command, reply);
             // The first is polled first, and so sent first.
-            let (subscribed, outcome) =
-                join(subscribe, candidate.attempt(at, Lane::Push, budget)).await;
+            let (subscribed, outcome) = join(subscribe, attempt.ask(at, Lane::Push, budget)).await;
             match (&subscribed, &outcome) {
                 (Ok(_), _) => subscription.since = Some(gaps),
                 // The first found the connection dead and the second made a new one: once more.
@@ -208,32 +211,32 @@ impl<'a> Waiter<'a> {
 /// Has the subscription taken back by the watchdog task, if that is for the caller to do, after
 /// `linger`.
 pub(super) fn stop_listening(
-    ask: &Ask,
+    request: &LockRequest,
     local: &Arc<LocalLock>,
     listening: &Arc<Listening>,
     linger: Duration,
 ) {
     if listening.take_listening() {
-        let core = Arc::clone(&ask.core);
-        let route = Arc::clone(ask.name.key());
+        let core = Arc::clone(&request.core);
+        let route = Arc::clone(request.name.key());
         let work = unsubscribe(core, Arc::clone(listening), route, linger);
         // Whoever comes meanwhile is to find what it listens with.
         let local = Arc::clone(local);
         let work = work.map(|()| drop(local));
-        ask.core.watchdog.later(work.boxed());
+        request.core.watchdog.later(work.boxed());
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let core = &self.ask.core;
+        let core = &self.request.core;
         let listening = self.listening();
         if listening.leave() {
             let linger = match self.own {
                 None => LINGER,
                 Some(_) => Duration::ZERO,
             };
-            stop_listening(self.ask, self.local, listening, linger);
+            stop_listening(self.request, self.local, listening, linger);
         }
         if self.own.is_some() {
             self.local.listening.leave();
