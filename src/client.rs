@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::conn::answer::unusable;
+use crate::conn::error_reply::connect_error;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
 use crate::conn::{self, AddressMap, Lane, Opening, Setup, url};
@@ -109,7 +109,7 @@ impl Client {
             token_retention: TOKEN_RETENTION,
             replication: None,
             give_up: None,
-            opening: Opening::Now,
+            opening: Opening::Eager,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             addresses: AddressMap::default(),
             #[cfg(feature = "tls")]
@@ -339,7 +339,7 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     pub fn lazy(mut self) -> Self {
-        self.opening = Opening::Later;
+        self.opening = Opening::Lazy;
         self
     }
 
@@ -427,13 +427,13 @@ impl ClientBuilder {
         let id = uuid::Uuid::new_v4().to_string();
         let setup = Setup {
             clock,
-            step_limit: self.connect_timeout,
-            reply_limit: timing.reply.max(REPLY_LIMIT_MIN),
+            step_timeout: self.connect_timeout,
+            reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
             client_id: id.as_str().into(),
-            greeting: Arc::new(script::greeting::of_all()),
-            listener: Arc::clone(&locals) as _,
-            cut: Arc::default(),
-            addresses: self.addresses,
+            preload: Arc::new(script::preload::all()),
+            events: Arc::clone(&locals) as _,
+            disconnected: Arc::default(),
+            address_map: self.addresses,
             #[cfg(feature = "tls")]
             server_name: self.tls.as_ref().and_then(Tls::name),
             #[cfg(not(feature = "tls"))]
@@ -441,7 +441,7 @@ impl ClientBuilder {
         };
         let transport = conn::connect(target, setup, self.opening).await?;
         let scripts = Arc::new(Scripts { transport, clock });
-        if self.opening == Opening::Now {
+        if self.opening == Opening::Eager {
             can_run_scripts(&scripts, self.connect_timeout).await?;
         }
         let core = Core::new(&id, timing, scripts, locals);
@@ -471,6 +471,6 @@ async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);
     let sent = scripts.transport.send(Lane::Command, "", &probe, limit);
-    let refused = |fault| unusable(fault, &scripts.transport.at(""));
+    let refused = |fault| connect_error(fault, &scripts.transport.endpoint(""));
     sent.await.map(drop).map_err(refused)
 }

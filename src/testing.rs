@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::{Channels, Fault, Lane, Transport, left};
+use crate::conn::{Channels, Fault, Lane, Transport, sent};
 
 /// One command as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Scripted {
         Self::with_past(true, decide)
     }
 
-    /// `settled`: what [`Transport::past_is_settled`] says.
+    /// `settled`: what [`Transport::earlier_commands_settled`] says.
     pub(crate) fn with_past(
         settled: bool,
         decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
@@ -140,7 +140,7 @@ impl Transport for Scripted {
                 words: words.collect(),
             };
             self.sent.lock().push(sent.clone());
-            left::leaves();
+            sent::mark();
             match (self.decide)(&sent) {
                 Answer::Value(value) => return Ok(value),
                 Answer::Error(line) => return Err(Fault::Answered(error(line))),
@@ -179,7 +179,7 @@ impl Transport for Scripted {
         .boxed()
     }
 
-    fn past_is_settled(&self, _lane: Lane, _route: &str) -> bool {
+    fn earlier_commands_settled(&self, _lane: Lane, _route: &str) -> bool {
         self.settled
     }
 
@@ -199,7 +199,7 @@ impl Transport for Scripted {
         Channels::Plain
     }
 
-    fn stands_alone(&self) -> bool {
+    fn is_single_server(&self) -> bool {
         true
     }
 }

@@ -12,7 +12,7 @@ use super::confirm::Confirmed;
 use super::handover::Kept;
 use super::{LockRequest, Party};
 use crate::clock::Tick;
-use crate::conn::{Lane, left};
+use crate::conn::{Lane, sent};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
             }
             self.loosen();
             let run = core.while_open(scripts.run(lane, &call, budget));
-            let answer = match left::noting(&self.has_left, run).await {
+            let answer = match sent::track(&self.has_left, run).await {
                 Some(Ok(answer)) => answer,
                 None => return Err(self.closed()),
                 Some(Err(failure)) => {
@@ -148,7 +148,11 @@ impl<'a> Attempt<'a> {
                     return Err(self.error(failure));
                 }
             };
-            if answer.repeated && !scripts.transport.past_is_settled(lane, call.route()) {
+            if answer.repeated
+                && !scripts
+                    .transport
+                    .earlier_commands_settled(lane, call.route())
+            {
                 // An attempt that may still arrive must never meet its holder id in use: this one
                 // is undone, and the next asks under another and behind that.
                 self.start_over();

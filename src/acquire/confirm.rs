@@ -5,7 +5,7 @@
 
 use super::attempt::Attempt;
 use crate::clock::Tick;
-use crate::conn::answer::said;
+use crate::conn::error_reply::describe;
 use crate::error::{Error, Kind};
 use crate::hold::local_deadline;
 use crate::options::Replication;
@@ -60,7 +60,11 @@ impl Attempt<'_> {
             () = core.clock.sleep_until(end) => return Confirmed::Ended,
         };
         let no = |kind, message| Confirmed::No(self.of_locks(Error::new(kind, operation, message)));
-        let at = || core.scripts.transport.at(self.party.requests[0].name.key());
+        let at = || {
+            core.scripts
+                .transport
+                .endpoint(self.party.requests[0].name.key())
+        };
         match verdict {
             Ok(Verdict::Confirmed) if core.clock.now() < end => Confirmed::Yes,
             Ok(Verdict::Confirmed | Verdict::Gone) => Confirmed::Ended,
@@ -77,7 +81,7 @@ impl Attempt<'_> {
                 let message = format!(
                     "{}; to wait for replicas the user needs the right +wait; \
                      the lock was released",
-                    said(&error, &at())
+                    describe(&error, &at())
                 );
                 match no(Kind::Denied, message) {
                     Confirmed::No(denied) => Confirmed::No(denied.caused_by(error)),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::conn::{Lane, Listener};
+use crate::conn::{EventHandler, Lane};
 use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use redis::{Cmd, PushInfo, PushKind, Value};
 
-use super::Listener;
+use super::EventHandler;
 
 #[derive(Debug)]
 pub(super) struct Hearing {
     /// Nobody listens on a connection that is not for messages.
-    listener: Option<Arc<dyn Listener>>,
+    events: Option<Arc<dyn EventHandler>>,
     told: AtomicBool,
     out_of_step: AtomicBool,
     state: Mutex<State>,
@@ -33,9 +33,9 @@ struct State {
 }
 
 impl Hearing {
-    pub(super) fn new(listener: Option<Arc<dyn Listener>>) -> Self {
+    pub(super) fn new(events: Option<Arc<dyn EventHandler>>) -> Self {
         Self {
-            listener,
+            events,
             told: AtomicBool::new(false),
             out_of_step: AtomicBool::new(false),
             state: Mutex::default(),
@@ -44,10 +44,10 @@ impl Hearing {
 
     /// Messages may have been missed.
     pub(super) fn end(&self) {
-        if let Some(listener) = &self.listener
+        if let Some(events) = &self.events
             && !self.told.swap(true, Ordering::AcqRel)
         {
-            listener.gap();
+            events.gap();
         }
     }
 
@@ -69,8 +69,8 @@ impl Hearing {
         let channel = word(0);
         match push.kind {
             PushKind::Message | PushKind::SMessage => {
-                if let Some(listener) = &self.listener {
-                    listener.message(channel, word(1));
+                if let Some(events) = &self.events {
+                    events.message(channel, word(1));
                 }
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
@@ -102,7 +102,7 @@ impl Hearing {
 
     /// To be called before a command is sent, and kept until it is answered.
     pub(super) fn expect(&self, command: &Cmd) -> Expected<'_> {
-        let confirms = match (&self.listener, word(command, 0)) {
+        let confirms = match (&self.events, word(command, 0)) {
             (None, _) => None,
             (_, b"SUBSCRIBE") => Some(PushKind::Subscribe),
             (_, b"UNSUBSCRIBE") => Some(PushKind::Unsubscribe),
@@ -182,7 +182,7 @@ mod tests {
         gaps: AtomicUsize,
     }
 
-    impl Listener for Heard {
+    impl EventHandler for Heard {
         fn message(&self, _channel: &[u8], _message: &[u8]) {
             self.messages.fetch_add(1, Ordering::Relaxed);
         }

@@ -4,13 +4,13 @@
 //! channel, and a gap in which messages may have been missed. Everything else (sockets, reconnects,
 //! topologies) is on the other side of [`Transport`], so that a test can replace it whole.
 
-pub(crate) mod answer;
 mod cluster;
+pub(crate) mod error_reply;
 mod hearing;
-pub(crate) mod left;
 mod link;
 mod nodes;
 pub(crate) mod process;
+pub(crate) mod sent;
 mod sentinel;
 mod single;
 pub(crate) mod tls;
@@ -24,8 +24,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
-use self::answer::unusable;
 use self::cluster::Cluster;
+use self::error_reply::connect_error;
 pub(crate) use self::nodes::AddressMap;
 pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
@@ -56,62 +56,62 @@ pub(crate) enum Fault {
     /// The server answered with an error while a connection was being made: it never left.
     Declined(RedisError),
     /// It never left: it is not and will not be executed.
-    Unsent(Why),
+    Unsent(Reason),
     /// It left, or may have left: it was executed, will be, or never will.
-    Unknown(Why),
+    Unknown(Reason),
 }
 
-/// Why there was no answer: in words, and what the socket said.
+/// Why there was no answer: a message, and the error of the socket if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct Why {
-    words: String,
+pub(crate) struct Reason {
+    message: String,
     pub(crate) source: Option<RedisError>,
 }
 
-impl Why {
-    /// The same in other words.
-    pub(crate) fn put(self, words: String) -> Self {
-        Self { words, ..self }
+impl Reason {
+    /// The same failure in other words.
+    pub(crate) fn with_message(self, message: String) -> Self {
+        Self { message, ..self }
     }
 
     /// It took too long.
-    pub(crate) fn late(words: String) -> Self {
-        Self::from(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))).put(words)
+    pub(crate) fn timed_out(message: String) -> Self {
+        Self::from(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))).with_message(message)
     }
 }
 
-impl From<String> for Why {
-    fn from(words: String) -> Self {
+impl From<String> for Reason {
+    fn from(message: String) -> Self {
         Self {
-            words,
+            message,
             source: None,
         }
     }
 }
 
-impl From<&str> for Why {
-    fn from(words: &str) -> Self {
-        words.to_owned().into()
+impl From<&str> for Reason {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
     }
 }
 
-impl From<RedisError> for Why {
+impl From<RedisError> for Reason {
     fn from(error: RedisError) -> Self {
         Self {
-            words: error.to_string(),
+            message: error.to_string(),
             source: Some(error),
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
+        f.write_str(&self.message)
     }
 }
 
 /// A command is not expected to be held back for longer than this on a connection that is gone.
-pub(crate) const LATE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Sends one command and waits for its reply: at most `limit` in all, the wait for a connection
@@ -142,7 +142,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
 
     /// Whether everything sent on a lane, to the server of `route` and before its present
     /// connection, is known to be executed or dead, so that nothing from then can still arrive late.
-    fn past_is_settled(&self, lane: Lane, route: &str) -> bool;
+    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool;
 
     /// Keys with equal slots may be named in one script.
     fn slot(&self, route: &str) -> u16;
@@ -155,13 +155,13 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     fn address(&self) -> &str;
 
     /// Who serves a key, in messages: host and port.
-    fn at(&self, _route: &str) -> String {
+    fn endpoint(&self, _route: &str) -> String {
         self.address().to_owned()
     }
 
     /// When the server of `route` last answered on the connection that a lane has; the beginning of time
     /// if it has not, or there is none.
-    fn heard(&self, _lane: Lane, _route: &str) -> Tick {
+    fn last_reply_at(&self, _lane: Lane, _route: &str) -> Tick {
         Tick::ZERO
     }
 
@@ -169,7 +169,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     fn channels(&self) -> Channels;
 
     /// Whether it is one server for good, and no topology in which others take over.
-    fn stands_alone(&self) -> bool {
+    fn is_single_server(&self) -> bool {
         false
     }
 
@@ -217,40 +217,40 @@ impl Channels {
 pub(crate) struct Setup {
     pub(crate) clock: Clock,
     /// The longest that a step of making a connection may take, such as a round trip.
-    pub(crate) step_limit: Duration,
+    pub(crate) step_timeout: Duration,
     /// The longest wait for an answer of what stands between a caller and the server.
-    pub(crate) reply_limit: Duration,
+    pub(crate) reply_timeout: Duration,
     /// Shown in the names of its connections.
     pub(crate) client_id: Arc<str>,
-    pub(crate) greeting: Arc<Greeting>,
-    pub(crate) listener: Arc<dyn Listener>,
+    pub(crate) preload: Arc<Preload>,
+    pub(crate) events: Arc<dyn EventHandler>,
     /// Given when a connection to a server has ended by itself.
-    pub(crate) cut: Arc<Hint>,
+    pub(crate) disconnected: Arc<Hint>,
     /// For what servers tell of each other.
-    pub(crate) addresses: AddressMap,
+    pub(crate) address_map: AddressMap,
     /// What the certificates of all servers name, if that is not the host that is connected to.
     pub(crate) server_name: Option<Arc<str>>,
 }
 
-/// What a server has to know before a connection to it is used; it may refuse it.
+/// What is loaded into a server before a connection to it is used; the server may refuse it.
 #[derive(Debug, Default)]
-pub(crate) struct Greeting {
-    /// Asks what of it the server knows.
-    pub(crate) ask: Option<Cmd>,
-    /// Tells it, one command a part.
-    pub(crate) tell: Vec<Cmd>,
+pub(crate) struct Preload {
+    /// Asks which parts the server has.
+    pub(crate) check: Option<Cmd>,
+    /// Loads them, one command a part.
+    pub(crate) load: Vec<Cmd>,
 }
 
-impl Greeting {
-    /// What has to be told to who gives this answer: a 1 for each part that it knows. All, if it does
-    /// not say.
-    pub(crate) fn missing(&self, known: Option<&Value>) -> Vec<Cmd> {
-        let known = match known {
-            Some(Value::Array(known)) => known.as_slice(),
+impl Preload {
+    /// What has to be loaded after this reply to `check`: a 1 for each part that is there. All of it, if
+    /// the reply does not say.
+    pub(crate) fn missing(&self, present: Option<&Value>) -> Vec<Cmd> {
+        let present = match present {
+            Some(Value::Array(present)) => present.as_slice(),
             _ => &[],
         };
-        let parts = self.tell.iter().enumerate();
-        let missing = parts.filter(|(at, _)| known.get(*at) != Some(&Value::Int(1)));
+        let parts = self.load.iter().enumerate();
+        let missing = parts.filter(|(at, _)| present.get(*at) != Some(&Value::Int(1)));
         missing.map(|(_, part)| part.clone()).collect()
     }
 }
@@ -259,9 +259,9 @@ impl Greeting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// Before it is handed out.
-    Now,
+    Eager,
     /// When they are needed.
-    Later,
+    Lazy,
 }
 
 /// Connects to whatever a URL stands for.
@@ -273,18 +273,18 @@ pub(crate) async fn connect(
     match target {
         Target::Single(info) => {
             let server = SingleServer::new(info, &setup);
-            if opening == Opening::Now {
-                let at = server.at("");
+            if opening == Opening::Eager {
+                let at = server.endpoint("");
                 let opened = server.open().await;
-                opened.map_err(|fault| unusable(fault, &at))?;
-                let role = server.role(setup.step_limit).await;
-                if role.map_err(|fault| unusable(fault, &at))? == Role::Replica {
-                    return Err(answer::of_replica(&at));
+                opened.map_err(|fault| connect_error(fault, &at))?;
+                let role = server.role(setup.step_timeout).await;
+                if role.map_err(|fault| connect_error(fault, &at))? == Role::Replica {
+                    return Err(error_reply::not_a_primary(&at));
                 }
             }
             Ok(Arc::new(server))
         }
-        Target::Cluster { .. } if opening == Opening::Later => Err(Error::invalid(
+        Target::Cluster { .. } if opening == Opening::Lazy => Err(Error::invalid(
             "connect",
             "a client of a cluster cannot be lazy: only its nodes say how channels are used there; \
              leave out ClientBuilder::lazy, and build the client when the cluster is up",
@@ -311,7 +311,7 @@ pub(crate) async fn connect(
 }
 
 /// Who is told what comes unasked. Called from connection tasks: must not block.
-pub(crate) trait Listener: Debug + Send + Sync + 'static {
+pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
     fn message(&self, channel: &[u8], message: &[u8]);
 
     /// Messages may have been missed, and every subscription is gone.

@@ -100,7 +100,7 @@ impl Nodes {
 
     /// Where the server is that told this address of itself or of another.
     pub(super) fn lead(&self, told: Address) -> Address {
-        self.setup.addresses.lead(told)
+        self.setup.address_map.lead(told)
     }
 
     pub(crate) fn setup(&self) -> &Setup {

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, Value};
 
-use super::answer::{code, is_unknown_command};
+use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Reach};
 use super::{Channels, Fault, Lane, Process, Setup, Transport};
 use crate::clock::Tick;
@@ -46,9 +46,9 @@ impl SingleServer {
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
         let reach = Arc::default();
-        let link = |lane: &str, info, listener| {
+        let link = |lane: &str, info, events| {
             let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, &reach, listener)
+            Link::new(info, label, setup, &reach, events)
         };
         Self {
             address,
@@ -56,7 +56,7 @@ impl SingleServer {
             renewal: link("renewal", info.clone(), None),
             confirm: link("confirm", info.clone(), None),
             behind_push: link("behind-push", info, None),
-            push: link("push", push_info, Some(Arc::clone(&setup.listener))),
+            push: link("push", push_info, Some(Arc::clone(&setup.events))),
             reach,
         }
     }
@@ -166,8 +166,8 @@ impl Transport for SingleServer {
         self.link(lane).send_together(commands, limit).boxed()
     }
 
-    fn past_is_settled(&self, lane: Lane, _route: &str) -> bool {
-        self.link(lane).past_is_settled()
+    fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {
+        self.link(lane).earlier_commands_settled()
     }
 
     fn slot(&self, _route: &str) -> u16 {
@@ -182,20 +182,20 @@ impl Transport for SingleServer {
         &self.address
     }
 
-    fn at(&self, _route: &str) -> String {
-        self.command.at().to_owned()
+    fn endpoint(&self, _route: &str) -> String {
+        self.command.endpoint().to_owned()
     }
 
     fn channels(&self) -> Channels {
         Channels::Plain
     }
 
-    fn stands_alone(&self) -> bool {
+    fn is_single_server(&self) -> bool {
         true
     }
 
-    fn heard(&self, lane: Lane, _route: &str) -> Tick {
-        self.link(lane).heard()
+    fn last_reply_at(&self, lane: Lane, _route: &str) -> Tick {
+        self.link(lane).last_reply_at()
     }
 
     fn process(&self, lane: Lane, _route: &str) -> Option<Process> {

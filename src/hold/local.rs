@@ -17,7 +17,7 @@ use super::listening::Listening;
 use super::quorum::QuorumHold;
 use super::silence::Silence;
 use crate::clock::Tick;
-use crate::conn::Listener;
+use crate::conn::EventHandler;
 use crate::hint::Hint;
 use crate::keys::within_braces;
 use crate::owner::Owner;
@@ -146,7 +146,7 @@ impl Locals {
     }
 }
 
-impl Listener for Locals {
+impl EventHandler for Locals {
     fn message(&self, channel: &[u8], message: &[u8]) {
         if let Ok(channel) = std::str::from_utf8(channel)
             && let Some(listening) = self.channels.get(channel)

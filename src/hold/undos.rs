@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::local::LocalLock;
 use crate::clock::Tick;
-use crate::conn::{LATE_MAX, Lane};
+use crate::conn::{LATE_ARRIVAL_MAX, Lane};
 use crate::hint::Hint;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
@@ -117,7 +117,7 @@ impl Undo {
         Self {
             call,
             lane,
-            span: lease.min(LATE_MAX) / CANCELS_WHILE_UNSETTLED,
+            span: lease.min(LATE_ARRIVAL_MAX) / CANCELS_WHILE_UNSETTLED,
             until,
             cancels: CANCELS_WHILE_UNSETTLED,
             leaving,
@@ -217,7 +217,7 @@ impl Undos {
                     } else {
                         (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
                     }
-                    let is_settled = scripts.transport.past_is_settled(way.1, undo.call.route());
+                    let is_settled = scripts.transport.earlier_commands_settled(way.1, undo.call.route());
                     self.ended(way, undo, end, is_settled, clock.now());
                 }
                 () = self.changed.past(mark), if under_way.len() < room => {}

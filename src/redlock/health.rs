@@ -115,7 +115,7 @@ impl Servers {
 
     fn last_reply(&self, at: usize) -> Tick {
         let scripts = &self.clients[at].core().scripts;
-        scripts.transport.heard(Lane::Command, "")
+        scripts.transport.last_reply_at(Lane::Command, "")
     }
 
     fn now(&self) -> Tick {

@@ -60,7 +60,7 @@ impl Servers {
             return Err(invalid("a Redlock needs at least one client".to_owned()));
         };
         let mut transports = clients.iter().map(transport);
-        if let Some(transport) = transports.find(|transport| !transport.stands_alone()) {
+        if let Some(transport) = transports.find(|transport| !transport.is_single_server()) {
             return Err(no_single_server(transport.address()));
         }
         let leases = clients.iter().map(|client| client.core().timing.lease);

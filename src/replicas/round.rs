@@ -7,7 +7,7 @@ use redis::{RedisError, Value};
 
 use super::{Answer, Entry, Verdict};
 use crate::conn::Lane;
-use crate::conn::answer::{code, is_not_now};
+use crate::conn::error_reply::{code, is_temporary};
 use crate::script::{Call, Failure, Scripts, millis, reply};
 
 /// Confirms all of them. They are of one server, as far as was known when they came.
@@ -121,7 +121,7 @@ fn renewed(
 ) -> Result<Vec<bool>, Result<(), Unconfirmed>> {
     let value = answer.map_err(|error| match code(&error) {
         Some("MOVED" | "ASK") => Err(Unconfirmed::Elsewhere(error)),
-        _ if is_not_now(&error) => Ok(()),
+        _ if is_temporary(&error) => Ok(()),
         _ => Err(Unconfirmed::Failed(error.into())),
     })?;
     reply::renewed(&value, holds)
@@ -133,7 +133,7 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
     match answer {
         Some(Ok(Value::Int(replicas))) if replicas >= count => Ok(Verdict::Confirmed),
         Some(Ok(Value::Int(replicas))) => Ok(Verdict::TooFew(replicas)),
-        Some(Err(error)) if is_not_now(&error) => Ok(Verdict::Gone),
+        Some(Err(error)) if is_temporary(&error) => Ok(Verdict::Gone),
         Some(Err(error)) if code(&error) == Some("NOPERM") || is_unknown(&error) => {
             Ok(Verdict::Denied(error))
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use redis::RedisError;
 
 use super::Call;
-use crate::conn::answer::code;
+use crate::conn::error_reply::code;
 
 /// An error names that many keys of its call.
 const KEYS_NAMED: usize = 8;

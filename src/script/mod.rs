@@ -8,8 +8,8 @@
 pub(crate) mod catalog;
 #[cfg(test)]
 mod contract;
-pub(crate) mod greeting;
 mod missing;
+pub(crate) mod preload;
 pub(crate) mod reply;
 
 use std::future::Future;
@@ -21,8 +21,8 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::answer::{advice, code, executed_nothing, is_not_now, said};
-use crate::conn::{Fault, Lane, Transport, Why};
+use crate::conn::error_reply::{advice, code, describe, is_temporary, was_not_executed};
+use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::error::{Error, Kind};
 
 /// One Lua file with the shared pieces it names, as sent to the server.
@@ -164,7 +164,7 @@ pub(crate) enum Executed {
 #[derive(Clone, Debug)]
 enum Cause {
     Answered(RedisError),
-    Silent(Why),
+    Silent(Reason),
 }
 
 /// How long one call may take, and after which answers it is sent again.
@@ -217,8 +217,8 @@ impl CallBudget {
     fn retries_after(self, error: &RedisError) -> bool {
         match self.retry {
             Retry::Never => false,
-            Retry::NotNow => is_not_now(error),
-            Retry::Refusals => is_not_now(error) || !is_hopeless(error),
+            Retry::NotNow => is_temporary(error),
+            Retry::Refusals => is_temporary(error) || !is_hopeless(error),
         }
     }
 }
@@ -248,7 +248,7 @@ impl Scripts {
         budget: CallBudget,
     ) -> Result<Answer, Failure> {
         let answer = self.repeated(lane, call, budget).await;
-        answer.map_err(|failure| failure.of(self.transport.at(call.route())))
+        answer.map_err(|failure| failure.of(self.transport.endpoint(call.route())))
     }
 
     async fn repeated(
@@ -265,7 +265,8 @@ impl Scripts {
             let sent = self.clock.now();
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
-                let late = || Cause::Silent(Why::late("no time was left to ask".to_owned()));
+                let late =
+                    || Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()));
                 return Err(Failure::new(
                     executed(first_sent),
                     last.unwrap_or_else(late),
@@ -350,7 +351,7 @@ impl Scripts {
         let sent = self.transport.send_together(lane, route, commands, reply);
         let answers = sent
             .await
-            .map_err(|fault| Failure::from(fault).of(self.transport.at(route)))?;
+            .map_err(|fault| Failure::from(fault).of(self.transport.endpoint(route)))?;
         if answers.len() != commands.len() {
             return Err(Failure::silent("a reply is missing"));
         }
@@ -402,7 +403,7 @@ pub(crate) fn millis(span: Duration) -> u64 {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        let executed = if executed_nothing(&error) {
+        let executed = if was_not_executed(&error) {
             Executed::No
         } else {
             Executed::Maybe
@@ -437,13 +438,13 @@ impl Failure {
         self
     }
 
-    pub(crate) fn silent(why: impl Into<Why>) -> Self {
+    pub(crate) fn silent(why: impl Into<Reason>) -> Self {
         Self::new(Executed::Maybe, Cause::Silent(why.into()))
     }
 
     /// Whether the server itself said no, and would say it again.
     pub(crate) fn is_final_answer(&self) -> bool {
-        matches!(&self.cause, Cause::Answered(error) if !is_not_now(error))
+        matches!(&self.cause, Cause::Answered(error) if !is_temporary(error))
     }
 
     /// Whether the server answered.
@@ -494,7 +495,7 @@ impl Failure {
                 let missing = self.missing.map(|what| format!(" ({what})"));
                 let missing = missing.unwrap_or_default();
                 let at = self.at.unwrap_or_default();
-                let message = format!("{}; {advice}{missing}", said(&error, &at));
+                let message = format!("{}; {advice}{missing}", describe(&error, &at));
                 Error::new(kind, operation, message).caused_by(error)
             }
         }

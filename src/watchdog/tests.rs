@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::client::Client;
-use crate::conn::{Lane, Listener};
+use crate::conn::{EventHandler, Lane};
 use crate::testing::{Answer, Scripted, each, granted};
 
 const LEASE: Duration = Duration::from_secs(30);

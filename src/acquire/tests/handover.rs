@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{LEASE, MS, attempts};
 use crate::client::Client;
-use crate::conn::{Lane, Listener};
+use crate::conn::{EventHandler, Lane};
 use crate::fair::{FairGuard, FairLock};
 use crate::testing::{Answer, Scripted, Sent, done, each, granted, queued};
 

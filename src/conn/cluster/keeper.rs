@@ -138,7 +138,7 @@ impl Router {
         *served = now;
         drop(served);
         if is_taken_over {
-            self.nodes.setup().listener.moved();
+            self.nodes.setup().events.moved();
         }
     }
 }

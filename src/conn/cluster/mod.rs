@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 
 use self::route::Router;
 use self::slots::slot_of;
-use super::answer::unusable;
+use super::error_reply::connect_error;
 use super::nodes::{Address, Nodes};
 use super::{Channels, Fault, Lane, Setup, Transport};
 use crate::error::Error;
@@ -48,7 +48,7 @@ impl Cluster {
         let nodes = Nodes::new(model, setup);
         let (answered, view) = survey::survey(&nodes, &seeds, 0).await.map_err(no_seed)?;
         let channels = survey::channels(&nodes, &answered).await;
-        let channels = channels.map_err(|fault| unusable(fault, &answered.to_string()))?;
+        let channels = channels.map_err(|fault| connect_error(fault, &answered.to_string()))?;
         let router = Arc::new(Router::new(nodes, seeds, channels));
         let mark = router.wanted.mark();
         router.adopt(&view);
@@ -70,13 +70,13 @@ fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     for (address, fault) in faults {
         match fault {
             Fault::Answered(_) | Fault::Declined(_) => {
-                return unusable(fault, &address.to_string());
+                return connect_error(fault, &address.to_string());
             }
             Fault::Unsent(why) | Fault::Unknown(why) => silent.push(why.to_string()),
         }
     }
     let why = format!("no node of the cluster answers ({})", silent.join("; "));
-    unusable(Fault::Unsent(why.into()), "")
+    connect_error(Fault::Unsent(why.into()), "")
 }
 
 impl Transport for Cluster {
@@ -105,9 +105,13 @@ impl Transport for Cluster {
             .boxed()
     }
 
-    fn past_is_settled(&self, lane: Lane, route: &str) -> bool {
+    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool {
         let owner = self.router.owner(route);
-        owner.is_ok_and(|node| self.router.link(&node, lane, false).past_is_settled())
+        owner.is_ok_and(|node| {
+            self.router
+                .link(&node, lane, false)
+                .earlier_commands_settled()
+        })
     }
 
     fn slot(&self, route: &str) -> u16 {
@@ -124,7 +128,7 @@ impl Transport for Cluster {
         self.router.address()
     }
 
-    fn at(&self, route: &str) -> String {
+    fn endpoint(&self, route: &str) -> String {
         let owner = self.router.owner(route);
         owner.map_or_else(
             |_| self.address().to_owned(),

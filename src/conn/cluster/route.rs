@@ -28,11 +28,11 @@ use redis::{Cmd, RedisError, Value};
 use super::gate::Gate;
 use super::redirect::Redirect;
 use super::slots::{SlotMap, slot_of};
-use crate::conn::answer::is_not_now;
+use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::nodes::{Address, Nodes};
 use crate::conn::single::SingleServer;
-use crate::conn::{Channels, Fault, Lane, Why};
+use crate::conn::{Channels, Fault, Lane, Reason};
 use crate::hint::Hint;
 
 /// A command follows so many redirections; nodes that go on contradicting each other need a while.
@@ -86,7 +86,7 @@ impl Router {
         names.sort_unstable();
         names.dedup();
         Self {
-            wanted: Arc::clone(&nodes.setup().cut),
+            wanted: Arc::clone(&nodes.setup().disconnected),
             nodes,
             seeds,
             address: names.join(","),
@@ -187,7 +187,7 @@ impl Router {
             let passed = self.gate.ahead(slot).passed();
             if clock.within(limit, passed).await.is_none() {
                 let message = format!("no reply to a subscription within {limit:?}");
-                return Err(Fault::Unsent(Why::late(message)));
+                return Err(Fault::Unsent(Reason::timed_out(message)));
             }
         }
         let mut node = self.owner(route)?;
@@ -197,7 +197,7 @@ impl Router {
             if left.is_zero() {
                 let message = format!("no time was left to follow a redirection within {limit:?}");
                 let message = format!("{}: {message}", node.address);
-                return Err(Fault::Unsent(Why::late(message)));
+                return Err(Fault::Unsent(Reason::timed_out(message)));
             }
             let link = self.link(&node, lane, subscribes);
             let fault = match link.send_behind(behind.take(), command, left).await {
@@ -227,7 +227,7 @@ impl Router {
                     return Err(Fault::Unknown("the answer to another command".into()));
                 }
                 None => {
-                    if is_not_now(error) {
+                    if is_temporary(error) {
                         self.wanted.give();
                     }
                     return Err(fault);

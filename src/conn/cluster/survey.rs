@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 
 use super::view::View;
-use crate::conn::answer::is_not_now;
+use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::nodes::{Address, Nodes};
 use crate::conn::single::connected_with;
@@ -108,7 +108,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     let link = visit(nodes, address);
     match link.send(&ask, visit_limit(nodes)).await {
         Ok(_) => Ok(Channels::Sharded),
-        Err(Fault::Answered(no)) if !is_not_now(&no) => Ok(Channels::Plain),
+        Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
         // Not known; and the wrong ones would reach nobody.
         Err(fault) => Err(fault),
     }
@@ -116,7 +116,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
 
 /// The steps of a connection, and one more.
 fn visit_limit(nodes: &Nodes) -> Duration {
-    nodes.setup().step_limit * 4
+    nodes.setup().step_timeout * 4
 }
 
 /// A connection for one visit.
@@ -124,9 +124,9 @@ fn visit(nodes: &Nodes, address: &Address) -> Link {
     let setup = nodes.setup();
     let label = format!("lockset-map-{}", setup.client_id);
     let setup = Setup {
-        greeting: Arc::default(),
+        preload: Arc::default(),
         // The end of a visit says nothing.
-        cut: Arc::default(),
+        disconnected: Arc::default(),
         ..setup.clone()
     };
     let info = connected_with(nodes.info(address));

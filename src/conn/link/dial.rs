@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::{Inner, Live};
-use crate::conn::{Fault, Why};
+use crate::conn::{Fault, Reason};
 use crate::hint::Hint;
 
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Inner {
         let live = live.unwrap_or_else(|| {
             // Why the last attempt came to nothing says more than that the next has not ended yet.
             let failed = self.dial.failed.lock().clone();
-            let why = || Why::late(format!("no connection within {limit:?}"));
+            let why = || Reason::timed_out(format!("no connection within {limit:?}"));
             Err(failed.unwrap_or_else(|| self.unsent(why())))
         });
         Ok((live?, self.clock.now().until(end)))

@@ -13,10 +13,10 @@ use redis::{
 use super::socket::{Socket, Step};
 use super::words::{Meaning, Words};
 use super::{Inner, Live};
-use crate::conn::answer::{code, is_not_now};
+use crate::conn::error_reply::{code, is_temporary};
 use crate::conn::hearing::Hearing;
 use crate::conn::process::{Process, text};
-use crate::conn::{Fault, LATE_MAX, Why, tls};
+use crate::conn::{Fault, LATE_ARRIVAL_MAX, Reason, tls};
 
 /// Commands that may wait for the connection's writer before a sender has to wait its turn.
 const WRITE_QUEUE: usize = 1024;
@@ -34,7 +34,7 @@ impl Inner {
         self.ensure_in_use()?;
         let words = Words::default();
         let began = self.clock.now();
-        let hearing = Arc::new(Hearing::new(self.listener.clone()));
+        let hearing = Arc::new(Hearing::new(self.events.clone()));
         let made = self.connect(&hearing, &words).await;
         let socket = match made {
             Ok(socket) => socket,
@@ -61,11 +61,11 @@ impl Inner {
     async fn connect(&self, hearing: &Arc<Hearing>, words: &Words) -> Result<Socket, RedisError> {
         let step = Step {
             clock: self.clock,
-            limit: self.reach.patience(self.step_limit),
+            limit: self.reach.patience(self.step_timeout),
         };
         let (info, name) = (self.info.clone(), self.server_name.as_deref());
         let (info, config) = tls::under_name(info, name, self.config(hearing));
-        let mut socket = Socket::connect(&info, config, step, words, &self.cut).await?;
+        let mut socket = Socket::connect(&info, config, step, words, &self.disconnected).await?;
         let connection = &mut socket.connection;
         let missing = step.made("answer", self.introduce(connection)).await?;
         if !missing.is_empty() {
@@ -82,7 +82,7 @@ impl Inner {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE);
-        if self.listener.is_none() {
+        if self.events.is_none() {
             return config;
         }
         let hearing = Arc::clone(hearing);
@@ -94,8 +94,8 @@ impl Inner {
 
     /// In one write: names the connection, asks how the server knows us and since when it is up, makes
     /// sure that nothing sent on an earlier connection can be executed any more, and asks what of the
-    /// greeting it does not know, which is returned. A user without the right to ask gets a connection
-    /// without an identity, or without a process, and tells the whole greeting.
+    /// preload it does not know, which is returned. A user without the right to ask gets a connection
+    /// without an identity, or without a process, and loads all of it.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
@@ -113,7 +113,7 @@ impl Inner {
         let mut other = connection.clone();
         let (replies, known) = join(
             pipelined(connection, commands),
-            pipelined(&mut other, Vec::from_iter(self.greeting.ask.clone())),
+            pipelined(&mut other, Vec::from_iter(self.preload.check.clone())),
         )
         .await;
         let replies = replies?;
@@ -128,7 +128,7 @@ impl Inner {
         self.past.lock().push(identity);
         let known = known?;
         let known = said(known.first())?;
-        Ok(self.greeting.missing(known))
+        Ok(self.preload.missing(known))
     }
 
     fn has_process(&self, process: Option<Process>) {
@@ -172,7 +172,7 @@ impl Inner {
             };
         }
         if !is_settled {
-            let until = self.clock.now().after(LATE_MAX);
+            let until = self.clock.now().after(LATE_ARRIVAL_MAX);
             self.unsettled_until.store(until.nanos(), Ordering::Release);
         }
         self.past.lock().clear();
@@ -203,7 +203,7 @@ impl Inner {
             _ => "",
         };
         let words = format!("{error}{hint}");
-        self.unsent(Why::from(error).put(words))
+        self.unsent(Reason::from(error).with_message(words))
     }
 }
 
@@ -239,7 +239,7 @@ fn said(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
 
 fn answered(no: &ServerError) -> Result<(), RedisError> {
     let error = RedisError::from(no.clone());
-    match is_not_now(&error) || code(&error) == Some("NOAUTH") {
+    match is_temporary(&error) || code(&error) == Some("NOAUTH") {
         true => Err(error),
         false => Ok(()),
     }

@@ -27,11 +27,11 @@ use self::dial::Dial;
 use self::handshake::Identity;
 pub(crate) use self::reach::Reach;
 use self::socket::Socket;
-use super::answer::code;
+use super::error_reply::code;
 use super::hearing::Hearing;
 use super::nodes::Address;
 use super::process::Process;
-use super::{Fault, Greeting, Listener, Setup, Why, left};
+use super::{EventHandler, Fault, Preload, Reason, Setup, sent};
 use crate::clock::{Clock, Tick};
 use crate::hint::Hint;
 
@@ -60,19 +60,19 @@ pub(crate) struct Inner {
     at: String,
     clock: Clock,
     /// The longest that a step of making a connection may take.
-    step_limit: Duration,
+    step_timeout: Duration,
     /// Shared by all links to the server.
     reach: Arc<Reach>,
     /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     label: String,
-    greeting: Arc<Greeting>,
-    listener: Option<Arc<dyn Listener>>,
+    preload: Arc<Preload>,
+    events: Option<Arc<dyn EventHandler>>,
     /// What the server's certificate names, if that is not the host of its address.
     server_name: Option<Arc<str>>,
     /// Told when the server was restarted.
-    watcher: Arc<dyn Listener>,
+    watcher: Arc<dyn EventHandler>,
     /// Given when a connection has ended by itself.
-    cut: Arc<Hint>,
+    disconnected: Arc<Hint>,
     live: Mutex<Option<Arc<Live>>>,
     /// Whether there is to be no connection for now.
     is_retired: AtomicBool,
@@ -134,20 +134,20 @@ impl Link {
         label: String,
         setup: &Setup,
         reach: &Arc<Reach>,
-        listener: Option<Arc<dyn Listener>>,
+        events: Option<Arc<dyn EventHandler>>,
     ) -> Self {
         Self(Arc::new(Inner {
             at: shown(info.addr()),
             info,
             clock: setup.clock,
-            step_limit: setup.step_limit,
+            step_timeout: setup.step_timeout,
             reach: Arc::clone(reach),
             label,
             server_name: setup.server_name.clone(),
-            greeting: Arc::clone(&setup.greeting),
-            listener,
-            watcher: Arc::clone(&setup.listener),
-            cut: Arc::clone(&setup.cut),
+            preload: Arc::clone(&setup.preload),
+            events,
+            watcher: Arc::clone(&setup.events),
+            disconnected: Arc::clone(&setup.disconnected),
             live: Mutex::new(None),
             is_retired: AtomicBool::new(false),
             process: Mutex::new(None),
@@ -171,16 +171,16 @@ fn shown(at: &ConnectionAddr) -> String {
 
 impl Inner {
     /// Where the server is, in messages: host and port, or a path.
-    pub(crate) fn at(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.at
     }
 
-    pub(crate) fn past_is_settled(&self) -> bool {
+    pub(crate) fn earlier_commands_settled(&self) -> bool {
         self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
     }
 
     /// When the server last answered on the connection that there is.
-    pub(crate) fn heard(&self) -> Tick {
+    pub(crate) fn last_reply_at(&self) -> Tick {
         let heard = self
             .live()
             .map_or(0, |live| live.heard.load(Ordering::Relaxed));
@@ -211,7 +211,7 @@ impl Inner {
             Some(live) => (live, limit),
             None => self.dialled(limit).await?,
         };
-        left::leaves();
+        sent::mark();
         let expected = live.hearing.expect(command);
         match self.clock.within(left, live.ask(first, command)).await {
             Some(Ok(value)) => {
@@ -235,7 +235,7 @@ impl Inner {
                 if live.heard.load(Ordering::Relaxed) < sent.nanos() {
                     self.replace(&live);
                 }
-                Err(self.unknown(Why::late(format!("no reply within {limit:?}"))))
+                Err(self.unknown(Reason::timed_out(format!("no reply within {limit:?}"))))
             }
         }
     }
@@ -251,7 +251,7 @@ impl Inner {
             Some(live) => (live, limit),
             None => self.dialled(limit).await?,
         };
-        left::leaves();
+        sent::mark();
         match self.clock.within(left, live.ask_all(commands)).await {
             Some(Ok(values)) => {
                 live.heard
@@ -271,7 +271,7 @@ impl Inner {
                 if left == limit {
                     self.replace(&live);
                 }
-                Err(self.unknown(Why::late(format!("no reply within {limit:?}"))))
+                Err(self.unknown(Reason::timed_out(format!("no reply within {limit:?}"))))
             }
         }
     }
@@ -344,17 +344,17 @@ impl Inner {
         }
     }
 
-    fn unsent(&self, why: impl Into<Why>) -> Fault {
+    fn unsent(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unsent(self.named(why.into()))
     }
 
-    fn unknown(&self, why: impl Into<Why>) -> Fault {
+    fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.named(why.into()))
     }
 
     /// The same, and which server it is about.
-    fn named(&self, why: Why) -> Why {
+    fn named(&self, why: Reason) -> Reason {
         let words = format!("{}: {why}", self.at);
-        why.put(words)
+        why.with_message(words)
     }
 }

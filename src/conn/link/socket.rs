@@ -58,28 +58,28 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// What the server says first is noted in `words`, unless it is over TLS. `cut` is given when the
+    /// What the server says first is noted in `words`, unless it is over TLS. `disconnected` is given when the
     /// connection ends by itself.
     pub(super) async fn connect(
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
         step: Step,
         words: &Words,
-        cut: &Arc<Hint>,
+        disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect_tcp(host, *port, info.tcp_settings());
                 let stream = step.made("connection", stream).await?;
                 let stream = Heard::new(stream, words.clone());
-                step.made("answer", Self::over(stream, info, config, cut))
+                step.made("answer", Self::over(stream, info, config, disconnected))
                     .await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
                 let stream = Heard::new(stream, words.clone());
-                step.made("answer", Self::over(stream, info, config, cut))
+                step.made("answer", Self::over(stream, info, config, disconnected))
                     .await
             }
             _ => {
@@ -98,17 +98,17 @@ impl Socket {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
-        cut: &Arc<Hint>,
+        disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
         let traffic = Arc::<Traffic>::default();
         let stream = Portions::new(stream, Arc::clone(&traffic));
         let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
-        let cut = Arc::clone(cut);
+        let disconnected = Arc::clone(disconnected);
         let driver = tokio::spawn(async move {
             driver.await;
-            cut.give();
+            disconnected.give();
         });
         Ok(Self {
             connection,

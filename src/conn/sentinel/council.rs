@@ -123,9 +123,9 @@ impl Council {
         Self {
             model,
             clock: setup.clock,
-            limits: [setup.step_limit, setup.reply_limit],
+            limits: [setup.step_timeout, setup.reply_timeout],
             label: format!("lockset-sentinel-{}", setup.client_id),
-            addresses: setup.addresses.clone(),
+            addresses: setup.address_map.clone(),
             server_name: setup.server_name.clone(),
             questions: [
                 ask("MASTER"),

@@ -33,7 +33,7 @@ use redis::{Cmd, ConnectionInfo, Value};
 use self::council::Council;
 use self::follow::{Follower, Following};
 use self::present::Present;
-use super::answer::code;
+use super::error_reply::code;
 use super::nodes::{Address, Nodes};
 use super::{Channels, Fault, Lane, Opening, Setup, Transport};
 use crate::error::Error;
@@ -61,13 +61,13 @@ impl FollowedPrimary {
         shown.dedup();
         let db = model.redis_settings().db();
         let address = format!("sentinel:{name}@{}/{db}", shown.join(","));
-        let present = Arc::new(Present::unknown(Arc::clone(&setup.listener)));
+        let present = Arc::new(Present::unknown(Arc::clone(&setup.events)));
         let council = Council::new(sentinels, &name, sentinel_model, &setup);
         let clock = setup.clock;
-        let limit = setup.reply_limit;
+        let limit = setup.reply_timeout;
         let nodes = Nodes::new(model, setup);
         let mut follower = Follower::new(name, council, nodes, Arc::clone(&present), clock, limit);
-        if opening == Opening::Now {
+        if opening == Opening::Eager {
             follower.find().await?;
         }
         Ok(Self {
@@ -131,9 +131,9 @@ impl Transport for FollowedPrimary {
         .boxed()
     }
 
-    fn past_is_settled(&self, lane: Lane, _route: &str) -> bool {
+    fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {
         let primary = self.present.primary();
-        primary.is_ok_and(|(primary, _)| primary.link(lane).past_is_settled())
+        primary.is_ok_and(|(primary, _)| primary.link(lane).earlier_commands_settled())
     }
 
     fn slot(&self, _route: &str) -> u16 {
@@ -148,9 +148,9 @@ impl Transport for FollowedPrimary {
         &self.address
     }
 
-    fn at(&self, _route: &str) -> String {
+    fn endpoint(&self, _route: &str) -> String {
         match self.present.primary() {
-            Ok((primary, _)) => primary.at(""),
+            Ok((primary, _)) => primary.endpoint(""),
             Err(_) => self.address.clone(),
         }
     }

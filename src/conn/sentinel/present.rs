@@ -8,12 +8,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::conn::single::SingleServer;
-use crate::conn::{Fault, Listener};
+use crate::conn::{EventHandler, Fault};
 use crate::hint::{Hint, Mark};
 
 #[derive(Debug)]
 pub(super) struct Present {
-    listener: Arc<dyn Listener>,
+    events: Arc<dyn EventHandler>,
     /// The primary, or why there is none.
     primary: Mutex<Result<Arc<SingleServer>, String>>,
     /// Given at each exchange.
@@ -23,9 +23,9 @@ pub(super) struct Present {
 }
 
 impl Present {
-    pub(super) fn unknown(listener: Arc<dyn Listener>) -> Self {
+    pub(super) fn unknown(events: Arc<dyn EventHandler>) -> Self {
         Self {
-            listener,
+            events,
             primary: Mutex::new(Err("nobody was asked yet".to_owned())),
             exchanged: Hint::default(),
             doubted: Hint::default(),
@@ -45,8 +45,8 @@ impl Present {
     pub(super) fn exchange(&self, next: &Arc<SingleServer>) {
         self.put(Ok(Arc::clone(next)));
         // Subscriptions went with the old one, and what it had granted may not have reached this.
-        self.listener.gap();
-        self.listener.moved();
+        self.events.gap();
+        self.events.moved();
     }
 
     /// From now on there is none, for this reason.

@@ -3,7 +3,7 @@
 use super::council::Round;
 use super::view::Said;
 use crate::conn::Fault;
-use crate::conn::answer::{advice, is_not_now, is_unknown_command, said};
+use crate::conn::error_reply::{advice, describe, is_temporary, is_unknown_command};
 use crate::conn::nodes::Address;
 use crate::error::Kind;
 
@@ -63,7 +63,7 @@ impl Trouble {
         Self {
             kind,
             why: format!("no sentinel names a primary called {name:?} ({each}); {hint}"),
-            is_final: !is_named && !refusal.is_some_and(is_not_now),
+            is_final: !is_named && !refusal.is_some_and(is_temporary),
         }
     }
 
@@ -88,9 +88,9 @@ impl Trouble {
                     kind,
                     why: format!(
                         "the primary of {name:?}: {}; {advice}",
-                        said(&error, &address.to_string())
+                        describe(&error, &address.to_string())
                     ),
-                    is_final: !is_not_now(&error),
+                    is_final: !is_temporary(&error),
                 }
             }
             Fault::Unsent(why) | Fault::Unknown(why) => Self {

@@ -6,7 +6,7 @@ use super::bench::{
     Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, User, elsewhere,
     list, near,
 };
-use crate::conn::answer::code;
+use crate::conn::error_reply::code;
 use crate::script::reply;
 
 pub(super) const QUEUE: &str = "redisson_lock_queue:{F}";

@@ -3,7 +3,7 @@
 use redis::{RedisResult, Value};
 
 use super::bench::{Bench, Ear, Keys, U1, U2, U3, U4, U9, list, near};
-use crate::conn::answer::code;
+use crate::conn::error_reply::code;
 use crate::script::reply::{self, AcquiredAll};
 
 /// A lock of each kind, by the letter that is its name.
@@ -440,7 +440,7 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
         let error = taken.expect_err(right);
         // It must not pass for one after which nothing was done.
         assert!(
-            !crate::conn::answer::executed_nothing(&error),
+            !crate::conn::error_reply::was_not_executed(&error),
             "{right}: {error}"
         );
         for member in ALL {

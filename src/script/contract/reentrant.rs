@@ -93,7 +93,7 @@ async fn a_key_without_a_lease_gets_one_back() {
         let _: i64 = bench.ask(&["PERSIST", "L"]).await;
         let refused = bench.refused("reentrant_acquire", &["L"], &[U2, "1", "30000", "0"]);
         let refused = refused.await;
-        let code = crate::conn::answer::code(&refused);
+        let code = crate::conn::error_reply::code(&refused);
         assert_eq!(
             code,
             Some("WRONGTYPE"),
@@ -168,7 +168,7 @@ async fn a_token_is_raised_and_never_lowered() {
         let _: i64 = bench.ask(&["DEL", key]).await;
         let _: Value = bench.ask(&make).await;
         let error = bench.refused("raise_token", &[key], &["9"]).await;
-        let code = crate::conn::answer::code(&error);
+        let code = crate::conn::error_reply::code(&error);
         assert_eq!(code, Some("WRONGTYPE"), "{error}");
     }
 }
@@ -185,7 +185,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
             .refused("reentrant_acquire", &["L", token], &args)
             .await;
         assert_eq!(
-            crate::conn::answer::code(&error),
+            crate::conn::error_reply::code(&error),
             Some("WRONGTYPE"),
             "{error}"
         );
@@ -202,7 +202,7 @@ async fn a_lease_that_is_refused_leaves_no_hold() {
     let args = [U1, "1", "30000", "0"];
     let error = user.refused("reentrant_acquire", &["L"], &args).await;
     assert_eq!(
-        crate::conn::answer::advice(&error).0,
+        crate::conn::error_reply::advice(&error).0,
         crate::error::Kind::Denied,
         "{error}"
     );

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, DONE, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
 use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
-use crate::conn::answer::code;
+use crate::conn::error_reply::code;
 
 #[tokio::test]
 async fn a_full_server_lets_readers_and_writers_go() {

@@ -11,7 +11,7 @@ use super::super::BATCH_HOLDS_MAX;
 use super::super::round::BATCHES_MAX;
 use super::{LEASE, MS};
 use crate::client::Client;
-use crate::conn::{Lane, Listener};
+use crate::conn::{EventHandler, Lane};
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, Sent, each, granted};
 

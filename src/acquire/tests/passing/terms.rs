@@ -1,7 +1,7 @@
 //! What does not pass in memory.
 
 use super::*;
-use crate::conn::Listener;
+use crate::conn::EventHandler;
 use crate::{LostReason, Member, MultiLock};
 
 /// Gives a guard back, and says what was sent for that and for the next one.

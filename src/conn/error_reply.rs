@@ -55,12 +55,12 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     Some(inner.unwrap_or(code))
 }
 
-pub(crate) fn is_not_now(error: &RedisError) -> bool {
+pub(crate) fn is_temporary(error: &RedisError) -> bool {
     code(error).is_some_and(|code| NOT_NOW.contains(&code))
 }
 
 /// Whether it is certain that nothing was executed.
-pub(crate) fn executed_nothing(error: &RedisError) -> bool {
+pub(crate) fn was_not_executed(error: &RedisError) -> bool {
     code(error).is_some_and(|code| NOT_NOW.contains(&code) || REFUSED.contains(&code))
 }
 
@@ -132,11 +132,11 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
 }
 
 /// The error as the words of whoever speaks in it: the server `at` that address, if that is known.
-pub(crate) fn said(error: &RedisError, at: &str) -> String {
+pub(crate) fn describe(error: &RedisError, at: &str) -> String {
     if tls::advice(error).is_some() {
         return format!("no connection to {at} over TLS: {error}");
     }
-    let said = match error.detail() {
+    let words = match error.detail() {
         Some(words) if is_foreign(error) => {
             return format!("what answers at {at} is no Redis or Valkey: it says {words:?}");
         }
@@ -144,8 +144,8 @@ pub(crate) fn said(error: &RedisError, at: &str) -> String {
         _ => error.to_string(),
     };
     match at {
-        "" => format!("the server says {said}"),
-        at => format!("the server {at} says {said}"),
+        "" => format!("the server says {words}"),
+        at => format!("the server {at} says {words}"),
     }
 }
 
@@ -153,17 +153,17 @@ const IS_REPLICA: &str = "this server is a replica, or was made one: connect to 
                           redis+sentinel:// follows it through failovers";
 
 /// Why a client of one server cannot be one of this.
-pub(crate) fn of_replica(at: &str) -> Error {
+pub(crate) fn not_a_primary(at: &str) -> Error {
     let message = format!("the server {at} says that it takes no writes; {IS_REPLICA}");
     Error::new(Kind::Refused, "connect", message)
 }
 
 /// Why a client could not be connected.
-pub(crate) fn unusable(fault: Fault, at: &str) -> Error {
+pub(crate) fn connect_error(fault: Fault, at: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
             let (kind, advice) = advice(&error);
-            let message = format!("{}; {advice}", said(&error, at));
+            let message = format!("{}; {advice}", describe(&error, at));
             Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
@@ -175,7 +175,7 @@ pub(crate) fn unusable(fault: Fault, at: &str) -> Error {
     }
 }
 
-pub(super) fn is_unknown_command(error: &RedisError) -> bool {
+pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")
 }
 
@@ -293,8 +293,8 @@ mod tests {
         ] {
             let error = crate::testing::error(line);
             assert_eq!(advice(&error).0, kind, "{line}");
-            assert_eq!(executed_nothing(&error), nothing, "{line}");
-            assert_eq!(is_not_now(&error), not_now, "{line}");
+            assert_eq!(was_not_executed(&error), nothing, "{line}");
+            assert_eq!(is_temporary(&error), not_now, "{line}");
         }
     }
 }

@@ -1,0 +1,56 @@
+//! Whether a command was sent: from then on it may be executed, even if nobody waits for it any more.
+//!
+//! A future that is dropped returns nothing. Whoever has to know drives the future through [`track`];
+//! links call [`mark`], on the thread that polls them, when they hand a command to a connection.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    static WAS_SENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// To be called when a command is handed to a connection.
+pub(crate) fn mark() {
+    WAS_SENT.set(true);
+}
+
+/// Drives `work`, and sets `sent` before it returns if a command may have been sent by then.
+pub(crate) async fn track<F: Future>(sent: &AtomicBool, work: F) -> F::Output {
+    let mut work = pin!(work);
+    std::future::poll_fn(|context| {
+        let before = WAS_SENT.replace(false);
+        let polled = work.as_mut().poll(context);
+        if WAS_SENT.replace(before) {
+            sent.store(true, Ordering::Relaxed);
+            // For an outer `track`.
+            mark();
+        }
+        polled
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_sent_command_is_seen_by_all_that_drive_it_and_by_no_other() {
+        let [outer, inner, other] = [(); 3].map(|()| AtomicBool::new(false));
+        let mut context = Context::from_waker(Waker::noop());
+        let waits = track(&other, std::future::pending::<()>());
+        assert!(pin!(waits).poll(&mut context).is_pending());
+        let work = track(&inner, async { mark() });
+        assert!(pin!(track(&outer, work)).poll(&mut context).is_ready());
+        let waits = track(&other, std::future::pending::<()>());
+        assert!(pin!(waits).poll(&mut context).is_pending());
+        let sent = [outer, inner, other].map(AtomicBool::into_inner);
+        assert_eq!(sent, [true, true, false]);
+        WAS_SENT.set(false);
+    }
+}
