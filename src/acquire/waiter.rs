@@ -223,7 +223,7 @@ pub(super) fn stop_listening(
         // Whoever comes meanwhile is to find what it listens with.
         let local = Arc::clone(local);
         let work = work.map(|()| drop(local));
-        request.core.watchdog.later(work.boxed());
+        request.core.watchdog.drive(work.boxed());
     }
 }
 

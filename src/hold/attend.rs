@@ -30,5 +30,5 @@ pub(crate) fn behind(core: &Arc<Core>, local: &Arc<LocalLock>) {
             }
         }
     };
-    core.watchdog.beside(looks.boxed());
+    core.watchdog.drive_while_needed(looks.boxed());
 }

@@ -225,7 +225,7 @@ impl Core {
         let done = async {
             // What is given back meanwhile is waited for as well.
             loop {
-                self.watchdog.finish().await;
+                self.watchdog.drain().await;
                 if self.watchdog.pending() == 0 || self.watchdog.is_gone() {
                     return;
                 }

@@ -46,7 +46,7 @@ use crate::lost::LostReason;
 use crate::options::{Replication, Term};
 use crate::owner::Owner;
 use crate::script::{Call, CallBudget, catalog};
-use crate::watchdog::{Due, Item, Leased};
+use crate::watchdog::{Due, Leased, RenewalRequest};
 
 pub(crate) use share::Share;
 pub(crate) use terms::Stay;
@@ -553,7 +553,7 @@ impl Leased for Hold {
         self.state.lock().doubted = Some(now);
     }
 
-    fn look(&self) {
+    fn wake(&self) {
         self.changed.give();
     }
 
@@ -579,7 +579,7 @@ impl Leased for Hold {
             false => lease / 6,
         };
         Due::Renew {
-            item: Item {
+            request: RenewalRequest {
                 script: self.protocol.renewal(),
                 key: Arc::clone(self.name.key()),
                 holder: Arc::clone(&self.holder),

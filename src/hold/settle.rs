@@ -326,7 +326,7 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
             }
         }
     };
-    core.watchdog.later(work.boxed());
+    core.watchdog.drive(work.boxed());
 }
 
 /// When nothing is left of these holds at the server, come what may.

@@ -171,7 +171,7 @@ impl Undos {
         match is_new {
             true => {
                 let task = Arc::clone(self).empty(way, Arc::clone(scripts), reply);
-                watchdog.later(task.boxed());
+                watchdog.drive(task.boxed());
             }
             false => self.changed.give(),
         }

@@ -89,7 +89,7 @@ impl Servers {
             return;
         }
         let watchdog = &self.clients[at].core().watchdog;
-        watchdog.later(probe(Arc::downgrade(self), at).boxed());
+        watchdog.drive(probe(Arc::downgrade(self), at).boxed());
     }
 
     fn mark_up(&self, at: usize) {

@@ -60,7 +60,7 @@ impl Rejoiner {
                 task.run(RejoinTask::soon()).await;
             }
         };
-        self.0.asks[server].core.watchdog.later(work.boxed());
+        self.0.asks[server].core.watchdog.drive(work.boxed());
     }
 }
 
@@ -84,7 +84,7 @@ impl RejoinTask {
 
     fn start(self, first: Duration) {
         let watchdog = &Arc::clone(&self.request.asks[self.server].core).watchdog;
-        watchdog.later(self.run(first).boxed());
+        watchdog.drive(self.run(first).boxed());
     }
 
     /// For a server that has had no part yet.

@@ -30,7 +30,7 @@ use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
 /// One hold to be confirmed.
 #[derive(Debug)]
 pub(crate) struct Confirmation {
-    /// Renews any number of holds of this kind; as of [`Item`](crate::watchdog::Item).
+    /// Renews any number of holds of this kind; as of [`RenewalRequest`](crate::watchdog::RenewalRequest).
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
     pub(crate) holder: Arc<str>,
@@ -99,7 +99,7 @@ impl Replicas {
         };
         if self.line_up(server, entry) {
             // Driven by the task, so that nobody who gives up takes the others along.
-            watchdog.later(Arc::clone(self).serve(server).boxed());
+            watchdog.drive(Arc::clone(self).serve(server).boxed());
         }
         answered
             .await

@@ -1,4 +1,7 @@
-//! What is due when, and what waits for room at its server: a timer queue without a clock.
+//! What is due when, and what waits until its server has room: a timer queue without a clock.
+//!
+//! Pure. Invariant: an entry is known by one id, has one place in the order of time, and is taken
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,16 +9,16 @@ use crate::clock::Tick;
 
 /// Entries in order of time, each known by an id.
 ///
-/// An entry that is due, but has no room at its server, waits there for its turn. It has its place in
-/// the order of time all the same: whatever comes first, the room or that time, it is taken once.
+/// An entry that is due while its server has no room waits for that. It keeps a place in the order of
+/// time all the same: it is taken at that time, or when there is room, whichever comes first.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
     places: HashMap<u64, Place>,
-    /// By server, those that wait for room there, by when they were due. No server without any.
+    /// By server, those that wait until it has room, by when they were due. No server without any.
     waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
-    /// When its driver means to look next; an entry before that has to wake it.
-    armed: Tick,
+    /// When its driver wakes next; an entry before that has to wake it.
+    planned_wake: Tick,
 }
 
 /// Where an entry is.
@@ -25,16 +28,16 @@ struct Place {
     waits: Option<Waits>,
 }
 
-/// For room at which server, and since when it is due.
+/// Which server has no room for it, and since when it is due.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     server: u64,
     since: Tick,
 }
 
-/// An entry that was taken, and since when it is due.
+/// An entry that was taken because it is due, and since when it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken<T> {
+pub(crate) struct DueEntry<T> {
     pub(crate) id: u64,
     pub(crate) since: Tick,
     pub(crate) item: T,
@@ -46,29 +49,29 @@ impl<T> Default for Schedule<T> {
             by_time: BTreeMap::new(),
             places: HashMap::new(),
             waiting: BTreeMap::new(),
-            armed: Tick::NEVER,
+            planned_wake: Tick::NEVER,
         }
     }
 }
 
 impl<T> Schedule<T> {
-    /// Adds an entry. True if the driver means to look too late for it and has to be woken.
+    /// Adds an entry. True if the driver would wake too late for it and has to be woken.
     #[must_use]
     pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) -> bool {
         self.remove(id);
         self.by_time.insert((at, id), item);
         self.places.insert(id, Place { at, waits: None });
-        let early = at < self.armed;
+        let early = at < self.planned_wake;
         if early {
-            self.armed = at;
+            self.planned_wake = at;
         }
         early
     }
 
-    /// Puts back an entry that was taken and has no room at `server`. It is due at `at` whether there
-    /// is room by then or not. For the driver itself, which looks again after this.
-    pub(crate) fn wait(&mut self, entry: Taken<T>, server: u64, at: Tick) {
-        let Taken { id, since, item } = entry;
+    /// Puts back an entry that was taken while `server` has no room. It is due at `at`, room or no
+    /// room. For the driver itself, which plans its next wake-up after this.
+    pub(crate) fn wait(&mut self, entry: DueEntry<T>, server: u64, at: Tick) {
+        let DueEntry { id, since, item } = entry;
         self.remove(id);
         self.by_time.insert((at, id), item);
         let waits = Some(Waits { server, since });
@@ -86,7 +89,7 @@ impl<T> Schedule<T> {
     }
 
     /// Moves an entry that is still there to this time, unless it is due before. For the driver
-    /// itself, which looks again after this.
+    /// itself, which plans its next wake-up after this.
     pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) {
         if self.places.get(&id).is_some_and(|place| at < place.at) {
             let _needs_no_waking = self.shift(id, at);
@@ -117,8 +120,8 @@ impl<T> Schedule<T> {
     }
 
     /// Makes every entry due at `now` at the latest, and waiting for no server. For the driver
-    /// itself, which looks again after this.
-    pub(crate) fn hasten(&mut self, now: Tick) {
+    /// itself, which plans its next wake-up after this.
+    pub(crate) fn make_all_due(&mut self, now: Tick) {
         self.waiting.clear();
         let later = std::mem::take(&mut self.by_time).into_iter();
         for ((at, id), item) in later {
@@ -133,7 +136,7 @@ impl<T> Schedule<T> {
     }
 
     /// Takes the entries that are due, oldest first, at most `max`.
-    pub(crate) fn take_due(&mut self, now: Tick, max: usize) -> Vec<Taken<T>> {
+    pub(crate) fn take_due(&mut self, now: Tick, max: usize) -> Vec<DueEntry<T>> {
         let mut due = Vec::new();
         while due.len() < max
             && let Some(first) = self.by_time.first_entry()
@@ -141,36 +144,36 @@ impl<T> Schedule<T> {
         {
             let ((since, id), item) = first.remove_entry();
             self.leave(id);
-            due.push(Taken { id, since, item });
+            due.push(DueEntry { id, since, item });
         }
         due
     }
 
-    /// The servers for whose room something waits.
+    /// The servers that something waits for.
     pub(crate) fn waited_for(&self) -> impl Iterator<Item = u64> {
         self.waiting.keys().copied()
     }
 
     /// Takes the entry that has been due for the longest time of those that wait for `server`.
-    pub(crate) fn take_waiting(&mut self, server: u64) -> Option<Taken<T>> {
+    pub(crate) fn take_waiting(&mut self, server: u64) -> Option<DueEntry<T>> {
         let (since, id) = *self.waiting.get(&server)?.first()?;
         let item = self.remove(id)?;
-        Some(Taken { id, since, item })
+        Some(DueEntry { id, since, item })
     }
 
-    /// When to look next. An empty schedule keeps the last plan if that is still ahead, so that a
+    /// Plans the next wake-up. An empty schedule keeps the last plan if that is still ahead, so that a
     /// program that takes and releases one lock in a loop does not wake its driver each time.
-    pub(crate) fn arm(&mut self, now: Tick) -> Tick {
+    pub(crate) fn plan_wake(&mut self, now: Tick) -> Tick {
         let next = self
             .by_time
             .first_key_value()
             .map_or(Tick::NEVER, |((at, _), _)| *at);
-        self.armed = if self.armed > now {
-            self.armed.min(next)
+        self.planned_wake = if self.planned_wake > now {
+            self.planned_wake.min(next)
         } else {
             next
         };
-        self.armed
+        self.planned_wake
     }
 }
 
@@ -182,9 +185,9 @@ mod tests {
         Tick::from_nanos(n)
     }
 
-    fn taken<T>(id: u64, since: u64, item: T) -> Taken<T> {
+    fn taken<T>(id: u64, since: u64, item: T) -> DueEntry<T> {
         let since = tick(since);
-        Taken { id, since, item }
+        DueEntry { id, since, item }
     }
 
     #[test]
@@ -210,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn hastened_entries_are_due_and_still_known() {
+    fn entries_made_due_are_still_known() {
         let mut schedule = Schedule::default();
         for (id, at) in [(1, 30), (2, 10), (3, 20)] {
             let _ = schedule.insert(id, tick(at), id);
         }
         schedule.wait(taken(4, 5, 4), 7, tick(40));
-        schedule.hasten(tick(15));
+        schedule.make_all_due(tick(15));
         assert_eq!(schedule.remove(3), Some(3));
         let due = [taken(2, 10, 2), taken(1, 15, 1), taken(4, 15, 4)];
         assert_eq!(schedule.take_waiting(7), None);
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_for_room_are_taken_by_their_server_alone_oldest_first() {
+    fn those_that_wait_are_taken_for_their_server_alone_oldest_first() {
         let mut schedule = Schedule::default();
         schedule.wait(taken(1, 20, 'b'), 7, tick(90));
         schedule.wait(taken(2, 10, 'a'), 7, tick(91));
@@ -260,13 +263,13 @@ mod tests {
     fn only_an_entry_earlier_than_planned_wakes_the_driver() {
         let mut schedule = Schedule::default();
         let _ = schedule.insert(1, tick(10), 'a');
-        assert_eq!(schedule.arm(tick(0)), tick(10));
+        assert_eq!(schedule.plan_wake(tick(0)), tick(10));
         schedule.remove(1);
-        assert_eq!(schedule.arm(tick(1)), tick(10), "the plan stands");
+        assert_eq!(schedule.plan_wake(tick(1)), tick(10), "the plan stands");
         assert!(!schedule.insert(2, tick(11), 'b'));
         assert!(schedule.insert(3, tick(9), 'c'));
         schedule.remove(2);
         schedule.remove(3);
-        assert_eq!(schedule.arm(tick(20)), Tick::NEVER);
+        assert_eq!(schedule.plan_wake(tick(20)), Tick::NEVER);
     }
 }

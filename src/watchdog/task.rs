@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::round::{self, Batch, Renewal, Rooms};
-use super::{Job, Shared, Work};
+use super::batches::{self, Batch, BatchesUnderWay, Renewal};
+use super::shared::{Job, Shared, Work};
 use crate::clock::{LOOK_MAX, Pace, Tick};
 use crate::conn::Lane;
 use crate::hint::Hint;
@@ -22,12 +22,19 @@ use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 /// its lease if that is less.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// What became of one hold: when the renewal was sent and whether the server still had the hold;
-/// `None` if the server said nothing.
-type Outcome = Option<(Tick, bool)>;
+/// What a renewal did for one hold.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// Its lease counts from then, when the renewal was sent.
+    Renewed { sent: Tick },
+    /// The server does not have it any more.
+    NotHeld,
+    /// No answer, or none about this hold.
+    Unknown,
+}
 
-/// The end of one script of a batch: its holds are told at once, whatever becomes of the others.
-struct Ended {
+/// One script of a batch, answered or given up: its holds need not wait for the other scripts.
+struct Completed {
     /// Shared by all scripts of the batch: the last of them makes room at this server.
     server: Arc<u64>,
     renewals: Vec<(Renewal, Outcome)>,
@@ -42,34 +49,34 @@ pub(super) async fn run(
 ) {
     let clock = scripts.clock;
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
-    let mut beside: FuturesUnordered<Work> = FuturesUnordered::new();
-    let mut calls: FuturesUnordered<BoxFuture<'static, Ended>> = FuturesUnordered::new();
-    let mut rooms = Rooms::default();
-    // Told when all work that came before them is done.
-    let mut closing: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
+    let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
+    let mut under_way = BatchesUnderWay::default();
+    // Answered when all work that came before them is done.
+    let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
     let mut doubted = moved.mark();
     let mut pace = Pace::of(clock);
     while is_needed || !work.is_empty() {
         if pace.has_jumped() {
-            // All that sleep go by timers that stood still.
-            shared.look_all();
+            // Timers stood still, and all that sleep go by them.
+            shared.wake_all();
         }
         if work.is_empty() {
-            for done in closing.drain(..) {
+            for done in draining.drain(..) {
                 // Nobody may be waiting any more.
                 let _ = done.send(());
             }
         }
         let mark = shared.sooner.mark();
         let now = clock.now();
-        let next = next_look(&shared, &rooms, now);
+        let next = next_wake(&shared, &under_way, now);
         tokio::select! {
             biased;
-            Some(ended) = calls.next(), if !calls.is_empty() => {
-                finish(&shared, clock.now(), ended.renewals);
-                if let Some(server) = Arc::into_inner(ended.server) {
-                    rooms.leave(server);
+            Some(completed) = calls.next(), if !calls.is_empty() => {
+                apply(&shared, clock.now(), completed.renewals);
+                if let Some(server) = Arc::into_inner(completed.server) {
+                    under_way.end(server);
                 }
             }
             () = shared.sooner.past(mark) => {}
@@ -78,37 +85,43 @@ pub(super) async fn run(
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
-                for batch in round::look(&shared, &scripts, &mut rooms, reply_max) {
+                for batch in batches::take_due(&shared, &scripts, &mut under_way, reply_max) {
                     // All of them are on their way before the loop waits again.
                     calls.extend(start(&scripts, batch));
                 }
             }
             job = inbox.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
-                Some(Job::Beside(job)) => beside.push(job),
-                Some(Job::Finish(done)) => closing.push(done),
+                Some(Job::DriveWhileNeeded(job)) => while_needed.push(job),
+                Some(Job::Drain(done)) => draining.push(done),
                 // No client, handle or guard is left.
                 None => is_needed = false,
             },
             Some(()) = work.next(), if !work.is_empty() => {
                 shared.pending.fetch_sub(1, Ordering::Relaxed);
             }
-            Some(()) = beside.next(), if is_needed && !beside.is_empty() => {}
+            Some(()) = while_needed.next(), if is_needed && !while_needed.is_empty() => {}
         }
     }
 }
 
 /// At once if there is room again that something waits for.
-fn next_look(shared: &Shared, rooms: &Rooms, now: Tick) -> Tick {
+fn next_wake(shared: &Shared, under_way: &BatchesUnderWay, now: Tick) -> Tick {
     let mut schedule = shared.schedule.lock();
-    let is_wanted = schedule.waited_for().any(|server| rooms.has_room(server));
-    match is_wanted {
-        true => now,
-        false => schedule.arm(now),
+    let may_go_on = schedule
+        .waited_for()
+        .any(|server| under_way.has_room(server));
+    if may_go_on {
+        now
+    } else {
+        schedule.plan_wake(now)
     }
 }
 
-fn start(scripts: &Arc<Scripts>, batch: Batch) -> impl Iterator<Item = BoxFuture<'static, Ended>> {
+fn start(
+    scripts: &Arc<Scripts>,
+    batch: Batch,
+) -> impl Iterator<Item = BoxFuture<'static, Completed>> {
     let (server, wait) = (Arc::new(batch.server), batch.wait);
     let calls = batch.into_calls(scripts);
     calls.map(move |holds| renew(Arc::clone(scripts), Arc::clone(&server), holds, wait).boxed())
@@ -119,7 +132,7 @@ async fn renew(
     server: Arc<u64>,
     holds: Vec<Renewal>,
     reply_wait: Duration,
-) -> Ended {
+) -> Completed {
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
         // One key may be refused: it speaks for itself alone.
@@ -127,12 +140,12 @@ async fn renew(
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
             answers
-                .map(|answer| answer.ok().and_then(|outcomes| outcomes[0]))
+                .map(|answer| answer.map_or(Outcome::Unknown, |outcomes| outcomes[0]))
                 .collect()
         }
-        Err(_) => vec![None; holds.len()],
+        Err(_) => vec![Outcome::Unknown; holds.len()],
     };
-    Ended {
+    Completed {
         server,
         renewals: holds.into_iter().zip(outcomes).collect(),
     }
@@ -144,39 +157,46 @@ async fn ask(
     holds: &[Renewal],
     reply_wait: Duration,
 ) -> Result<Vec<Outcome>, Failure> {
-    let keys: Vec<&str> = holds.iter().map(|(_, _, item)| &*item.key).collect();
-    let mut call = Call::new(holds[0].2.script, &holds[0].2.key, &keys);
-    for (_, _, item) in holds {
-        call = call.arg(&*item.holder).arg(millis(item.lease));
+    let requests = || holds.iter().map(|hold| &hold.request);
+    let keys: Vec<&str> = requests().map(|request| &*request.key).collect();
+    let first = &holds[0].request;
+    let mut call = Call::new(first.script, &first.key, &keys);
+    for request in requests() {
+        call = call.arg(&*request.holder).arg(millis(request.lease));
     }
     let budget = CallBudget::once(reply_wait);
     let answer = scripts.run(Lane::Renewal, &call, budget).await?;
     Ok(match reply::renewed(&answer.value, holds.len()) {
         Ok(held) => held
             .into_iter()
-            .map(|held| Some((answer.sent, held)))
+            .map(|held| {
+                if held {
+                    Outcome::Renewed { sent: answer.sent }
+                } else {
+                    Outcome::NotHeld
+                }
+            })
             .collect(),
-        Err(_) => vec![None; holds.len()],
+        Err(_) => vec![Outcome::Unknown; holds.len()],
     })
 }
 
-/// Tells each hold what became of it, and plans the next look.
-fn finish(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
-    for ((id, weak, item), outcome) in renewals {
-        let leased = weak.upgrade();
+/// Tells each hold what its renewal did, and plans when it is due next.
+fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
+    for (Renewal { id, hold, request }, outcome) in renewals {
         // An entry that is gone by now was withdrawn meanwhile, or has expired.
-        match (leased, outcome) {
-            (Some(leased), Some((sent, true))) => {
-                let next = leased.renewed(sent, item.lease);
+        match (hold.upgrade(), outcome) {
+            (Some(hold), Outcome::Renewed { sent }) => {
+                let next = hold.renewed(sent, request.lease);
                 let _needs_no_waking = shared.schedule.lock().shift(id, next);
             }
-            (Some(leased), Some((_, false))) => {
-                leased.revoked();
+            (Some(hold), Outcome::NotHeld) => {
+                hold.revoked();
                 shared.schedule.lock().remove(id);
             }
-            (Some(_), None) => {
+            (Some(_), Outcome::Unknown) => {
                 // Not past its deadline, which is where it is.
-                let pause = RETRY_PAUSE_MAX.min(item.lease / 16);
+                let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
                 let again = now.after(pause.mul_f64(fastrand::f64()));
                 shared.schedule.lock().bring_forward(id, again);
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::super::BATCH_HOLDS_MAX;
-use super::super::round::BATCHES_MAX;
+use super::super::batches::BATCHES_MAX;
 use super::{LEASE, MS};
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};

@@ -1,0 +1,52 @@
+//! What the watchdog's handle and its task share, and what the handle sends to the task.
+
+use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::leased::Leased;
+use super::schedule::Schedule;
+use crate::clock::Tick;
+use crate::hint::Hint;
+
+pub(super) type Work = BoxFuture<'static, ()>;
+
+pub(super) enum Job {
+    /// To be driven to its end.
+    Drive(Work),
+    /// To be driven as long as a client, handle or guard is left; nobody waits for its end.
+    DriveWhileNeeded(Work),
+    /// To be answered when everything handed over before is done.
+    Drain(oneshot::Sender<()>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
+    /// Given when something is due before the task's planned wake-up.
+    pub(super) sooner: Hint,
+    /// Work handed over and not done.
+    pub(super) pending: AtomicUsize,
+}
+
+impl Shared {
+    /// Wakes whoever sleeps until a time.
+    pub(super) fn wake_all(&self) {
+        let schedule = self.schedule.lock();
+        for lease in schedule.items().filter_map(Weak::upgrade) {
+            lease.wake();
+        }
+    }
+
+    /// Makes every hold due now.
+    pub(super) fn doubt_all(&self, now: Tick) {
+        let mut schedule = self.schedule.lock();
+        for lease in schedule.items().filter_map(Weak::upgrade) {
+            lease.doubt(now);
+        }
+        schedule.make_all_due(now);
+    }
+}
