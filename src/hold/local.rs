@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Hold;
 use super::line::Line;
 use super::listening::Listening;
-use super::quorum::QuorumHold;
+use super::registry::LocalHolds;
 use super::silence::Silence;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
@@ -61,7 +61,7 @@ pub(crate) struct LocalLock {
     /// Given when a task of this client gets the lock: its owner can enter it now.
     pub(crate) entered: Hint,
     /// Of a lock on several servers, what this client holds.
-    pub(super) quorum_holds: Mutex<Vec<Weak<QuorumHold>>>,
+    pub(crate) quorum_holds: LocalHolds,
     state: Mutex<State>,
 }
 
@@ -97,7 +97,7 @@ impl Locals {
                 .map(|other| Arc::clone(&other.listening))
                 .unwrap_or_default(),
             entered: Hint::default(),
-            quorum_holds: Mutex::default(),
+            quorum_holds: LocalHolds::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);

@@ -18,6 +18,7 @@ mod pass;
 pub(crate) mod protocol;
 pub(crate) mod quorum;
 pub(crate) mod reenter;
+pub(crate) mod registry;
 mod settle;
 mod share;
 pub(crate) mod silence;

@@ -1,8 +1,9 @@
 //! The wait for a majority: a round, a pause, again.
 //!
-//! Tasks of one process queue for a lock in one of its clients, so that they do not vote against each
-//! other. Nothing is held during a pause, which ends early when a server tells of a release. That the
-//! lock is held is never an error; that too few servers have a vote is one, if it lasts.
+//! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each
+//! other; only the head of that queue asks the servers. Invariants: nothing is held during a pause, which
+//! ends early when a server announces a release; that others hold the lock is never an error, and that
+//! too few servers can vote is one if it lasts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,22 +31,22 @@ use crate::hold::reenter::Entry;
 use crate::hold::silence::Over;
 use crate::owner::Owner;
 
-/// The head does not look again sooner, if it is told nothing.
+/// The head does not look again sooner than this, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// The longest wait for the servers of one round that is not one of many.
-const ONCE_MAX: Duration = Duration::from_secs(1);
+/// The longest wait for the servers of a round that is the only one.
+const SINGLE_ROUND_MAX: Duration = Duration::from_secs(1);
 
 /// How long the waiters of one process stand back for others after their share of turns: longer than
 /// it takes those to hear of a release and to ask.
 const STAND_BACK: Duration = Duration::from_millis(5);
 
-/// Who wants a lock of several servers, and where it waits.
+/// One call that wants a lock on several servers.
 pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
-    /// The owner who was named.
+    /// The owner that the handle names, if it names one.
     pub(super) owner: Option<Owner>,
-    /// The client in which tasks wait for each other.
+    /// The client in which tasks queue.
     pub(super) core: Arc<Core>,
     pub(super) local: Arc<LocalLock>,
     /// What that client knows of the lock as a member: whether others wait.
@@ -55,53 +56,104 @@ pub(super) struct Acquisition {
 /// Taken before a look; what happens after it ends the wait.
 #[derive(Clone, Copy)]
 struct Marks {
-    told: Mark,
+    local: Mark,
     entered: Mark,
     closing: Mark,
 }
 
+/// How one step of the head ended.
+enum Step {
+    /// To be repeated after a pause, or at once.
+    Again,
+    /// The lock, or `None`: it did not become free in time.
+    Done(Option<QuorumShare>),
+}
+
+/// What the head of the local queue goes by.
+struct Head<'a> {
+    place: &'a Place<'a>,
+    bound: &'a Bound,
+    /// Given by the server's messages.
+    notified: &'a Hint,
+    /// Given when the head was refused, so that somebody listens from then on.
+    refused: &'a Hint,
+    backoff: Backoff,
+    /// Whether a message led to this round.
+    was_notified: bool,
+}
+
 impl Acquisition {
-    /// Takes the lock, or says that it did not become free in time.
+    /// Acquires the lock, or gives `None` if it did not become free in time.
     pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
         self.ensure_open()?;
-        let bound = acquire::bound(&self.request.asks, wait);
+        let bound = acquire::bound(&self.request.requests, wait);
         if let Some(share) = self.reenter_own(&bound).await? {
             return Ok(Some(share));
         }
         if let Wait::Never = wait {
-            return self.one_round().await;
+            return self.run_single_round().await;
         }
         let place = self.local.line.enter(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
-        // Nobody listens for a lock that is free.
+        // Nobody subscribes for a lock that is free.
         let notified = Arc::<Hint>::default();
         let refused = Hint::default();
         let listening = async {
             refused.past(refused.mark()).await;
-            let asks = self.request.asks.iter().cloned();
-            join_all(asks.map(|ask| acquire::subscribe(ask, Arc::clone(&notified)))).await;
+            let requests = self.request.requests.iter().cloned();
+            join_all(requests.map(|request| acquire::subscribe(request, Arc::clone(&notified))))
+                .await;
+        };
+        let head = Head {
+            place: &place,
+            bound: &bound,
+            notified: &notified,
+            refused: &refused,
+            backoff: Backoff::default(),
+            was_notified: false,
         };
         tokio::select! {
             biased;
-            share = self.rounds(&place, &bound, (&notified, &refused)) => share,
+            share = self.run_rounds(head) => share,
             () = listening.then(|()| std::future::pending()) => Ok(None),
         }
     }
 
-    /// One round. There is no other, so a slow server has more time than in one of many.
-    async fn one_round(&self) -> Result<Option<QuorumShare>> {
+    /// One round. No other follows, so a slow server has more time than in one of many.
+    async fn run_single_round(&self) -> Result<Option<QuorumShare>> {
         let mut request = self.request.clone();
-        request.vote_timeout = self.request.asks[0].give_up().min(ONCE_MAX);
+        request.vote_timeout = self.request.requests[0].give_up().min(SINGLE_ROUND_MAX);
         match request.round().await {
             Ok(grant) => Ok(Some(self.establish(grant))),
-            Err(tally) if tally.lacks_voters() => Err(self.error(&tally)),
+            Err(tally) if tally.lacks_voters() => Err(self.request.error(&tally)),
             Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits in the local queue, and asks the servers at its head.
+    async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
+        loop {
+            if let Some(share) = self.wait_for_turn(head.place, head.bound).await? {
+                return Ok(share);
+            }
+            self.ensure_open()?;
+            let marks = self.marks();
+            if let Some(share) = self.reenter_own(head.bound).await? {
+                return Ok(Some(share));
+            }
+            let step = match self.local.quorum_holds.held_until() {
+                Some(until) => self.wait_for_own(&head, marks, until).await,
+                None => self.run_round(&mut head, marks).await?,
+            };
+            if let Step::Done(share) = step {
+                return Ok(share);
+            }
         }
     }
 
     /// Waits until it is at the head of the local queue, unless the wait ends otherwise: then how. Who
     /// was passed over meanwhile is the next one.
-    async fn wait_turn(
+    async fn wait_for_turn(
         &self,
         place: &Place<'_>,
         bound: &Bound,
@@ -121,130 +173,119 @@ impl Acquisition {
         }
     }
 
-    /// The wait of one in the local queue, of which the head asks. Gives `refused` when it was, and
-    /// goes by what is `notified` from then on.
-    async fn rounds(
-        &self,
-        place: &Place<'_>,
-        bound: &Bound,
-        (notified, refused): (&Hint, &Hint),
-    ) -> Result<Option<QuorumShare>> {
-        let deadline = bound.deadline().unwrap_or(Tick::NEVER);
-        let clock = self.core.clock;
-        let mut backoff = Backoff::default();
-        let mut was_notified = false;
-        // As long as too few servers have a vote.
-        let silence = &self.local.silence;
-        loop {
-            if let Some(share) = self.wait_turn(place, bound).await? {
-                return Ok(share);
-            }
-            self.ensure_open()?;
-            let marks = self.marks();
-            if let Some(share) = self.reenter_own(bound).await? {
-                return Ok(Some(share));
-            }
-            let began = clock.now();
-            // Held in this process: its end gives a hint, and so does its loss.
-            if let Some(until) = self.local.quorum_held_until() {
-                silence.ends();
-                if began >= deadline {
-                    return Ok(None);
-                }
-                let until = until.max(began.after(WAIT_MIN)).min(deadline);
-                place.wait(marks.told, until);
-                self.wait(marks, until).await;
-                continue;
-            }
-            if !self.member.may_pass(began) {
-                // Others were heard to wait: they get the time to ask first.
-                let back = began.after(STAND_BACK).min(deadline);
-                clock.sleep_until(back).await;
-            }
-            let began = clock.now();
-            let (since, why) = silence.asks(began, bound);
-            if why.is_some() {
-                return Err(self.silent(why));
-            }
-            let end = bound.end(since);
-            place.ask();
-            let tally = match self.request.round().await {
-                Ok(grant) => {
-                    silence.ends();
-                    return Ok(Some(self.establish(grant)));
-                }
-                Err(tally) => tally,
-            };
-            let now = clock.now();
-            if tally.lacks_voters() {
-                if now >= end.min(deadline) || tally.lacks_voters_for_good() {
-                    let error = self.error(&tally);
-                    silence.failed(&error);
-                    return Err(error);
-                }
-            } else {
-                silence.ends();
-                if now >= deadline {
-                    return Ok(None);
-                }
-            }
-            self.member.end_passing();
-            refused.give();
-            let chances = [fastrand::f64(), fastrand::f64()];
-            let pause = backoff.pause(began.until(now), was_notified, tally.remaining(), chances);
-            place.wait(marks.told, now.after(pause.total));
-            clock
-                .sleep_until(now.after(pause.ignoring).min(deadline))
-                .await;
-            let news = notified.mark();
-            was_notified = tokio::select! {
-                biased;
-                () = notified.past(news) => true,
-                () = self.wait(marks, now.after(pause.total).min(deadline)) => false,
-            };
+    /// The lock is held in this process `until` then: its end gives a hint, and so does its loss.
+    async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
+        self.local.silence.ends();
+        let now = self.core.clock.now();
+        let deadline = head.deadline();
+        if now >= deadline {
+            return Step::Done(None);
         }
+        let until = until.max(now.after(WAIT_MIN)).min(deadline);
+        head.place.wait(marks.local, until);
+        self.wait(marks, until).await;
+        Step::Again
     }
 
-    /// A guard's part of what was granted, on which it is then gone on working.
+    /// One round of the head, and the pause after it.
+    async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
+        let (clock, silence) = (self.core.clock, &self.local.silence);
+        let deadline = head.deadline();
+        if !self.member.may_pass(clock.now()) {
+            // Others are known to wait: they get the time to ask first.
+            let back = clock.now().after(STAND_BACK).min(deadline);
+            clock.sleep_until(back).await;
+        }
+        let began = clock.now();
+        let (since, why) = silence.asks(began, head.bound);
+        if why.is_some() {
+            return Err(self.silent(why));
+        }
+        let end = head.bound.end(since);
+        head.place.ask();
+        let tally = match self.request.round().await {
+            Ok(grant) => {
+                silence.ends();
+                return Ok(Step::Done(Some(self.establish(grant))));
+            }
+            Err(tally) => tally,
+        };
+        let now = clock.now();
+        if !tally.lacks_voters() {
+            silence.ends();
+            if now >= deadline {
+                return Ok(Step::Done(None));
+            }
+        } else if now >= end.min(deadline) || tally.lacks_voters_for_good() {
+            let error = self.request.error(&tally);
+            silence.failed(&error);
+            return Err(error);
+        }
+        self.member.end_passing();
+        head.refused.give();
+        self.pause(head, marks, began.until(now), &tally).await;
+        Ok(Step::Again)
+    }
+
+    /// The pause after a round in vain that took `round`.
+    async fn pause(&self, head: &mut Head<'_>, marks: Marks, round: Duration, tally: &Tally) {
+        let clock = self.core.clock;
+        let (now, deadline) = (clock.now(), head.deadline());
+        let chances = [fastrand::f64(), fastrand::f64()];
+        let remaining = tally.remaining();
+        let pause = head
+            .backoff
+            .pause(round, head.was_notified, remaining, chances);
+        let until = now.after(pause.total);
+        head.place.wait(marks.local, until);
+        clock
+            .sleep_until(now.after(pause.ignoring).min(deadline))
+            .await;
+        let mark = head.notified.mark();
+        head.was_notified = tokio::select! {
+            biased;
+            () = head.notified.past(mark) => true,
+            () = self.wait(marks, until.min(deadline)) => false,
+        };
+    }
+
+    /// The hold that a majority has granted, with everything that goes on about it.
     fn establish(&self, grant: QuorumGrant) -> QuorumShare {
-        let ask = &self.request.asks[0];
         let rejoiner = Rejoiner(self.request.clone());
         let config = QuorumConfig {
-            name: ask.name.as_str().into(),
+            name: self.request.name().into(),
             owner: self.owner.clone().unwrap_or_else(Owner::new),
             quorum: self.request.quorum,
             clock: self.core.clock,
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),
         };
-        let servers = self.request.asks.len();
-        let mut missing = vec![true; servers];
+        let servers = self.request.requests.len();
+        let mut refused = vec![true; servers];
         for (server, _) in &grant.shares {
-            missing[*server] = false;
+            refused[*server] = false;
         }
-        let share = QuorumHold::of(config, servers, grant.shares, grant.token);
+        let share = QuorumShare::granted(config, servers, grant.shares, grant.token);
         for pending in grant.pending {
-            missing[pending.server] = false;
-            rejoiner.follow(share.quorum(), pending);
+            refused[pending.server] = false;
+            rejoiner.follow(share.hold(), pending);
         }
-        for server in (0..servers).filter(|server| missing[*server]) {
-            rejoiner.ask_again(share.quorum(), server);
+        for server in (0..servers).filter(|server| refused[*server]) {
+            rejoiner.ask_again(share.hold(), server);
         }
         share
     }
 
-    /// One more guard for the owner who asks, if it has the lock.
+    /// One more share for the owner who asks, if it has the lock.
     async fn reenter_own(&self, bound: &Bound) -> Result<Option<QuorumShare>> {
         let Some(owner) = &self.owner else {
             return Ok(None);
         };
-        match self.local.quorum_hold_of(owner) {
-            Some(quorum) => {
-                let term = self.request.asks[0].term;
-                reenter(&self.request, &quorum, Entry::Asked(term), Some(bound)).await
-            }
-            None => Ok(None),
-        }
+        let Some(hold) = self.local.quorum_holds.of_owner::<QuorumHold>(owner) else {
+            return Ok(None);
+        };
+        let entry = Entry::Asked(self.request.requests[0].term);
+        reenter(&self.request, &hold, entry, Some(bound)).await
     }
 
     /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
@@ -265,7 +306,7 @@ impl Acquisition {
 
     fn marks(&self) -> Marks {
         Marks {
-            told: self.local.hint().mark(),
+            local: self.local.hint().mark(),
             entered: self.local.entered.mark(),
             closing: self.core.closing.mark(),
         }
@@ -274,7 +315,7 @@ impl Acquisition {
     async fn wait(&self, marks: Marks, until: Tick) {
         tokio::select! {
             biased;
-            () = self.local.hint().past(marks.told) => {}
+            () = self.local.hint().past(marks.local) => {}
             () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
             () = self.core.closing.past(marks.closing) => {}
             () = self.core.clock.sleep_until(until) => {}
@@ -282,27 +323,23 @@ impl Acquisition {
     }
 
     fn ensure_open(&self) -> Result<()> {
-        let ask = &self.request.asks[0];
-        let open = self.core.ensure_open(ask.operation);
-        open.map_err(|error| error.of_lock(ask.name.as_str()))
+        let open = self.core.ensure_open(self.request.operation());
+        open.map_err(|error| error.of_lock(self.request.name()))
     }
 
-    /// Why it gives up: what was said to who asked before it, if that is known.
+    /// Why it gives up: what those were told who asked before it, if that is known.
     fn silent(&self, why: Option<Error>) -> Error {
-        let ask = &self.request.asks[0];
+        let request = &self.request;
         match why {
-            Some(error) => error.during(ask.operation).of_lock(ask.name.as_str()),
-            None => self.error(&Tally::all_down(
-                self.request.asks.len(),
-                self.request.quorum,
-            )),
+            Some(error) => error.during(request.operation()).of_lock(request.name()),
+            None => request.error(&Tally::all_down(request.requests.len(), request.quorum)),
         }
     }
+}
 
-    fn error(&self, tally: &Tally) -> Error {
-        let ask = &self.request.asks[0];
-        let error = tally.error(ask.operation, self.request.addresses());
-        error.of_lock(ask.name.as_str())
+impl Head<'_> {
+    fn deadline(&self) -> Tick {
+        self.bound.deadline().unwrap_or(Tick::NEVER)
     }
 }
 

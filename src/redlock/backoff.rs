@@ -1,15 +1,17 @@
-//! How long to stay away after a round in vain: a function of what it was like and of chance.
+//! The back-off after a round without a majority: a pure function of how long the round took and of
+//! chance.
 //!
 //! Whoever lost has given everything back, and so have those it lost against, if nobody won. Chance
-//! alone decides who comes first, so the range it is taken from starts at a few times what a round takes
-//! and doubles: among any number of contenders, one soon has a round to itself.
+//! alone decides who asks first. So the pause is taken from a range that starts at a few times the length
+//! of a round, and doubles: among any number of contenders, one soon has a round to itself.
 //!
-//! At first nothing that is heard counts: what is given back after a round is told to everybody who
-//! listens, to us too. A round that was made because of such news, and was in vain, makes that time
+//! The first part of a pause ignores messages: what is given back after a round is published to everybody
+//! who listens, to this client too. A round that a message led to, and that was in vain, makes that part
 //! longer, so that contenders do not go on waking each other.
 
 use std::time::Duration;
 
+/// The first range, in rounds.
 const ROUNDS: u32 = 3;
 const FIRST_MIN: Duration = Duration::from_millis(2);
 const MAX: Duration = Duration::from_millis(200);
@@ -31,9 +33,9 @@ pub(super) struct Backoff {
 /// How long to stay away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
-    /// Whatever is heard.
+    /// For so long, messages are ignored.
     pub(super) ignoring: Duration,
-    /// If nothing is heard after that.
+    /// For so long altogether, unless a message comes after the first part.
     pub(super) total: Duration,
 }
 
@@ -50,8 +52,9 @@ impl Range {
 }
 
 impl Backoff {
-    /// After a round that took `round`, made because something `was_notified` or not; the end of the
-    /// shortest lease in the way is not slept through. `chances` are from 0 to 1.
+    /// The pause after a round that took `round`. `was_notified` says whether a message led to that round,
+    /// `remaining` is the shortest lease in the way, whose end is not slept through. `chances` are from 0
+    /// to 1.
     pub(super) fn pause(
         &mut self,
         round: Duration,
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn news_in_vain_make_it_deaf_for_longer() {
+    fn messages_in_vain_are_ignored_for_longer() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
         let mut ignoring =

@@ -133,21 +133,20 @@ impl RedlockGuard {
     /// * [`is_not_held`](crate::Error::is_not_held): the lock is lost.
     /// * [`is_quorum`](crate::Error::is_quorum): no majority answers.
     pub async fn reenter(&self) -> Result<Self> {
-        let quorum = self.share.quorum();
+        let hold = self.share.hold();
         if let Some(reason) = self.share.loss() {
-            return Err(quorum.not_held("reenter", reason));
+            return Err(hold.not_held("reenter", reason));
         }
         let entry = Entry::Like(self.share.stay());
-        match reenter(&self.request, quorum, entry, None).await? {
-            Some(share) => Ok(Self {
-                share,
-                request: self.request.clone(),
-            }),
-            None => {
-                let reason = quorum.loss().unwrap_or(LostReason::Revoked);
-                Err(quorum.not_held("reenter", reason))
-            }
-        }
+        let share = reenter(&self.request, hold, entry, None).await?;
+        let share = share.ok_or_else(|| {
+            let reason = hold.loss().unwrap_or(LostReason::Revoked);
+            hold.not_held("reenter", reason)
+        })?;
+        Ok(Self {
+            share,
+            request: self.request.clone(),
+        })
     }
 
     /// Releases this hold and waits until a majority has confirmed it, one round trip; the other servers

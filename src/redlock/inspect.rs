@@ -1,24 +1,24 @@
-//! What is asked of all servers at once without taking the lock: who has it, and that it be freed.
+//! What is asked of all servers at once without acquiring the lock: who holds it, and that it be freed.
 //!
-//! Invariant: an answer is that of a majority. Who does not answer, or may have forgotten, may have
-//! what the others lack: as long as that could make a majority, there is no answer.
+//! Invariant: an answer is that of a majority. A server that does not answer, or may have forgotten, may
+//! know of a hold that the others lack: while such servers could make a majority, there is no answer.
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::lock::{QuorumHandle, vote_timeout};
+use super::handle::{QuorumHandle, vote_timeout};
 use super::tally::{Tally, VoteOutcome};
 use crate::error::Result;
 use crate::handle::Holder;
 use crate::reentrant;
 
-/// Those whom a majority of the servers names; nobody if there can be none.
+/// The holders that a majority of the servers names; none if there can be no majority.
 pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Result<Vec<Holder>> {
-    let (count, quorum) = (lock.handles.len(), lock.quorum());
+    let (count, quorum) = (lock.members.len(), lock.servers.quorum());
     let mut tally = Tally::new(count, quorum);
-    let handles = lock.to_ask();
-    let asked = handles.iter().enumerate();
+    let members = lock.to_inspect();
+    let asked = members.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
-        .map(|(at, handle)| async move { (at, reentrant::inspect(handle, operation).await) })
+        .map(|(at, member)| async move { (at, reentrant::inspect(member, operation).await) })
         .collect();
     let (mut held, mut free) = (Vec::new(), 0);
     while let Some((at, answer)) = answers.next().await {
@@ -27,8 +27,8 @@ pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Res
                 tally.record(at, VoteOutcome::HeldElsewhere(None));
                 held.push(holder);
             }
-            Ok(None) => match lock.disqualified(at) {
-                Some(out) => tally.record(at, out),
+            Ok(None) => match lock.servers.disqualified(at) {
+                Some(reason) => tally.record(at, reason),
                 None => {
                     tally.record(at, VoteOutcome::Free);
                     free += 1;
@@ -46,23 +46,25 @@ pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Res
     Err(lock.error(operation, &tally)?)
 }
 
-/// Frees it everywhere. Those that are slower than the majority have as long as in one round.
+/// Frees the lock everywhere; whether anybody held it. Once a majority has answered, the others have as
+/// long as in one round.
 pub(super) async fn force_unlock(lock: &QuorumHandle) -> Result<bool> {
-    let (count, quorum) = (lock.handles.len(), lock.quorum());
+    let (count, quorum) = (lock.members.len(), lock.servers.quorum());
     let mut tally = Tally::new(count, quorum);
-    let handles = lock.to_ask();
-    let asked = handles.iter().enumerate();
+    let members = lock.to_inspect();
+    let asked = members.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
-        .map(|(at, handle)| async move { (at, reentrant::force(handle).await) })
+        .map(|(at, member)| async move { (at, reentrant::force(member).await) })
         .collect();
-    let core = lock.handles[0].core();
+    let core = lock.members[0].core();
     let slack = vote_timeout(core.timing.lease);
     let (mut done, mut was_held) = (0, false);
     loop {
         let next = answers.next();
-        let answer = match done >= quorum {
-            true => core.clock.within(slack, next).await.flatten(),
-            false => next.await,
+        let answer = if done >= quorum {
+            core.clock.within(slack, next).await.flatten()
+        } else {
+            next.await
         };
         let Some((at, answer)) = answer else {
             break;
@@ -76,8 +78,8 @@ pub(super) async fn force_unlock(lock: &QuorumHandle) -> Result<bool> {
             Err(error) => tally.record(at, VoteOutcome::Failed(error)),
         }
     }
-    match done >= quorum {
-        true => Ok(was_held),
-        false => Err(lock.error("force_unlock", &tally)?),
+    if done < quorum {
+        return Err(lock.error("force_unlock", &tally)?);
     }
+    Ok(was_held)
 }

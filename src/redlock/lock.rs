@@ -1,31 +1,21 @@
 //! The handle on a lock of several servers.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::Acquisition;
 use super::guard::RedlockGuard;
-use super::round::QuorumRequest;
-use super::tally::{Tally, VoteOutcome};
-use super::{Servers, inspect};
-use crate::acquire::{LockRequest, Wait};
-use crate::counts::Mode;
-use crate::error::{Error, Result};
-use crate::handle::{Handle, Holder, option_methods};
+use super::handle::QuorumHandle;
+use super::inspect;
+use super::servers::Servers;
+use crate::acquire::Wait;
+use crate::error::Result;
+use crate::handle::{Holder, option_methods};
 use crate::hold::protocol::Protocol;
-use crate::keys::LockName;
-use crate::options::Options;
-use crate::owner::Owner;
 use crate::reentrant::PROTOCOL;
 
 /// The local queue is one of its own: the members are reentrant locks.
 const KIND: &str = "redlock";
-
-/// A server has a sixth of the lease to answer, within these bounds.
-const VOTE_TIMEOUT_PART: u32 = 6;
-const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
-const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
 /// A lock for one owner at a time on several independent servers; from
 /// [`Redlock::lock`](crate::Redlock::lock).
@@ -48,78 +38,11 @@ const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct RedlockLock(QuorumHandle);
 
-#[derive(Clone)]
-pub(super) struct QuorumHandle {
-    servers: Arc<Servers>,
-    /// One for each server.
-    pub(super) handles: Arc<[Handle]>,
-    options: Options,
-}
-
-/// How long a server has to answer with locks of this lease.
-pub(super) fn vote_timeout(lease: Duration) -> Duration {
-    let vote_timeout = (lease / VOTE_TIMEOUT_PART).clamp(VOTE_TIMEOUT_MIN, VOTE_TIMEOUT_MAX);
-    vote_timeout.min(lease / 3)
-}
-
-impl QuorumHandle {
-    /// The handles for questions, which go on for as long as this one says.
-    pub(super) fn to_ask(&self) -> Vec<Handle> {
-        let mut handles = self.handles.to_vec();
-        for handle in &mut handles {
-            handle.options.give_up = self.options.give_up;
-        }
-        handles
-    }
-
-    fn given_name(&self) -> &str {
-        self.handles[0].given_name()
-    }
-
-    /// What there is to say about it, on one line.
-    fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct(kind);
-        shown.field("name", &self.given_name());
-        let addresses = self.servers.addresses();
-        shown.field("servers", &addresses.collect::<Vec<_>>());
-        self.options.show(&mut shown);
-        shown.finish()
-    }
-
-    pub(super) fn quorum(&self) -> usize {
-        self.servers.quorum()
-    }
-
-    /// Why what a server has just said is not to be counted.
-    pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
-        self.servers.disqualified(at)
-    }
-
-    fn name_for(&self, operation: &'static str) -> Result<&str> {
-        let name = self.handles[0].name();
-        name.map(LockName::as_str)
-            .map_err(|error| error.during(operation))
-    }
-
-    pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
-        let name = self.name_for(operation)?;
-        Ok(tally
-            .error(operation, self.servers.addresses())
-            .of_lock(name))
-    }
-}
-
 option_methods!(RedlockLock);
 
 impl RedlockLock {
     pub(super) fn new(servers: &Arc<Servers>, name: &str) -> Self {
-        let clients = servers.clients.iter();
-        let handles = clients.map(|client| Handle::new(client, name, &PROTOCOL, Mode::Exclusive));
-        Self(QuorumHandle {
-            servers: Arc::clone(servers),
-            handles: handles.collect(),
-            options: Options::new(),
-        })
+        Self(QuorumHandle::new(servers, name))
     }
 
     /// Acquires the lock, waiting until it is free.
@@ -175,7 +98,7 @@ impl RedlockLock {
     /// # Errors
     /// As for [`lock`](Self::lock); also if too few servers have a vote at the deadline.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<RedlockGuard>> {
-        let deadline = self.0.handles[0].core().clock.now().after(wait);
+        let deadline = self.0.members[0].core().clock.now().after(wait);
         self.take("try_lock_for", Wait::Until(deadline)).await
     }
 
@@ -241,58 +164,15 @@ impl RedlockLock {
     }
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
-        let QuorumHandle {
-            servers,
-            handles,
-            options,
-        } = &self.0;
-        let leases = handles.iter().map(|handle| handle.core().timing.lease);
-        let term = options.term(leases.min().unwrap_or_default());
-        let name = self.0.name_for(operation)?;
-        let term = term.map_err(|error| error.during(operation).of_lock(name))?;
-        // An owner of its own: whoever takes one of the members alone is somebody else.
-        let voter = Owner::new();
-        let asks = handles.iter().map(|handle| {
-            let mut handle = handle.clone();
-            handle.options = Options {
-                owner: Some(voter.clone()),
-                term: Some(term),
-                fenced: options.fenced,
-                replication: options.replication.or(handle.options.replication),
-                give_up: options.give_up.or(handle.options.give_up),
-            };
-            handle.request(operation)
-        });
-        let asks: Arc<[_]> = asks.collect::<Result<_>>()?;
-        let give_up = asks
-            .iter()
-            .map(LockRequest::give_up)
-            .min()
-            .unwrap_or_default();
-        let lease = term.lease();
-        let vote_timeout = vote_timeout(lease);
-        let queue_client = &handles[servers.queue_client];
-        let core = Arc::clone(queue_client.core());
-        // Whoever asks after a restart goes by this, and knows nothing of the lease of this handle.
-        if let Some(longest) = servers.longest_lease.filter(|longest| lease > *longest) {
-            let message = format!(
-                "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
-                 votes again; give RedlockBuilder::longest_lease the longest that anybody uses"
-            );
-            return Err(Error::invalid(operation, message).of_lock(name));
-        }
+        let request = self.0.request(operation)?;
+        let queue_handle = &self.0.members[self.0.servers.queue_client];
+        let core = Arc::clone(queue_handle.core());
+        let key = queue_handle.name()?.key();
         Ok(Acquisition {
-            request: QuorumRequest {
-                asks,
-                quorum: self.0.quorum(),
-                vote_timeout: vote_timeout.min(give_up),
-                servers: Arc::clone(servers),
-            },
-            owner: options.owner.clone(),
-            local: core.locals.enter(KIND, queue_client.name()?.key()),
-            member: core
-                .locals
-                .enter(PROTOCOL.kind(), queue_client.name()?.key()),
+            request,
+            owner: self.0.options.owner.clone(),
+            local: core.locals.enter(KIND, key),
+            member: core.locals.enter(PROTOCOL.kind(), key),
             core,
         })
     }

@@ -9,87 +9,112 @@ use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use crate::counts::Mode;
 use crate::error::Result;
+use crate::hold::Share;
 use crate::hold::bound::Bound;
 use crate::hold::quorum::{QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
 
-/// Asks all servers of the quorum at once, and waits for a majority of all, for as long as the call that
-/// this is a part of may go on. `None`: it is lost or over, also if another task of its owner has given
-/// it back meanwhile, and the caller is a newcomer.
+/// Asks all servers of the hold at once, and waits for a majority of all, for at most as long as the call
+/// that this is a part of may go on. `None` if the hold is lost or over, also because another task of its
+/// owner has released it meanwhile: then the caller has to start over.
 ///
 /// If this is dropped or fails, the counts that servers may have raised are put right in the
 /// background.
 pub(super) async fn reenter(
     request: &QuorumRequest,
-    quorum: &Arc<QuorumHold>,
+    hold: &Arc<QuorumHold>,
     entry: Entry,
     bound: Option<&Bound>,
 ) -> Result<Option<QuorumShare>> {
-    let ask = &request.asks[0];
-    let clock = request.clock();
-    let fenced = matches!(entry, Entry::Asked(_)) && ask.options.fenced && quorum.token().is_none();
-    let mut tally = Tally::new(request.asks.len(), request.quorum);
-    let holds = quorum.holds();
-    let entering = holds.iter().map(|(server, hold)| {
-        async move {
-            // Each vote has an owner of its own; what belongs to a quorum does not pass to another.
-            let (owner, mode) = (hold.owner(), Mode::Exclusive);
-            let entering = hold.reenter(&owner, mode, entry, fenced, ask.operation, bound);
-            (*server, entering.await)
-        }
-        .boxed()
-    });
-    let mut pending: Vec<_> = entering.collect();
-    let mut shares = Vec::new();
-    // As long as one server would be given: a majority does not take longer.
-    let end = match bound {
-        Some(bound) => bound.end(clock.now()),
-        None => clock.now().after(ask.give_up()),
+    let asks_for_token = matches!(entry, Entry::Asked(_)) && request.requests[0].options.fenced;
+    let reentry = Reentry {
+        request,
+        hold,
+        entry,
+        fenced: asks_for_token && hold.token().is_none(),
+        bound,
     };
-    while shares.len() < request.quorum && shares.len() + pending.len() >= request.quorum {
-        let answered = clock.within(clock.now().until(end), select_all(pending));
-        let Some(((server, entered), _, rest)) = answered.await else {
-            break;
+    let mut tally = Tally::new(request.requests.len(), request.quorum);
+    let shares = reentry.collect_shares(&mut tally).await;
+    if shares.len() >= request.quorum && reentry.fence(&shares, &mut tally).await {
+        return Ok(QuorumShare::of_members(hold, shares));
+    }
+    if !hold.is_held() {
+        // What the servers say of a hold that has ended meanwhile is no failure of theirs.
+        return Ok(None);
+    }
+    Err(request.error(&tally))
+}
+
+struct Reentry<'a> {
+    request: &'a QuorumRequest,
+    hold: &'a Arc<QuorumHold>,
+    entry: Entry,
+    /// Whether the hold gets a token with it, as it has none yet.
+    fenced: bool,
+    bound: Option<&'a Bound>,
+}
+
+impl Reentry<'_> {
+    /// One more share at each server, until a majority has given one or none can any more.
+    async fn collect_shares(&self, tally: &mut Tally) -> Vec<(usize, Share)> {
+        let (request, clock) = (self.request, self.request.clock());
+        // As long as a single server would be given: a majority does not take longer.
+        let end = match self.bound {
+            Some(bound) => bound.end(clock.now()),
+            None => clock.now().after(request.requests[0].give_up()),
         };
-        pending = rest;
-        match entered {
-            Ok(Some(share)) => {
-                tally.record(server, VoteOutcome::Granted);
-                shares.push((server, share));
+        let (entry, fenced, operation, bound) =
+            (self.entry, self.fenced, request.operation(), self.bound);
+        let members = self.hold.members();
+        let entering = members.iter().map(|(server, member)| {
+            async move {
+                // A member has an owner of its own, and never passes to another.
+                let owner = member.owner();
+                let entered =
+                    member.reenter(&owner, Mode::Exclusive, entry, fenced, operation, bound);
+                (*server, entered.await)
             }
-            Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
-            Err(error) => tally.record(server, VoteOutcome::Failed(error)),
-        }
-    }
-    // What the servers say of a hold that has ended meanwhile is no failure of theirs.
-    let failed = |tally: Tally| match quorum.is_held() {
-        true => {
-            let error = tally.error(ask.operation, request.addresses());
-            Err(error.of_lock(ask.name.as_str()))
-        }
-        false => Ok(None),
-    };
-    if shares.len() < request.quorum {
-        return failed(tally);
-    }
-    if fenced {
-        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
-        if let Some(token) = tokens.max() {
-            let each = shares
-                .iter()
-                .map(|(_, share)| request.raise_one(share, token));
-            let raised = join_all(each).await;
-            let mut fenced_at = Vec::new();
-            for ((server, _), raised) in shares.iter().zip(raised) {
-                match raised {
-                    Ok(()) => fenced_at.push(*server),
-                    Err(why) => tally.record(*server, VoteOutcome::Unfenced(why)),
+            .boxed()
+        });
+        let mut pending: Vec<_> = entering.collect();
+        let mut shares = Vec::new();
+        while shares.len() < request.quorum && shares.len() + pending.len() >= request.quorum {
+            let answered = clock.within(clock.now().until(end), select_all(pending));
+            let Some(((server, entered), _, rest)) = answered.await else {
+                break;
+            };
+            pending = rest;
+            match entered {
+                Ok(Some(share)) => {
+                    tally.record(server, VoteOutcome::Granted);
+                    shares.push((server, share));
                 }
-            }
-            if !quorum.fence(token, &fenced_at) {
-                return failed(tally);
+                Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
+                Err(error) => tally.record(server, VoteOutcome::Failed(error)),
             }
         }
+        shares
     }
-    Ok(quorum.add_guard(shares))
+
+    /// Gives a hold without a token the largest of those that came with `shares`, once a majority of the
+    /// counters has reached it. False if no majority does.
+    async fn fence(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
+        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
+        let Some(token) = tokens.max().filter(|_| self.fenced) else {
+            return true;
+        };
+        let raising = shares
+            .iter()
+            .map(|(_, share)| self.request.raise_token(share, token));
+        let raised = join_all(raising).await;
+        let mut raised_at = Vec::new();
+        for ((server, _), raised) in shares.iter().zip(raised) {
+            match raised {
+                Ok(()) => raised_at.push(*server),
+                Err(why) => tally.record(*server, VoteOutcome::Unfenced(why)),
+            }
+        }
+        self.hold.fence(token, &raised_at)
+    }
 }

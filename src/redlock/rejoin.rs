@@ -1,9 +1,9 @@
-//! Votes that come after a lock was granted: those that were not waited for, and those of servers
-//! that were lost and are back.
+//! Servers that join a hold after it was granted: those whose vote was not waited for, and those that
+//! were lost and are back.
 //!
 //! Without them a hold that is renewed for long would end with the third restart among five servers,
-//! however much time lies between. Invariant: a place is mended by one task at a time, on the watchdog
-//! of its server's client, which ends with the hold.
+//! however much time lies between. Invariant: one task at a time asks a server to join a hold, on the
+//! watchdog of that server's client, and it ends with the hold.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,36 +16,35 @@ use crate::hint::Hint;
 use crate::hold::Share;
 use crate::hold::quorum::{QuorumHold, Rejoin};
 
-/// The first pause: about what a release takes to get to all servers.
-const SOON: Duration = Duration::from_millis(5);
+/// The first pause before a server is asked that has not had the lock: about what a release takes to
+/// reach all servers.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Asks servers that have no part in a hold.
 #[derive(Clone, Debug)]
 pub(super) struct Rejoiner(pub(super) QuorumRequest);
 
 impl Rejoin for Rejoiner {
-    fn rejoin(&self, quorum: &Arc<QuorumHold>, server: usize) {
-        let task = RejoinTask::of(self, quorum, server);
-        // What ends a hold by force does not come to all servers at once.
+    fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize) {
+        // What ends a hold by force does not reach all servers at once.
         let first = self.0.vote_timeout;
-        task.start(first);
+        RejoinTask::new(self, hold, server).start(first);
     }
 }
 
 impl Rejoiner {
-    /// Asks a server once more that did not grant a lock which was granted just now: it may not have
-    /// heard yet that the holder before has given it back.
-    pub(super) fn ask_again(&self, quorum: &Arc<QuorumHold>, server: usize) {
-        let task = RejoinTask::of(self, quorum, server);
-        task.start(RejoinTask::soon());
+    /// Asks a server once more that refused a lock which was granted just now: the release of the holder
+    /// before may not have reached it yet.
+    pub(super) fn ask_again(&self, hold: &Arc<QuorumHold>, server: usize) {
+        RejoinTask::new(self, hold, server).start(first_pause());
     }
 
     /// Goes on with a vote that was not waited for.
-    pub(super) fn follow(&self, quorum: &Arc<QuorumHold>, pending: Pending) {
+    pub(super) fn follow(&self, hold: &Arc<QuorumHold>, pending: Pending) {
         let server = pending.server;
-        let task = RejoinTask::of(self, quorum, server);
+        let task = RejoinTask::new(self, hold, server);
         let work = async move {
-            // Dropped when it is over: what is under way is cancelled, and asked for behind that.
+            // Dropped when the hold is over: the attempt is undone then.
             let (_, _, share) = tokio::select! {
                 biased;
                 answer = pending => answer,
@@ -56,64 +55,65 @@ impl Rejoiner {
                 None => false,
             };
             if !has_joined {
-                // As if it had been waited for: it has had no part in this hold.
-                task.run(RejoinTask::soon()).await;
+                // It has had no part in this hold, as if its vote had been waited for.
+                task.run(first_pause()).await;
             }
         };
-        self.0.asks[server].core.watchdog.drive(work.boxed());
+        self.0.requests[server].core.watchdog.drive(work.boxed());
     }
 }
 
-/// The place of one server in one quorum, which this keeps nobody from giving up.
+fn first_pause() -> Duration {
+    FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64())
+}
+
+/// Asks one server to join one hold, which it does not keep alive.
 struct RejoinTask {
     request: QuorumRequest,
-    quorum: Weak<QuorumHold>,
+    hold: Weak<QuorumHold>,
+    /// Given when the hold changes.
     changed: Arc<Hint>,
     server: usize,
 }
 
 impl RejoinTask {
-    fn of(rejoiner: &Rejoiner, quorum: &Arc<QuorumHold>, server: usize) -> Self {
+    fn new(rejoiner: &Rejoiner, hold: &Arc<QuorumHold>, server: usize) -> Self {
         Self {
             request: rejoiner.0.clone(),
-            quorum: Arc::downgrade(quorum),
-            changed: quorum.changed(),
+            hold: Arc::downgrade(hold),
+            changed: hold.changed(),
             server,
         }
     }
 
     fn start(self, first: Duration) {
-        let watchdog = &Arc::clone(&self.request.asks[self.server].core).watchdog;
+        let watchdog = &Arc::clone(&self.request.requests[self.server].core).watchdog;
         watchdog.drive(self.run(first).boxed());
     }
 
-    /// For a server that has had no part yet.
-    fn soon() -> Duration {
-        SOON.mul_f64(0.5 + 0.5 * fastrand::f64())
-    }
-
-    /// The longest.
-    fn pause(&self) -> Duration {
-        let lease = self.request.asks[self.server].term.lease();
+    /// The longest pause: about a third to a half of a lease.
+    fn longest_pause(&self) -> Duration {
+        let lease = self.request.requests[self.server].term.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
-    /// Asks after `first`, then less and less often up to about every third of a lease, until it is
-    /// granted or not wanted any more; as soon as it is back, if it is away, and as soon as it has a vote.
+    /// Asks after `first`, then less and less often, until the server has joined or is not wanted any
+    /// more. One that is down is asked as soon as it is up, one that was restarted as soon as it has a
+    /// vote.
     ///
-    /// Only while a majority is known to hold: one that was ended by force is to be told so by enough
-    /// servers before it gets the first of them back. If some do not say, from a third of its lease on.
+    /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to
+    /// say so before this gets the first of them back. If some do not say, asks from a third of the lease
+    /// on.
     async fn run(self, first: Duration) {
-        let quorum = self.quorum.upgrade();
-        if !quorum.is_some_and(|quorum| quorum.is_renewed()) {
-            // It would outlast its lease.
+        if !self.hold.upgrade().is_some_and(|hold| hold.is_renewed()) {
+            // A new grant would outlast the fixed lease.
             return;
         }
         let clock = self.request.clock();
-        let in_doubt_until = clock.now().after(self.pause());
+        let in_doubt_until = clock.now().after(self.longest_pause());
         let mut pause = first;
-        while self.waits(pause).await {
-            pause = self.pause().min(pause * 2);
+        while self.is_wanted_after(pause).await {
+            pause = self.longest_pause().min(pause * 2);
             if clock.now() < in_doubt_until && !self.is_certain() {
                 continue;
             }
@@ -129,24 +129,24 @@ impl RejoinTask {
         }
     }
 
-    /// False if it is not wanted any more.
-    async fn waits(&self, span: Duration) -> bool {
-        let end = self.request.clock().now().after(span);
+    /// Waits for `pause`, and while the server is down. False if it is not wanted any more.
+    async fn is_wanted_after(&self, pause: Duration) -> bool {
+        let end = self.request.clock().now().after(pause);
+        let health = &self.request.servers.health;
         tokio::select! {
             biased;
             () = self.over() => false,
-            () = self.request.servers.wait_while_down(self.server, end) => true,
+            () = health.wait_while_down(self.server, end) => true,
         }
     }
 
     fn is_certain(&self) -> bool {
-        let quorum = self.quorum.upgrade();
-        quorum.is_some_and(|quorum| quorum.is_certain())
+        self.hold.upgrade().is_some_and(|hold| hold.is_certain())
     }
 
-    /// Resolves when it is not wanted any more.
+    /// Resolves when the server is not wanted any more.
     async fn over(&self) {
-        let core = &self.request.asks[self.server].core;
+        let core = &self.request.requests[self.server].core;
         loop {
             let marks = (self.changed.mark(), core.closing.mark());
             if core.is_closed() || !self.is_wanted() {
@@ -160,19 +160,19 @@ impl RejoinTask {
     }
 
     fn is_wanted(&self) -> bool {
-        let quorum = self.quorum.upgrade();
-        quorum.is_some_and(|quorum| quorum.is_missing(self.server))
+        let hold = self.hold.upgrade();
+        hold.is_some_and(|hold| hold.is_missing(self.server))
     }
 
-    /// Gives a share to the quorum, or back.
+    /// Adds what the server granted to the hold, or gives it back.
     async fn join(&self, share: Share) -> bool {
-        let token = self.quorum.upgrade().and_then(|quorum| quorum.token());
+        let token = self.hold.upgrade().and_then(|hold| hold.token());
         if let Some(token) = token
-            && self.request.raise_one(&share, token).await.is_err()
+            && self.request.raise_token(&share, token).await.is_err()
         {
             return false;
         }
-        let quorum = self.quorum.upgrade();
-        quorum.is_some_and(|quorum| quorum.join(self.server, share, token))
+        let hold = self.hold.upgrade();
+        hold.is_some_and(|hold| hold.join(self.server, share, token))
     }
 }

@@ -1,26 +1,26 @@
-//! The servers of a Redlock and their rules: which can be one, and which has a vote just now.
+//! The servers of a Redlock: which can be one, and which have a vote just now.
 //!
-//! Invariant: servers are as many as were named, whether or not they were ever seen; one that was not
-//! seen has no vote.
+//! Invariant: there are as many servers as were named, whether or not they were ever seen; one that was
+//! never seen has no vote.
 //!
-//! Why a server that was restarted does not vote for a lease: it may have had a vote for a holder
-//! that is alive, and may have lost it. That holder asked it last before it went down, so by its own
-//! clock its hold there is over a lease after the server came up again. How long a server is up is
-//! asked on every connection before that is used, and looked at after the answer came. So it is said of
-//! the process that gave the answer, or of one that was started later, and that errs on the safe side.
-//! Another process at an address that is known counts from when it was seen there: it may have been up
+//! A server that was restarted has no vote for the longest lease. It may have had a vote for a holder
+//! that is alive, and may have lost it. That holder asked it last before it went down, so by the holder's
+//! own clock its hold there ends within a lease after the server came up again. Every connection asks
+//! how long its server is up before it is used, and the answer is looked at after the vote came. So it
+//! concerns the process that gave the vote or one that was started later, which errs on the safe side.
+//! Another process at a known address counts from when it was first seen there: it may have been up
 //! elsewhere, and have taken over.
 //!
-//! How long a lease is, is known of this process. Others may use longer ones: one that is seen in the way
-//! goes for the future, and whoever needs the vote of a server that was started not long ago hears all
-//! the others first, as one of them may know of a holder that it has forgotten.
+//! The longest lease is known of this process only. Others may use longer ones. One that is seen in the
+//! way counts from then on. And whoever needs the vote of a server that was started not long ago waits
+//! for the votes of all others first, as one of them may know of a holder that this one has forgotten.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::NEW;
 use super::health::Health;
 use super::tally::{Tally, VoteOutcome};
 use crate::client::Client;
@@ -30,25 +30,29 @@ use crate::error::{Error, Result};
 use crate::options::check_lease;
 use crate::script::millis;
 
+/// What is being done while a Redlock is made, for errors.
+const NEW: &str = "redlock";
+
 /// A server that is up for less may have forgotten a vote, if somebody uses leases that long.
 const RECENT_START: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Servers {
-    pub(super) clients: Vec<Client>,
-    /// The client in which tasks of this process wait for each other, whatever the order of the
-    /// clients.
+    pub(super) clients: Arc<[Client]>,
+    /// The client in which the tasks of this process queue: the same, whatever the order of the clients.
     pub(super) queue_client: usize,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
-    /// The longest rest of a lease, in milliseconds, that was seen in the way.
+    /// The longest rest of a lease that was seen in the way, in milliseconds.
     longest_seen: AtomicU64,
-    /// One for each server.
-    pub(super) health: Box<[Health]>,
+    pub(super) health: Arc<Health>,
 }
 
 impl Servers {
-    /// Of `clients`, if they can be one: as far as addresses tell, and servers that were seen.
+    /// The servers of `clients`.
+    ///
+    /// # Errors
+    /// If they cannot make a Redlock, as far as their addresses tell, and the servers that were seen.
     pub(super) fn of(
         clients: Vec<Client>,
         longest_lease: Duration,
@@ -66,7 +70,8 @@ impl Servers {
         let leases = clients.iter().map(|client| client.core().timing.lease);
         let longest = leases.max().unwrap_or_default().max(longest_lease);
         check_lease(longest).map_err(|error| error.during(NEW))?;
-        let health = clients.iter().map(|_| Health::default()).collect();
+        let clients: Arc<[Client]> = clients.into();
+        let health = Health::new(Arc::clone(&clients), quorum(clients.len()));
         let servers = Self {
             clients,
             queue_client,
@@ -78,7 +83,10 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Of these servers, of which a majority answers.
+    /// The servers at `urls`.
+    ///
+    /// # Errors
+    /// If they cannot make a Redlock, or fewer than a majority answer.
     pub(super) async fn connect(urls: Vec<String>) -> Result<Self> {
         let mut clients = Vec::with_capacity(urls.len());
         for url in &urls {
@@ -94,7 +102,7 @@ impl Servers {
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(()) => tally.record(at, VoteOutcome::Reachable),
-                // It will not become better, and it is the program that has to be put right.
+                // It will not get better by itself: the program has to be put right.
                 Err(error) if error.is_invalid() => {
                     return Err(error.at(transport(&clients[at]).address()));
                 }
@@ -102,14 +110,14 @@ impl Servers {
             }
         }
         servers.check_distinct()?;
-        match tally.lacks_voters() {
-            true => Err(tally.error("connect", servers.addresses())),
-            false => Ok(servers),
+        if tally.lacks_voters() {
+            return Err(tally.error("connect", servers.addresses()));
         }
+        Ok(servers)
     }
 
     pub(super) fn quorum(&self) -> usize {
-        self.clients.len() / 2 + 1
+        quorum(self.clients.len())
     }
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
@@ -118,7 +126,7 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
-    /// A server that is up for less has no vote; `None` if the servers forget nothing.
+    /// A server that is up for less has no vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
         let longest_seen = Duration::from_millis(self.longest_seen.load(Ordering::Relaxed));
         let longest = self.longest_lease?.max(longest_seen);
@@ -126,37 +134,36 @@ impl Servers {
         Some(longest + longest / 100)
     }
 
-    /// Somebody has a lock for so long still.
+    /// Somebody holds a lock for so long still.
     pub(super) fn observe_lease(&self, remaining: Duration) {
         self.longest_seen
             .fetch_max(millis(remaining), Ordering::Relaxed);
     }
 
-    /// Whether one of these servers may have forgotten a vote with a lease that was not seen.
+    /// Whether one of these servers may have forgotten a vote whose lease this process has not seen.
     pub(super) fn may_have_forgotten(&self, mut servers: impl Iterator<Item = usize>) -> bool {
-        let is_young = |at| {
+        let was_started_recently = |at| {
             let process = self.process(at);
             process.is_none_or(|process| self.shortfall(&process, RECENT_START).is_some())
         };
-        self.longest_lease.is_some() && servers.any(is_young)
+        self.longest_lease.is_some() && servers.any(was_started_recently)
     }
 
-    /// Why what a server has just said is not to be counted.
+    /// Why what a server has just answered does not count, if so.
     pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
         let Some(process) = self.process(at) else {
-            // A single server that forgets nothing is known well enough.
+            // Of a single server that forgets nothing, no more need be known.
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
             return (!is_known).then_some(VoteOutcome::UnknownUptime);
         };
-        let is_same = |other: &usize| self.process(*other).is_some_and(|of| of.is_run(&process));
-        if let Some(twin) = (0..at).find(is_same) {
-            let address = transport(&self.clients[twin]).address();
+        if let Some(other) = (0..at).find(|other| self.is_same_run(at, *other)) {
+            let address = transport(&self.clients[other]).address();
             return Some(VoteOutcome::Duplicate(address.to_owned()));
         }
         self.shortfall(&process, self.min_uptime()?)
     }
 
-    /// Why it is no use to ask a server, as far as is known.
+    /// Why it is of no use to ask a server, if it was started too recently as far as is known.
     pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
         self.shortfall(&self.process(at)?, self.min_uptime()?)
     }
@@ -172,30 +179,29 @@ impl Servers {
     }
 
     fn check_distinct(&self) -> Result<()> {
-        for (at, one) in self.clients.iter().map(transport).enumerate() {
-            let other = self.clients[..at].iter().map(transport);
-            let mut other = other.enumerate().filter(|(other, transport)| {
-                let run = self.process(at);
-                let is_run = run.is_some_and(|run| {
-                    let other = self.process(*other);
-                    other.is_some_and(|other| other.is_run(&run))
-                });
-                is_run || server(transport.address()) == server(one.address())
-            });
-            if let Some((_, other)) = other.next() {
+        let pairs = (0..self.clients.len()).flat_map(|at| (0..at).map(move |first| (first, at)));
+        for (first, second) in pairs {
+            let addresses = [first, second].map(|at| transport(&self.clients[at]).address());
+            let [one, other] = addresses.map(without_database);
+            if one == other || self.is_same_run(first, second) {
+                let [first, second] = addresses;
                 return Err(invalid(format!(
-                    "{} and {} are one server, which would have two votes; name each server once",
-                    other.address(),
-                    one.address()
+                    "{first} and {second} are one server, which would have two votes; name each \
+                     server once"
                 )));
             }
         }
         Ok(())
     }
+
+    /// Whether two addresses are known to lead to one process.
+    fn is_same_run(&self, at: usize, other: usize) -> bool {
+        let (one, other) = (self.process(at), self.process(other));
+        one.is_some_and(|one| other.is_some_and(|other| other.is_run(&one)))
+    }
 }
 
-/// Whether a server is there, and has no replicas: one that takes over at its address may not have heard
-/// of a vote.
+/// Checks that a server answers and has no replicas: one that takes over at its address may lack a vote.
 async fn check_no_replicas(client: &Client) -> Result<()> {
     client.is_served().await?;
     let mut info = redis::cmd("INFO");
@@ -207,14 +213,19 @@ async fn check_no_replicas(client: &Client) -> Result<()> {
     let lines = lines.unwrap_or(redis::Value::Nil);
     let mut lines = process::text(&lines).into_iter().flat_map(str::lines);
     let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
-    match replicas.is_some_and(|replicas| replicas.trim() != "0") {
-        true => Err(invalid(
+    if replicas.is_some_and(|replicas| replicas.trim() != "0") {
+        return Err(invalid(
             "has replicas, and one that takes over at its address may have missed a vote: take servers \
              without; if none of them ever takes over, give clients to Redlock::new"
                 .to_owned(),
-        )),
-        false => Ok(()),
+        ));
     }
+    Ok(())
+}
+
+/// The smallest majority.
+fn quorum(servers: usize) -> usize {
+    servers / 2 + 1
 }
 
 fn transport(client: &Client) -> &dyn Transport {
@@ -227,13 +238,13 @@ fn invalid(message: String) -> Error {
 
 fn no_single_server(what: &str) -> Error {
     invalid(format!(
-        "{what} is no single server; a Redlock is made of independent ones, and a cluster or \
-         a primary with sentinels is used as one by an ordinary client"
+        "{what} is not a single server; give a Redlock independent single servers, and use a cluster \
+         or a primary with sentinels through an ordinary client"
     ))
 }
 
-/// An address without the number of the database: all of them are one server.
-fn server(address: &str) -> &str {
+/// An address without the number of the database: all databases are of one server.
+fn without_database(address: &str) -> &str {
     address
         .rsplit_once('/')
         .map_or(address, |(server, _)| server)

@@ -1,4 +1,6 @@
-//! What the servers answered in one round, and how that is reported.
+//! The votes of one round, and the error that says why they are no majority.
+//!
+//! Plain data: it asks nobody. Invariant: the error names each server with what became of its vote.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,35 +11,37 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Debug)]
 pub(super) enum VoteOutcome {
     Granted,
-    /// Held by nobody; an answer to a question.
+    /// Nobody holds the lock there; the answer to a question.
     Free,
-    /// It is there; an answer to a question.
+    /// The server answers; the answer to a question.
     Reachable,
-    /// Held by somebody else, for at most this long.
+    /// Somebody else holds the lock there, for at most this long.
     HeldElsewhere(Option<Duration>),
-    /// The round was decided before.
+    /// The round was decided before the server answered.
     NotAwaited,
-    /// It may have forgotten a vote: it is up for a shorter time than a lease.
+    /// The server may have forgotten a vote: it is up for less than the longest lease.
     TooYoung {
         uptime: Duration,
+        /// It has no vote for so long still.
         remaining: Duration,
     },
-    /// It does not say how long it is up.
+    /// The server does not say how long it is up.
     UnknownUptime,
-    /// It is the server of another address, which has its vote.
+    /// It is the server of this other address, which has its vote.
     Duplicate(String),
+    /// No answer within this time.
     NoAnswer(Duration),
-    /// It did not answer a moment ago, and is left alone for a while.
+    /// The server did not answer a moment ago, and is not asked for a while.
     Down,
     Failed(Error),
-    /// It granted the lock, but too little of this lease was left when that was to be used.
+    /// The server granted the lock, but too little of this lease was left when all votes were in.
     GrantedTooLate(Duration),
-    /// It granted the lock, but its fencing token could not be raised.
+    /// The server granted the lock, but its fencing token could not be raised: why.
     Unfenced(String),
 }
 
 impl VoteOutcome {
-    /// Whether it is no use for anybody just now, whoever holds the lock.
+    /// Whether the server is of no use to anybody just now, whoever holds the lock.
     pub(super) fn has_no_vote(&self) -> bool {
         !matches!(
             self,
@@ -49,7 +53,7 @@ impl VoteOutcome {
         )
     }
 
-    /// Whether it would say the same however often it is asked.
+    /// Whether the server would answer the same however often it is asked.
     fn is_permanent(&self) -> bool {
         match self {
             Self::UnknownUptime | Self::Duplicate(_) => true,
@@ -58,7 +62,7 @@ impl VoteOutcome {
         }
     }
 
-    /// Whether it is silent, or out of reach.
+    /// Whether the server is silent or cannot be reached.
     pub(super) fn is_unreachable(&self) -> bool {
         match self {
             Self::NoAnswer(_) => true,
@@ -78,7 +82,7 @@ impl fmt::Display for VoteOutcome {
             Self::NotAwaited => f.write_str("not waited for"),
             Self::TooYoung { uptime, remaining } => write!(
                 f,
-                "is there for {uptime:.1?} and may have forgotten a vote, so it has none for {remaining:.1?}"
+                "is up for {uptime:.1?} only and may have forgotten a vote, so it has none for {remaining:.1?}"
             ),
             Self::UnknownUptime => f.write_str(
                 "does not say who it is and how long it is up: give its user the right +info",
@@ -99,7 +103,7 @@ impl fmt::Display for VoteOutcome {
     }
 }
 
-/// One round, by server.
+/// What became of each vote in one round.
 #[derive(Debug)]
 pub(super) struct Tally {
     quorum: usize,
@@ -114,7 +118,7 @@ impl Tally {
         }
     }
 
-    /// None of them answers.
+    /// No server answers.
     pub(super) fn all_down(servers: usize, quorum: usize) -> Self {
         Self {
             quorum,
@@ -126,34 +130,35 @@ impl Tally {
         self.outcomes[server] = outcome;
     }
 
-    /// Whether too few servers have a vote, whoever holds the lock.
+    /// Whether too few servers can vote, whoever holds the lock.
     pub(super) fn lacks_voters(&self) -> bool {
         self.excludes_majority(VoteOutcome::has_no_vote)
     }
 
-    /// Whether that will not change by itself.
+    /// Whether too few servers can vote, and that will not change by itself.
     pub(super) fn lacks_voters_for_good(&self) -> bool {
         self.excludes_majority(VoteOutcome::is_permanent)
     }
 
-    /// Whether those who have it elsewhere are enough to keep everybody else out.
+    /// Whether so many votes went to others that nobody else can get a majority.
     pub(super) fn is_contended(&self) -> bool {
         self.excludes_majority(|outcome| matches!(outcome, VoteOutcome::HeldElsewhere(_)))
     }
 
-    /// Whether enough servers can still grant it.
+    /// Whether a majority can still be reached.
     pub(super) fn can_still_win(&self) -> bool {
         !self.excludes_majority(|outcome| {
             !matches!(outcome, VoteOutcome::Granted | VoteOutcome::NotAwaited)
         })
     }
 
-    fn excludes_majority(&self, are: impl Fn(&VoteOutcome) -> bool) -> bool {
-        let count = self.outcomes.iter().filter(|outcome| are(outcome)).count();
-        self.outcomes.len() - count < self.quorum
+    /// Whether the servers of which this is true leave fewer than a majority.
+    fn excludes_majority(&self, is_true: impl Fn(&VoteOutcome) -> bool) -> bool {
+        let others = self.outcomes.iter().filter(|outcome| !is_true(outcome));
+        others.count() < self.quorum
     }
 
-    /// The shortest lease of those who hold it elsewhere.
+    /// The shortest rest of a lease among those who hold the lock elsewhere.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let each = self.outcomes.iter().filter_map(|outcome| match outcome {
             VoteOutcome::HeldElsewhere(remaining) => *remaining,
@@ -162,7 +167,7 @@ impl Tally {
         each.min()
     }
 
-    /// Why there is no majority; `addresses` are those of the servers.
+    /// The error that says why there is no majority. `addresses` are those of the servers.
     pub(super) fn error<'a>(
         &self,
         operation: &'static str,
@@ -194,7 +199,7 @@ impl Tally {
             each.join(", "),
         );
         let error = Error::new(Kind::Quorum, operation, message);
-        // What a caller can tell by it is to be true of the majority.
+        // What `is_wrong_type` says has to be true of a majority.
         let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
         let is_wrong_type = self.excludes_majority(wrong_type);
         let cause = self.outcomes.iter().find_map(|outcome| match outcome {

@@ -1,0 +1,144 @@
+//! What a handle on a Redlock is made of: one handle on the member at each server, and the options of
+//! the whole.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::round::QuorumRequest;
+use super::servers::Servers;
+use super::tally::Tally;
+use crate::acquire::LockRequest;
+use crate::counts::Mode;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::keys::LockName;
+use crate::options::{Options, Term};
+use crate::owner::Owner;
+use crate::reentrant::PROTOCOL;
+
+/// A server has a sixth of the lease to answer, within these bounds.
+const VOTE_TIMEOUT_PART: u32 = 6;
+const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
+const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Clone)]
+pub(super) struct QuorumHandle {
+    pub(super) servers: Arc<Servers>,
+    /// One for each server.
+    pub(super) members: Arc<[Handle]>,
+    pub(super) options: Options,
+}
+
+/// How long a server has to answer with locks of this lease.
+pub(super) fn vote_timeout(lease: Duration) -> Duration {
+    let timeout = (lease / VOTE_TIMEOUT_PART).clamp(VOTE_TIMEOUT_MIN, VOTE_TIMEOUT_MAX);
+    timeout.min(lease / 3)
+}
+
+impl QuorumHandle {
+    pub(super) fn new(servers: &Arc<Servers>, name: &str) -> Self {
+        let clients = servers.clients.iter();
+        let members = clients.map(|client| Handle::new(client, name, &PROTOCOL, Mode::Exclusive));
+        Self {
+            servers: Arc::clone(servers),
+            members: members.collect(),
+            options: Options::new(),
+        }
+    }
+
+    /// What one call asks of each server.
+    ///
+    /// # Errors
+    /// If the name or an option cannot work.
+    pub(super) fn request(&self, operation: &'static str) -> Result<QuorumRequest> {
+        let name = self.name_for(operation)?;
+        let term = self.term();
+        let term = term.map_err(|error| error.during(operation).of_lock(name))?;
+        // An owner of its own: whoever takes one of the members alone is somebody else.
+        let voter = Owner::new();
+        let requests = self.members.iter().map(|member| {
+            let mut member = member.clone();
+            member.options = Options {
+                owner: Some(voter.clone()),
+                term: Some(term),
+                fenced: self.options.fenced,
+                replication: self.options.replication.or(member.options.replication),
+                give_up: self.options.give_up.or(member.options.give_up),
+            };
+            member.request(operation)
+        });
+        let requests: Arc<[_]> = requests.collect::<Result<_>>()?;
+        self.check_longest_lease(term.lease())
+            .map_err(|error| error.during(operation).of_lock(name))?;
+        let give_up = requests
+            .iter()
+            .map(LockRequest::give_up)
+            .min()
+            .unwrap_or_default();
+        Ok(QuorumRequest {
+            requests,
+            quorum: self.servers.quorum(),
+            vote_timeout: vote_timeout(term.lease()).min(give_up),
+            servers: Arc::clone(&self.servers),
+        })
+    }
+
+    fn term(&self) -> Result<Term> {
+        let leases = self.members.iter().map(|member| member.core().timing.lease);
+        self.options.term(leases.min().unwrap_or_default())
+    }
+
+    /// Whoever asks after a restart goes by the longest lease, and knows nothing of this handle's.
+    fn check_longest_lease(&self, lease: Duration) -> Result<()> {
+        let longest = self.servers.longest_lease;
+        let Some(longest) = longest.filter(|longest| lease > *longest) else {
+            return Ok(());
+        };
+        let message = format!(
+            "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
+             votes again; give RedlockBuilder::longest_lease the longest lease that anybody uses"
+        );
+        Err(Error::invalid("lock", message))
+    }
+
+    /// The members, to be asked without acquiring for as long as this handle says.
+    pub(super) fn to_inspect(&self) -> Vec<Handle> {
+        let mut members = self.members.to_vec();
+        for member in &mut members {
+            member.options.give_up = self.options.give_up;
+        }
+        members
+    }
+
+    pub(super) fn given_name(&self) -> &str {
+        self.members[0].given_name()
+    }
+
+    /// What there is to say about it, on one line.
+    pub(super) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(kind);
+        shown.field("name", &self.given_name());
+        let addresses = self.servers.addresses();
+        shown.field("servers", &addresses.collect::<Vec<_>>());
+        self.options.show(&mut shown);
+        shown.finish()
+    }
+
+    /// The name for the servers.
+    ///
+    /// # Errors
+    /// If it cannot work.
+    pub(super) fn name_for(&self, operation: &'static str) -> Result<&str> {
+        let name = self.members[0].name();
+        name.map(LockName::as_str)
+            .map_err(|error| error.during(operation))
+    }
+
+    /// Why there is no majority.
+    pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
+        let name = self.name_for(operation)?;
+        let error = tally.error(operation, self.servers.addresses());
+        Ok(error.of_lock(name))
+    }
+}
