@@ -69,8 +69,11 @@ async fn what_cannot_work_is_told_whatever_the_others_say() {
     for (urls, word) in [
         (vec![], "at least one"),
         (vec![all[0].as_str(), wrong.as_str()], "one server"),
-        (vec!["redis+cluster://127.0.0.1:1"], "no single server"),
-        (vec!["redis+sentinel://127.0.0.1:1/a"], "no single server"),
+        (vec!["redis+cluster://127.0.0.1:1"], "not a single server"),
+        (
+            vec!["redis+sentinel://127.0.0.1:1/a"],
+            "not a single server",
+        ),
     ] {
         let told = within(SOON, Redlock::connect(&urls)).await.unwrap_err();
         assert!(told.is_invalid(), "{urls:?}: {told}");
