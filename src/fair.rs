@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::guard::guard_methods;
 use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
 use crate::hold::Share;
-use crate::hold::protocol::{Bid, Claim, Protocol, Queue};
+use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol, Queue};
 use crate::keys::LockName;
 use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
@@ -145,49 +145,49 @@ impl Protocol for FairProtocol {
         "fair"
     }
 
-    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
-        let name = claim.name;
+    fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
+        let name = holder.name;
         let [queue, timeouts, alive] = queue_keys(name);
         let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
         let token = name.token_key();
-        if bid.tokens > 0 {
+        if terms.tokens > 0 {
             keys.push(&token);
         }
         let call = Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
-            .arg(millis(bid.lease))
-            .arg(bid.tokens)
-            .arg(place(bid))
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
+            .arg(millis(terms.lease))
+            .arg(terms.tokens)
+            .arg(place(terms))
             .arg(name.lock_channel())
-            .arg(bid.publish);
-        match bid.tokens {
+            .arg(terms.publish);
+        match terms.tokens {
             0 => call,
-            _ => call.arg(claim.token_retention),
+            _ => call.arg(holder.token_retention),
         }
     }
 
-    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
-        let call = call_on_queue(&catalog::FAIR_RELEASE, claim.name, claim.fenced)
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
+    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+        let call = call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
             .arg(millis(lease))
-            .arg(claim.name.lock_channel())
+            .arg(holder.name.lock_channel())
             .arg(publish);
-        match claim.fenced {
+        match holder.fenced {
             false => call,
-            true => call.arg(claim.token_retention),
+            true => call.arg(holder.token_retention),
         }
     }
 
-    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
-        let part = Part::acquire("fair", claim, bid, &claim.name.lock_channel());
-        queue_keys(claim.name).into_iter().fold(part, Part::key)
+    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
+        let part = Part::acquire("fair", holder, terms, &holder.name.lock_channel());
+        queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 
-    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
-        let part = Part::release("fair", claim, lease, &claim.name.lock_channel());
-        queue_keys(claim.name).into_iter().fold(part, Part::key)
+    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
+        let part = Part::release("fair", holder, lease, &holder.name.lock_channel());
+        queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 
     fn channel(&self, name: &LockName, holder: &str) -> String {
@@ -224,13 +224,13 @@ fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call
 
 /// How long a place is kept, and what its holder wants when its turn comes, as the scripts have it in
 /// one number: the fraction says that it will ask by itself, or that it wants a token.
-fn place(bid: &Bid) -> String {
-    let wish = match (bid.may_be_handed, bid.tokens > 0) {
+fn place(terms: &AcquireTerms) -> String {
+    let wish = match (terms.accepts_handover, terms.tokens > 0) {
         (true, false) => "",
         (true, true) => ".5",
         (false, _) => ".25",
     };
-    match bid.heartbeat {
+    match terms.heartbeat {
         Some(heartbeat) => format!("{}{wish}", millis(heartbeat)),
         None => "0".to_owned(),
     }

@@ -99,10 +99,10 @@ impl Handle {
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
-        let term = self.options.term(self.core.timing.lease);
-        let term = term.map_err(unusable)?;
+        let policy = self.options.policy(self.core.timing.lease);
+        let policy = policy.map_err(unusable)?;
         if let Some(replication) = self.options.replication {
-            replication.check(term.lease()).map_err(unusable)?;
+            replication.check(policy.lease()).map_err(unusable)?;
         }
         if let Some(give_up) = self.options.give_up {
             check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
@@ -112,7 +112,7 @@ impl Handle {
             protocol: self.protocol,
             name,
             options: self.options.clone(),
-            term,
+            policy,
             mode: self.mode,
             operation,
         })
@@ -272,7 +272,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
-                self.0.options.term = Some($crate::options::Term::Renewed(lease));
+                self.0.options.policy = Some($crate::options::LeasePolicy::Renewed(lease));
                 self
             }
 
@@ -287,7 +287,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-                self.0.options.term = Some($crate::options::Term::Fixed(lease));
+                self.0.options.policy = Some($crate::options::LeasePolicy::Fixed(lease));
                 self
             }
 

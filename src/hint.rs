@@ -1,7 +1,7 @@
 //! A wake-up that can be given before, while or after somebody waits for it.
 //!
 //! A hint carries no fact: whoever wakes looks again. It is a counter with waiters, so a hint given
-//! between the look and the wait is not missed, and one nobody waited for costs one more look.
+//! between the look and the wait is not missed, and one that nobody waited for costs one more look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     given: AtomicU64,
-    /// How many of them came from the server.
-    told: AtomicU64,
+    /// How many of them came as messages of the server.
+    messages: AtomicU64,
     waiting: Notify,
 }
 
@@ -31,17 +31,17 @@ impl Hint {
     }
 
     /// Gives a hint that came as a message.
-    pub(crate) fn tell(&self) {
-        self.told.fetch_add(1, Ordering::Release);
+    pub(crate) fn give_message(&self) {
+        self.messages.fetch_add(1, Ordering::Release);
         self.give();
     }
 
     /// Resolves once that many messages have come. Cancel safe.
-    pub(crate) async fn told(&self, messages: u64) {
-        let end = self.told.load(Ordering::Acquire) + messages;
+    pub(crate) async fn messages(&self, count: u64) {
+        let end = self.messages.load(Ordering::Acquire) + count;
         loop {
             let mark = self.mark();
-            if self.told.load(Ordering::Acquire) >= end {
+            if self.messages.load(Ordering::Acquire) >= end {
                 return;
             }
             self.past(mark).await;

@@ -19,7 +19,7 @@ use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
 use crate::lost::{Lost, LostReason};
-use crate::options::{Options, Replication, Term};
+use crate::options::{LeasePolicy, Options, Replication};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
@@ -190,13 +190,13 @@ impl MultiLock {
 
     /// Sets a renewed lease for all members; as [`ReentrantLock::lease`].
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.term = Some(Term::Renewed(lease));
+        self.options.policy = Some(LeasePolicy::Renewed(lease));
         self
     }
 
     /// Sets a lease for all members that is never renewed; as [`ReentrantLock::fixed_lease`].
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.options.term = Some(Term::Fixed(lease));
+        self.options.policy = Some(LeasePolicy::Fixed(lease));
         self
     }
 
@@ -288,7 +288,7 @@ impl MultiLock {
             if all.owner.is_some() || options.owner.is_none() {
                 options.owner = Some(owner.clone());
             }
-            options.term = all.term.or(options.term);
+            options.policy = all.policy.or(options.policy);
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);

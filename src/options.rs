@@ -24,12 +24,12 @@ const GIVE_UP_MIN: Duration = Duration::from_millis(1);
 
 /// For how long a grant holds and whether it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Term {
+pub(crate) enum LeasePolicy {
     Renewed(Duration),
     Fixed(Duration),
 }
 
-impl Term {
+impl LeasePolicy {
     pub(crate) fn lease(self) -> Duration {
         match self {
             Self::Renewed(lease) | Self::Fixed(lease) => lease,
@@ -46,7 +46,7 @@ impl Term {
 pub(crate) struct Options {
     pub(crate) owner: Option<Owner>,
     /// The client's lease if nothing is said.
-    pub(crate) term: Option<Term>,
+    pub(crate) policy: Option<LeasePolicy>,
     pub(crate) fenced: bool,
     /// What replicas have to confirm before a grant counts.
     pub(crate) replication: Option<Replication>,
@@ -93,7 +93,7 @@ impl Options {
     pub(crate) const fn new() -> Self {
         Self {
             owner: None,
-            term: None,
+            policy: None,
             fenced: false,
             replication: None,
             give_up: None,
@@ -105,9 +105,9 @@ impl Options {
         if let Some(owner) = &self.owner {
             shown.field("owner", owner);
         }
-        match &self.term {
-            Some(Term::Renewed(lease)) => shown.field("lease", lease),
-            Some(Term::Fixed(lease)) => shown.field("fixed_lease", lease),
+        match &self.policy {
+            Some(LeasePolicy::Renewed(lease)) => shown.field("lease", lease),
+            Some(LeasePolicy::Fixed(lease)) => shown.field("fixed_lease", lease),
             None => shown,
         };
         if self.fenced {
@@ -121,10 +121,10 @@ impl Options {
         }
     }
 
-    pub(crate) fn term(&self, default_lease: Duration) -> Result<Term> {
-        let term = self.term.unwrap_or(Term::Renewed(default_lease));
-        check_lease(term.lease())?;
-        Ok(term)
+    pub(crate) fn policy(&self, default_lease: Duration) -> Result<LeasePolicy> {
+        let policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
+        check_lease(policy.lease())?;
+        Ok(policy)
     }
 }
 
@@ -209,8 +209,14 @@ mod tests {
     fn the_clients_lease_is_the_default() {
         let mut options = Options::new();
         let default = Duration::from_secs(30);
-        assert_eq!(options.term(default).unwrap(), Term::Renewed(default));
-        options.term = Some(Term::Fixed(LEASE_MIN));
-        assert_eq!(options.term(default).unwrap(), Term::Fixed(LEASE_MIN));
+        assert_eq!(
+            options.policy(default).unwrap(),
+            LeasePolicy::Renewed(default)
+        );
+        options.policy = Some(LeasePolicy::Fixed(LEASE_MIN));
+        assert_eq!(
+            options.policy(default).unwrap(),
+            LeasePolicy::Fixed(LEASE_MIN)
+        );
     }
 }

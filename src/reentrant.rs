@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::guard::guard_methods;
 use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
 use crate::hold::Share;
-use crate::hold::protocol::{Bid, Claim, Protocol};
+use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
 use crate::script::{Call, Part, catalog, millis, reply};
 
@@ -122,46 +122,46 @@ impl Protocol for ReentrantProtocol {
         "reentrant"
     }
 
-    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
-        let key = claim.name.key();
+    fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
+        let key = holder.name.key();
         let script = &catalog::REENTRANT_ACQUIRE;
-        let call = match bid.tokens {
+        let call = match terms.tokens {
             0 => Call::new(script, key, &[key]),
-            _ => Call::new(script, key, &[key, &claim.name.token_key()]),
+            _ => Call::new(script, key, &[key, &holder.name.token_key()]),
         };
         let call = call
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
-            .arg(millis(bid.lease))
-            .arg(bid.tokens);
-        match bid.tokens {
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
+            .arg(millis(terms.lease))
+            .arg(terms.tokens);
+        match terms.tokens {
             0 => call,
-            _ => call.arg(claim.token_retention),
+            _ => call.arg(holder.token_retention),
         }
     }
 
-    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
-        let key = claim.name.key();
+    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+        let key = holder.name.key();
         Call::new(&catalog::REENTRANT_RELEASE, key, &[key])
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
             .arg(millis(lease))
-            .arg(claim.name.lock_channel())
+            .arg(holder.name.lock_channel())
             .arg(publish)
     }
 
-    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
-        match bid.tokens {
-            0 => Part::plain(claim, millis(bid.lease)),
-            _ => Part::acquire("reentrant", claim, bid, &claim.name.lock_channel()),
+    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
+        match terms.tokens {
+            0 => Part::plain(holder, millis(terms.lease)),
+            _ => Part::acquire("reentrant", holder, terms, &holder.name.lock_channel()),
         }
     }
 
-    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
-        let channel = claim.name.lock_channel();
-        match claim.counts.is_none() {
-            true => Part::plain(claim, channel),
-            false => Part::release("reentrant", claim, lease, &channel),
+    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
+        let channel = holder.name.lock_channel();
+        match holder.counts.is_none() {
+            true => Part::plain(holder, channel),
+            false => Part::release("reentrant", holder, lease, &channel),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::guard::guard_methods;
 use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
 use crate::hold::Share;
-use crate::hold::protocol::{Bid, Claim, Protocol};
+use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
 
@@ -346,57 +346,59 @@ impl Protocol for RwProtocol {
         "rw"
     }
 
-    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call {
-        let name = claim.name;
+    fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
+        let name = holder.name;
         let waiting = name.rw_waiting_key();
         let token = name.token_key();
         let mut keys = vec![&**name.key(), &waiting];
-        if bid.tokens > 0 {
+        if terms.tokens > 0 {
             keys.push(&token);
         }
-        let script = match bid.mode {
+        let script = match terms.mode {
             Mode::Shared => &catalog::READ_ACQUIRE,
             Mode::Exclusive => &catalog::WRITE_ACQUIRE,
         };
         let call = Call::new(script, name.key(), &keys)
-            .arg(claim.holder)
-            .arg(claim.counts.of(bid.mode))
-            .arg(millis(bid.lease))
-            .arg(bid.tokens)
-            .arg(u8::from(bid.is_new))
-            .arg(bid.heartbeat.map_or(0, millis));
-        let call = match bid.mode {
-            Mode::Shared => call.arg(millis(bid.waited)),
+            .arg(holder.id)
+            .arg(holder.counts.of(terms.mode))
+            .arg(millis(terms.lease))
+            .arg(terms.tokens)
+            .arg(u8::from(terms.is_new))
+            .arg(terms.heartbeat.map_or(0, millis));
+        let call = match terms.mode {
+            Mode::Shared => call.arg(millis(terms.waited)),
             Mode::Exclusive => call,
         };
-        match bid.tokens {
+        match terms.tokens {
             0 => call,
-            _ => call.arg(claim.token_retention),
+            _ => call.arg(holder.token_retention),
         }
     }
 
-    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call {
-        let name = claim.name;
+    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+        let name = holder.name;
         let keys = [&**name.key(), &name.rw_waiting_key()];
         Call::new(&catalog::RW_RELEASE, name.key(), &keys)
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
-            .arg(claim.counts.shared)
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
+            .arg(holder.counts.shared)
             .arg(millis(lease))
             .arg(name.rw_channel())
             .arg(publish)
     }
 
-    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part {
-        let kind = match bid.mode {
+    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
+        let kind = match terms.mode {
             Mode::Shared => "read",
             Mode::Exclusive => "write",
         };
-        Part::acquire(kind, claim, bid, &claim.name.rw_channel()).key(claim.name.rw_waiting_key())
+        Part::acquire(kind, holder, terms, &holder.name.rw_channel())
+            .key(holder.name.rw_waiting_key())
     }
 
-    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part {
-        Part::release("rw", claim, lease, &claim.name.rw_channel()).key(claim.name.rw_waiting_key())
+    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
+        Part::release("rw", holder, lease, &holder.name.rw_channel())
+            .key(holder.name.rw_waiting_key())
     }
 
     fn renewal(&self) -> &'static Script {

@@ -17,9 +17,9 @@ use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::hint::Mark;
-use crate::hold::local::PASSES_MAX;
-use crate::hold::protocol::{Bid, Claim, Queue};
-use crate::hold::{Granted, Hold, Share};
+use crate::hold::local::HANDOFFS_MAX;
+use crate::hold::protocol::{AcquireTerms, HolderRef, Queue};
+use crate::hold::{Hold, NewHold, Share};
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired, AcquiredAll};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog};
@@ -255,14 +255,14 @@ impl<'a> Attempt<'a> {
         let shares = members
             .zip(self.holders.iter().zip(tokens))
             .map(|((request, local), ((number, holder), token))| {
-                let granted = Granted {
+                let granted = NewHold {
                     owner: request.options.owner.clone().unwrap_or_else(Owner::new),
                     number: *number,
                     holder: Arc::clone(holder),
                     sent: grant.sent,
                     moved: grant.moved,
-                    handed: grant.handed,
-                    term: request.term,
+                    handover: grant.handed,
+                    policy: request.policy,
                     mode: request.mode,
                     token: *token,
                     spare_tokens: token.map_or(0..0, |token| {
@@ -297,24 +297,24 @@ impl<'a> Attempt<'a> {
         let may_pass = request.options.fenced
             && request.mode == Mode::Exclusive
             && request.protocol.queue() == Queue::Local
-            && local.line.has_more();
-        if may_pass { PASSES_MAX } else { 0 }
+            && local.queue.has_more();
+        if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
     fn acquire(&self, at: usize, now: Tick, spare: u32) -> Call {
-        let bid = |member: usize, request: &LockRequest| Bid {
+        let terms = |member: usize, request: &LockRequest| AcquireTerms {
             publish: request.core.channels().publish(),
             mode: request.mode,
-            lease: request.term.lease(),
+            lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
-            may_be_handed: self.may_be_handed(),
+            accepts_handover: self.may_be_handed(),
             waited: self.since.until(now),
         };
         if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
-            let claim = claim_of(request, holder, Counts::one(request.mode));
-            return request.protocol.acquire(&claim, &bid(0, request));
+            let holder = holder_ref(request, holder, Counts::one(request.mode));
+            return request.protocol.acquire(&holder, &terms(0, request));
         }
         let publish = self.party.core().channels().publish();
         let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
@@ -322,10 +322,10 @@ impl<'a> Attempt<'a> {
             .members()
             .enumerate()
             .map(|(member, (request, holder))| {
-                let claim = claim_of(request, holder, Counts::one(request.mode));
+                let holder = holder_ref(request, holder, Counts::one(request.mode));
                 request
                     .protocol
-                    .acquire_as_member(&claim, &bid(member, request))
+                    .acquire_as_member(&holder, &terms(member, request))
             });
         let retention = self.party.core().timing.token_retention.to_string();
         let for_all = [publish, &queued, &retention];
@@ -335,12 +335,12 @@ impl<'a> Attempt<'a> {
     pub(super) fn release(&self) -> Call {
         let publish = self.party.core().channels().publish();
         if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
-            let claim = claim_of(request, holder, Counts::NONE);
-            return request.protocol.release(&claim, Duration::ZERO, publish);
+            let holder = holder_ref(request, holder, Counts::NONE);
+            return request.protocol.release(&holder, Duration::ZERO, publish);
         }
         let parts = self.members().map(|(request, holder)| {
-            let claim = claim_of(request, holder, Counts::NONE);
-            request.protocol.release_as_member(&claim, Duration::ZERO)
+            let holder = holder_ref(request, holder, Counts::NONE);
+            request.protocol.release_as_member(&holder, Duration::ZERO)
         });
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
@@ -390,10 +390,10 @@ impl<'a> Attempt<'a> {
     }
 }
 
-fn claim_of<'a>(request: &'a LockRequest, holder: &'a str, counts: Counts) -> Claim<'a> {
-    Claim {
+fn holder_ref<'a>(request: &'a LockRequest, holder: &'a str, counts: Counts) -> HolderRef<'a> {
+    HolderRef {
         name: &request.name,
-        holder,
+        id: holder,
         counts,
         fenced: request.options.fenced,
         token_retention: request.core.timing.token_retention,

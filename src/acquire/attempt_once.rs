@@ -31,7 +31,7 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     let local = request
         .core
         .locals
-        .enter(request.protocol.kind(), request.name.key());
+        .get_or_insert(request.protocol.kind(), request.name.key());
     let (requests, locals) = ([request], [local]);
     let party = Party {
         requests: &requests,

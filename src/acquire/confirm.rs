@@ -37,13 +37,13 @@ impl Attempt<'_> {
         let operation = self.party.requests[0].operation;
         let ends = self
             .members()
-            .map(|(request, _)| local_deadline(sent, request.term.lease()));
+            .map(|(request, _)| local_deadline(sent, request.policy.lease()));
         let end = ends.min().unwrap_or(Tick::ZERO);
         let holds = self.members().map(|(request, holder)| Confirmation {
             script: request.protocol.renewal(),
             key: request.name.key().clone(),
             holder: holder.clone(),
-            until: sent.after(request.term.lease()),
+            until: sent.after(request.policy.lease()),
         });
         let closing = core.closing.mark();
         if core.is_closed() {

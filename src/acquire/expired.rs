@@ -35,7 +35,7 @@ impl ExpiredGrants {
         if self.0 < EXPIRED_MAX {
             return Ok(true);
         }
-        let lease = request.term.lease();
+        let lease = request.policy.lease();
         let message = format!(
             "it was granted {EXPIRED_MAX} times, but by then its lease of {lease:?} was over, at the last \
              {:.0?} after it was asked for: give a lease that is several times as long as the server \

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::attempt::{Attempt, Grant};
 use crate::clock::Tick;
 use crate::hint::Mark;
-use crate::hold::letter::Letter;
+use crate::hold::grant_message::GrantMessage;
 use crate::hold::{Share, local_deadline};
 
 /// With less of the lease left than this, it is better to ask, which gets a whole one.
@@ -35,7 +35,7 @@ impl Attempt<'_> {
     /// lengthens it.
     pub(super) fn may_be_handed(&self) -> bool {
         match self.party.requests {
-            [request] => request.term.is_renewed() && request.options.replication.is_none(),
+            [request] => request.policy.is_renewed() && request.options.replication.is_none(),
             _ => false,
         }
     }
@@ -45,7 +45,7 @@ impl Attempt<'_> {
     ///
     /// The lease was given when `letter.lease` was left of a place that was asked for at `kept.sent`
     /// at the earliest. So it was given after that, and lasts from there for at least as long.
-    pub(super) fn accept(&mut self, letter: Letter) -> Option<Vec<Share>> {
+    pub(super) fn accept(&mut self, letter: GrantMessage) -> Option<Vec<Share>> {
         let core = self.party.core();
         let kept = self.kept?;
         let is_fenced = self.party.requests[0].options.fenced;

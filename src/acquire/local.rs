@@ -6,7 +6,7 @@ use super::{LockRequest, ensure_open};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::bound::Bound;
-use crate::hold::line::Given;
+use crate::hold::handoff::Handoff;
 use crate::hold::local::LocalLock;
 use crate::hold::reenter::Entry;
 use crate::hold::{Hold, Share};
@@ -42,7 +42,7 @@ fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let local = request
         .core
         .locals
-        .enter(request.protocol.kind(), request.name.key());
+        .get_or_insert(request.protocol.kind(), request.name.key());
     local.hold_of(owner)
 }
 
@@ -57,20 +57,24 @@ pub(super) fn hold_to_enter(request: &LockRequest, local: &LocalLock) -> Option<
 /// lost by then.
 pub(super) async fn take_over(
     request: &LockRequest,
-    given: Given,
+    handoff: Handoff,
     bound: &Bound,
 ) -> Result<Option<Share>> {
-    let Given {
+    let Handoff {
         mut share,
         is_complete,
-    } = given;
+    } = handoff;
     ensure_open(request)?;
     let is_held = match is_complete {
         true => {
-            share.taken();
+            share.accept_handoff();
             !share.is_lost()
         }
-        false => share.adopt(request.term, request.operation, bound).await?,
+        false => {
+            share
+                .adopt(request.policy, request.operation, bound)
+                .await?
+        }
     };
     Ok(is_held.then_some(share))
 }
@@ -83,7 +87,7 @@ pub(super) async fn enter_again(
     let Some(owner) = &request.options.owner else {
         return Ok(None);
     };
-    let (entry, fenced) = (Entry::Asked(request.term), request.options.fenced);
+    let (entry, fenced) = (Entry::Asked(request.policy), request.options.fenced);
     hold.reenter(
         owner,
         request.mode,

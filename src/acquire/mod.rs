@@ -32,13 +32,13 @@ use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
-use crate::hold::line::Place;
 use crate::hold::local::LocalLock;
+use crate::hold::local::QueuePlace;
 use crate::hold::protocol::{Protocol, Queue};
 use crate::hold::silence::Silence;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
-use crate::options::{Options, Term};
+use crate::options::{LeasePolicy, Options};
 use crate::script::{Answer, Call};
 use attempt::Attempt;
 use local::{enter_again, hold_to_enter, take_over};
@@ -70,7 +70,7 @@ pub(crate) struct LockRequest {
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
     pub(crate) options: Options,
-    pub(crate) term: Term,
+    pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
     /// The verb that was called, for errors.
     pub(crate) operation: &'static str,
@@ -175,7 +175,7 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> R
             request
                 .core
                 .locals
-                .enter(request.protocol.kind(), request.name.key())
+                .get_or_insert(request.protocol.kind(), request.name.key())
         })
         .collect();
     let party = Party {
@@ -223,7 +223,7 @@ impl<'a> Party<'a> {
         let clock = self.core().clock;
         let deadline = self.bound.deadline();
         // These go after the attempt: who asks next finds what it undoes.
-        let (mut place, mut waiter): (Option<Place<'_>>, _);
+        let (mut place, mut waiter): (Option<QueuePlace<'_>>, _);
         let mut attempt = Attempt::waiting(self, deadline);
         let (mut at, mut lane) = (0, Lane::Command);
         let mut hints = 0;
@@ -250,7 +250,7 @@ impl<'a> Party<'a> {
     /// The wait of one in the local queue, of which the head asks, or in the queue at the server.
     async fn head(
         self,
-        (at, place, waiter): (usize, Option<&Place<'_>>, &Waiter<'_>),
+        (at, place, waiter): (usize, Option<&QueuePlace<'_>>, &Waiter<'_>),
         attempt: &mut Attempt<'a>,
         (mut lane, hints_in_a_row): (Lane, &mut u32),
     ) -> Result<Headed> {
@@ -270,7 +270,7 @@ impl<'a> Party<'a> {
             }
             ensure_open(request)?;
             let marks = waiter.marks();
-            if let Some(given) = place.and_then(Place::take)
+            if let Some(given) = place.and_then(QueuePlace::take_handoff)
                 && let Some(share) = take_over(request, given, &self.bound).await?
             {
                 silence.ends();
@@ -304,12 +304,12 @@ impl<'a> Party<'a> {
             }
             let end = self.bound.end_of_asking(silent_since, now);
             self.left(end).await;
-            if queues_here && request.mode == Mode::Exclusive && !local.may_pass(now) {
+            if queues_here && request.mode == Mode::Exclusive && local.must_yield(now) {
                 self.stand_back(local, deadline).await;
             } else if *hints_in_a_row > HINTS_IN_A_ROW_MAX && hints_in_a_row.is_multiple_of(2) {
                 self.pause(HINT_PAUSE, deadline).await;
             }
-            if let Some(given) = place.and_then(Place::ask) {
+            if let Some(given) = place.and_then(QueuePlace::begin_attempt) {
                 if let Some(share) = take_over(request, given, &self.bound).await? {
                     silence.ends();
                     return Ok(Headed::Ended(Outcome::Granted(vec![share])));
@@ -351,7 +351,7 @@ impl<'a> Party<'a> {
                 }
                 Outcome::Refused { remaining, .. } => remaining,
             };
-            local.end_passing();
+            local.reset_handoffs();
             let next = plan::next(clock.now(), deadline, remaining, core.timing.poll_cap);
             let Next::WaitUntil(time) = next else {
                 return Ok(Headed::Ended(Outcome::refused(at, None)));
@@ -406,7 +406,7 @@ impl<'a> Party<'a> {
         for local in self.locals {
             loop {
                 let mark = local.hint().mark();
-                if !local.is_leaving() || core.clock.now() >= leave_by {
+                if !local.has_unsent_release() || core.clock.now() >= leave_by {
                     break;
                 }
                 tokio::select! {
@@ -425,7 +425,7 @@ impl<'a> Party<'a> {
         std::iter::once(at)
             .chain(others)
             .filter(|index| self.requests[*index].protocol.queue() == Queue::Local)
-            .find_map(|index| Some((index, self.locals[index].closed_until()?)))
+            .find_map(|index| Some((index, self.locals[index].exclusive_until()?)))
     }
 
     /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
@@ -450,7 +450,7 @@ impl<'a> Party<'a> {
     async fn stand_back(self, local: &LocalLock, deadline: Option<Tick>) {
         tokio::select! {
             // The message of our own release, and that of the other one.
-            () = local.hint().told(2) => {}
+            () = local.hint().messages(2) => {}
             () = self.pause(STAND_BACK, deadline) => {}
         }
     }
@@ -496,6 +496,6 @@ pub(crate) async fn query(
 
 /// The holds of this client on a lock, to be told if the server takes the lock away from them.
 pub(crate) fn holds(core: &Core, protocol: &dyn Protocol, name: &LockName) -> Vec<Arc<Hold>> {
-    let local = core.locals.enter(protocol.kind(), name.key());
+    let local = core.locals.get_or_insert(protocol.kind(), name.key());
     local.live_holds()
 }

@@ -2,37 +2,38 @@
 
 use super::{LockRequest, Outcome, Party, ensure_open};
 use crate::error::Result;
-use crate::hold::attend;
-use crate::hold::line::{Place, Wish};
+use crate::hold::handoff::HandoffRequest;
+use crate::hold::head_watch;
+use crate::hold::local::QueuePlace;
 use crate::hold::protocol::Queue;
 use crate::hold::silence::Over;
 
 impl<'a> Party<'a> {
     /// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks
     /// takes nothing over: it gets them together.
-    pub(super) fn enter_line(self, at: usize) -> Option<Place<'a>> {
+    pub(super) fn enter_line(self, at: usize) -> Option<QueuePlace<'a>> {
         let request: &LockRequest = &self.requests[at];
         if request.protocol.queue() == Queue::Server {
             return None;
         }
-        let wish = (self.requests.len() == 1).then(|| Wish {
+        let handoff = (self.requests.len() == 1).then(|| HandoffRequest {
             owner: request.options.owner.clone(),
-            term: request.term,
+            policy: request.policy,
             fenced: request.options.fenced,
             replication: request.options.replication,
             give_up: request.give_up(),
         });
-        Some(self.locals[at].line.enter(request.mode, wish))
+        Some(self.locals[at].queue.push(request.mode, handoff))
     }
 
     /// Waits until it is at the head, unless the wait ends otherwise: then how. Who was passed over
     /// meanwhile is the next one.
-    pub(super) async fn turn(self, at: usize, place: &Place<'_>) -> Result<Option<Outcome>> {
+    pub(super) async fn turn(self, at: usize, place: &QueuePlace<'_>) -> Result<Option<Outcome>> {
         if place.is_head() {
             return Ok(None);
         }
         let (request, local) = (&self.requests[at], &self.locals[at]);
-        attend::behind(&request.core, local);
+        head_watch::watch_heads(&request.core, local);
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),
@@ -51,7 +52,7 @@ impl<'a> Party<'a> {
             return std::future::pending().await;
         }
         loop {
-            let (entered, closing) = (&self.locals[at].entered, &self.core().closing);
+            let (entered, closing) = (&self.locals[at].gained, &self.core().closing);
             let marks = (entered.mark(), closing.mark());
             ensure_open(&self.requests[at])?;
             if let Some(outcome) = self.owned(at).await? {

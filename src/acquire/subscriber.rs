@@ -11,8 +11,8 @@ use super::waiter::{LINGER, push_command, stop_listening};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::hint::Hint;
-use crate::hold::listening::Subscription;
 use crate::hold::local::LocalLock;
+use crate::hold::subscription::SubscriptionState;
 
 /// How often it is looked whether the subscription still stands, in times of the poll cap.
 const POLLS: u32 = 4;
@@ -22,7 +22,7 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
     let local = request
         .core
         .locals
-        .enter(request.protocol.kind(), request.name.key());
+        .get_or_insert(request.protocol.kind(), request.name.key());
     let subscriber = Subscriber::new(&request, &local);
     let clock = request.core.clock;
     loop {
@@ -47,19 +47,19 @@ struct Subscriber<'a> {
 
 impl<'a> Subscriber<'a> {
     fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
-        local.listening.enter_as_ear();
+        local.subscription.add_listener();
         Self { request, local }
     }
 
     /// Subscribes if need be. True if that was needed, and done.
     async fn subscribe(&self) -> bool {
-        let (core, listening) = (&self.request.core, &self.local.listening);
+        let (core, listening) = (&self.request.core, &self.local.subscription);
         let reply: Duration = core.timing.reply;
         let now: Tick = core.clock.now();
-        if !listening.may_listen(now) {
+        if !listening.may_subscribe(now) {
             return false;
         }
-        let locked = core.clock.within(reply, listening.subscription.lock());
+        let locked = core.clock.within(reply, listening.state.lock());
         let Some(mut subscription) = locked.await else {
             return false;
         };
@@ -69,10 +69,10 @@ impl<'a> Subscriber<'a> {
         }
         let channel = self.request.name.lock_channel();
         // Before the next await: whoever gives up from here on leaves it to be taken back.
-        listening.note_listening();
+        listening.mark_subscribed();
         core.locals.listen(&channel, listening);
         let command = push_command(core.channels().subscribe(), &channel);
-        *subscription = Subscription {
+        *subscription = SubscriptionState {
             channel: Some(channel),
             since: None,
         };
@@ -85,7 +85,7 @@ impl<'a> Subscriber<'a> {
                 true
             }
             Err(_) => {
-                listening.listen_after(core.clock.now().after(core.timing.poll_cap * POLLS));
+                listening.retry_after(core.clock.now().after(core.timing.poll_cap * POLLS));
                 false
             }
         }
@@ -94,8 +94,8 @@ impl<'a> Subscriber<'a> {
 
 impl Drop for Subscriber<'_> {
     fn drop(&mut self) {
-        let listening = &self.local.listening;
-        if listening.leave_as_ear() {
+        let listening = &self.local.subscription;
+        if listening.remove_listener() {
             stop_listening(self.request, self.local, listening, LINGER);
         }
     }

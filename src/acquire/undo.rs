@@ -8,8 +8,8 @@ use super::attempt::Attempt;
 use crate::conn::Lane;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
-use crate::hold::loose::Loose;
-use crate::hold::undos::{Leaving, Undo};
+use crate::hold::undo::{PendingRelease, Undo};
+use crate::hold::unguarded::Unguarded;
 use crate::script::Call;
 
 /// An attempt whose outcome is not known, or a place in a queue.
@@ -29,13 +29,13 @@ impl Abandoned {
         let core = &self.core;
         let worth = core.clock.now().after(self.lease);
         let until = core.clock.now().after(core.timing.linger).max(worth);
-        let leaving = Leaving::of(self.locals);
+        let release = PendingRelease::of(self.locals);
         core.undo_later(Undo::new(
             self.call,
             self.lane,
             self.lease,
             until,
-            Some(leaving),
+            Some(release),
         ));
     }
 }
@@ -47,21 +47,21 @@ impl Attempt<'_> {
             return;
         }
         for (request, (number, holder)) in self.party.requests.iter().zip(&self.holders) {
-            let loose = Loose {
+            let unguarded = Unguarded {
                 protocol: request.protocol,
                 name: request.name.clone(),
                 holder: Arc::clone(holder),
                 fenced: request.options.fenced,
-                lease: request.term.lease(),
+                lease: request.policy.lease(),
             };
-            request.core.loosen(*number, loose);
+            request.core.note_unguarded(*number, unguarded);
         }
     }
 
     pub(super) fn fasten(&mut self) {
         if std::mem::take(&mut self.is_loose) {
             for (number, _) in &self.holders {
-                self.party.core().fasten(*number);
+                self.party.core().settle_unguarded(*number);
             }
         }
     }
@@ -80,7 +80,7 @@ impl Drop for Attempt<'_> {
             .party
             .requests
             .iter()
-            .map(|request| request.term.lease());
+            .map(|request| request.policy.lease());
         Abandoned {
             core: Arc::clone(&self.party.requests[0].core),
             locals: self.party.locals.to_vec(),

@@ -17,11 +17,11 @@ use crate::conn::Lane;
 use crate::error::Result;
 use crate::hint::Mark;
 use crate::hold::core::Core;
-use crate::hold::letter::Letter;
-use crate::hold::line::Place;
-use crate::hold::listening::{Listening, Subscription};
+use crate::hold::grant_message::GrantMessage;
 use crate::hold::local::LocalLock;
+use crate::hold::local::QueuePlace;
 use crate::hold::protocol::Queue;
+use crate::hold::subscription::{Subscription, SubscriptionState};
 use crate::script::CallBudget;
 
 /// A subscription that waiters share is kept this long without one: a lock that several processes
@@ -37,7 +37,7 @@ pub(super) struct Waiter<'a> {
     request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
     /// Its own, if it queues at the server.
-    own: Option<Arc<Listening>>,
+    own: Option<Arc<Subscription>>,
 }
 
 /// Taken before a look; what happens after it ends the wait.
@@ -50,12 +50,12 @@ pub(super) struct Marks {
 
 impl<'a> Waiter<'a> {
     pub(super) fn enter(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
-        local.listening.enter();
+        local.subscription.add_waiter();
         let own = match request.protocol.queue() {
             Queue::Local => None,
             Queue::Server => {
-                let own = Arc::<Listening>::default();
-                own.enter();
+                let own = Arc::<Subscription>::default();
+                own.add_waiter();
                 Some(own)
             }
         };
@@ -66,14 +66,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn listening(&self) -> &Arc<Listening> {
-        self.own.as_ref().unwrap_or(&self.local.listening)
+    fn listening(&self) -> &Arc<Subscription> {
+        self.own.as_ref().unwrap_or(&self.local.subscription)
     }
 
     pub(super) fn marks(&self) -> Marks {
         Marks {
             told: self.listening().hint.mark(),
-            entered: self.local.entered.mark(),
+            entered: self.local.gained.mark(),
             closing: self.request.core.closing.mark(),
         }
     }
@@ -87,17 +87,22 @@ impl<'a> Waiter<'a> {
     }
 
     /// It need not come before that, and may be given the lock in its place.
-    pub(super) fn rest(&self, marks: Marks, place: Option<&Place<'_>>, until: Tick) {
+    pub(super) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
         if let Some(place) = place {
-            place.wait(marks.told, until);
+            place.rest(marks.told, until);
         }
     }
 
     /// Resolves when it is told to look again, or given the lock in its place, or at a time.
-    pub(super) async fn wait(&self, marks: Marks, place: Option<&Place<'_>>, at: Tick) -> Woken {
+    pub(super) async fn wait(
+        &self,
+        marks: Marks,
+        place: Option<&QueuePlace<'_>>,
+        at: Tick,
+    ) -> Woken {
         let given = async {
             match place {
-                Some(place) => place.given().await,
+                Some(place) => place.handed_off().await,
                 None => std::future::pending().await,
             }
         };
@@ -106,29 +111,29 @@ impl<'a> Waiter<'a> {
             biased;
             () = given => Woken::Given,
             () = self.listening().hint.past(marks.told) => Woken::Hint,
-            () = self.local.entered.past(marks.entered), if has_owner => Woken::Entry,
+            () = self.local.gained.past(marks.entered), if has_owner => Woken::Entry,
             () = self.request.core.closing.past(marks.closing) => Woken::Entry,
             () = self.request.core.clock.sleep_until(at) => Woken::Timer,
         }
     }
 
     /// The letter that this attempt was sent, if it was.
-    pub(super) fn letter(&self, attempt: &Attempt<'_>, at: usize) -> Option<Letter> {
-        self.listening().take_letter(&attempt.channel(at))
+    pub(super) fn letter(&self, attempt: &Attempt<'_>, at: usize) -> Option<GrantMessage> {
+        self.listening().take_grant_message(&attempt.channel(at))
     }
 
     pub(super) fn listen_after(&self, at: Tick) {
-        self.listening().listen_after(at);
+        self.listening().retry_after(at);
     }
 
     /// Whether messages about this lock reach us, as far as we know.
     pub(super) fn is_listening(&self, attempt: &Attempt<'_>, at: usize) -> bool {
         // While it is being changed, it is nothing to rely on.
-        let subscription = self.listening().subscription.try_lock();
+        let subscription = self.listening().state.try_lock();
         subscription.is_ok_and(|subscription| self.serves(&subscription, &attempt.channel(at)))
     }
 
-    fn serves(&self, subscription: &Subscription, channel: &str) -> bool {
+    fn serves(&self, subscription: &SubscriptionState, channel: &str) -> bool {
         let gaps = self.request.core.locals.gaps();
         subscription.since == Some(gaps) && subscription.channel.as_deref() == Some(channel)
     }
@@ -139,7 +144,7 @@ impl<'a> Waiter<'a> {
         let core = &self.request.core;
         let now = core.clock.now();
         let enough = now.after(core.timing.reply / 8);
-        self.listening().may_listen(now) && deadline.is_none_or(|deadline| enough <= deadline)
+        self.listening().may_subscribe(now) && deadline.is_none_or(|deadline| enough <= deadline)
     }
 
     /// Subscribes if need be, and asks the server behind it on the same connection: a release after
@@ -164,7 +169,7 @@ impl<'a> Waiter<'a> {
             }
         };
         let listening = self.listening();
-        let subscription = core.clock.within(reply, listening.subscription.lock());
+        let subscription = core.clock.within(reply, listening.state.lock());
         let Some(mut subscription) = subscription.await else {
             // It is being given up, on a connection that does not answer.
             return attempt.ask(at, Lane::Push, budget).await;
@@ -179,10 +184,10 @@ impl<'a> Waiter<'a> {
             ignore(core, self.request.name.key(), &old, listening).await;
         }
         // Before the next await: whoever gives up from here on leaves it to be taken back.
-        listening.note_listening();
+        listening.mark_subscribed();
         core.locals.listen(&channel, listening);
         let command = push_command(core.channels().subscribe(), &channel);
-        *subscription = Subscription {
+        *subscription = SubscriptionState {
             channel: Some(channel),
             since: None,
         };
@@ -213,10 +218,10 @@ impl<'a> Waiter<'a> {
 pub(super) fn stop_listening(
     request: &LockRequest,
     local: &Arc<LocalLock>,
-    listening: &Arc<Listening>,
+    listening: &Arc<Subscription>,
     linger: Duration,
 ) {
-    if listening.take_listening() {
+    if listening.take_subscribed() {
         let core = Arc::clone(&request.core);
         let route = Arc::clone(request.name.key());
         let work = unsubscribe(core, Arc::clone(listening), route, linger);
@@ -231,7 +236,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let core = &self.request.core;
         let listening = self.listening();
-        if listening.leave() {
+        if listening.remove_waiter() {
             let linger = match self.own {
                 None => LINGER,
                 Some(_) => Duration::ZERO,
@@ -239,10 +244,10 @@ impl Drop for Waiter<'_> {
             stop_listening(self.request, self.local, listening, linger);
         }
         if self.own.is_some() {
-            self.local.listening.leave();
+            self.local.subscription.remove_waiter();
         }
         if core.is_closed() {
-            core.locals.departed.give();
+            core.locals.waiter_left.give();
         }
     }
 }
@@ -250,7 +255,7 @@ impl Drop for Waiter<'_> {
 /// Takes the subscription back, unless somebody waits again by then.
 async fn unsubscribe(
     core: Arc<Core>,
-    listening: Arc<Listening>,
+    listening: Arc<Subscription>,
     route: Arc<str>,
     linger: Duration,
 ) {
@@ -258,11 +263,11 @@ async fn unsubscribe(
         tokio::time::sleep(linger).await;
     }
     loop {
-        let locking = listening.subscription.lock();
+        let locking = listening.state.lock();
         let locked = core.clock.within(core.timing.reply, locking).await;
         // In this order: whoever leaves after the look at the waiters finds it to be taken back.
-        listening.note_listening();
-        if listening.is_used() || !listening.take_listening() {
+        listening.mark_subscribed();
+        if listening.is_used() || !listening.take_subscribed() {
             return;
         }
         let Some(mut subscription) = locked else {
@@ -276,7 +281,7 @@ async fn unsubscribe(
     }
 }
 
-pub(super) async fn ignore(core: &Core, route: &str, channel: &str, listening: &Arc<Listening>) {
+pub(super) async fn ignore(core: &Core, route: &str, channel: &str, listening: &Arc<Subscription>) {
     if !core.locals.ignore(channel, listening) {
         // Another waiter listens to it by now.
         return;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 
 use super::settle::{Ended, release_all, release_all_later};
-use super::{Group, Hold, Share, Stay};
+use super::{Group, Hold, Share, ShareLease};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -35,7 +35,7 @@ struct Members {
 struct Member {
     hold: Arc<Hold>,
     mode: Mode,
-    stay: Stay,
+    lease: ShareLease,
     owner: Owner,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
@@ -55,7 +55,7 @@ impl Members {
     /// One of the holds was lost: the others are given back. What the server may still have of the
     /// lost one is left until the guard is gone, and with it the work under it.
     fn fall(&self) {
-        release_all_later(self.end(|hold| hold.loss().is_none()));
+        release_all_later(self.end(|hold| hold.expire_if_due().is_none()));
     }
 
     /// The first hold that was lost, or whose share has come to its own end.
@@ -63,10 +63,11 @@ impl Members {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();
             let lost = members.find_map(|(at, member)| {
-                let reason = member.hold.loss_of(member.stay)?;
+                let reason = member.hold.loss_of(member.lease)?;
                 Some((at, reason))
             })?;
-            if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.loss().is_none() {
+            if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.expire_if_due().is_none()
+            {
                 // Nobody has told the others of that.
                 self.fall();
             }
@@ -83,7 +84,7 @@ impl Members {
             .map(|member| Ended {
                 hold: Arc::clone(&member.hold),
                 mode: member.mode,
-                stay: member.stay,
+                lease: member.lease,
             })
             .collect()
     }
@@ -93,10 +94,10 @@ impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
         let members = shares.into_iter().map(Share::guarded);
         let members = members.filter_map(Share::into_parts);
-        let members = members.map(|(Ended { hold, mode, stay }, owner)| Member {
+        let members = members.map(|(Ended { hold, mode, lease }, owner)| Member {
             hold,
             mode,
-            stay,
+            lease,
             owner,
             is_over: AtomicBool::new(false),
         });
@@ -152,7 +153,7 @@ impl Bundle {
             return Duration::ZERO;
         }
         let members = self.0.all.iter();
-        let each = members.map(|member| member.hold.remaining_of(member.stay));
+        let each = members.map(|member| member.hold.remaining_of(member.lease));
         each.min().unwrap_or(Duration::ZERO)
     }
 
@@ -171,7 +172,7 @@ impl Bundle {
         }
         let each = self.0.all.iter().map(|member| {
             Box::pin(async move {
-                let reason = member.hold.lost(member.stay).await;
+                let reason = member.hold.lost(member.lease).await;
                 (member.hold.name(), reason)
             })
         });
@@ -201,10 +202,10 @@ impl Bundle {
             |Member {
                  hold,
                  mode,
-                 stay,
+                 lease,
                  owner,
                  ..
-             }| Share::enter_again(hold, owner, *mode, *stay),
+             }| Share::enter_again(hold, owner, *mode, *lease),
         );
         let shares = join_all(each).await.into_iter();
         let shares = shares.collect::<Result<Vec<_>>>();
@@ -220,8 +221,8 @@ impl Bundle {
     }
 
     pub(crate) fn forget(self) {
-        for Ended { hold, mode, stay } in self.0.end(|_| true) {
-            hold.forget(mode, stay);
+        for Ended { hold, mode, lease } in self.0.end(|_| true) {
+            hold.forget(mode, lease);
         }
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::bound::Bound;
 use super::local::{LocalLock, Locals};
-use super::loose::AllLoose;
-use super::undos::{Undo, Undos};
+use super::undo::{Undo, UndoQueues};
+use super::unguarded::AllUnguarded;
 use crate::clock::{Clock, Tick};
 use crate::conn::Channels;
 use crate::error::{Error, Result};
@@ -28,8 +28,8 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
-    undos: Arc<Undos>,
-    pub(super) loose: AllLoose,
+    undo_queues: Arc<UndoQueues>,
+    pub(super) unguarded: AllUnguarded,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -104,8 +104,8 @@ impl Core {
             replicas: Arc::new(Replicas::new(Arc::clone(&scripts), timing.reply)),
             scripts,
             locals,
-            undos: Arc::default(),
-            loose: AllLoose::default(),
+            undo_queues: Arc::default(),
+            unguarded: AllUnguarded::default(),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -135,7 +135,8 @@ impl Core {
     /// Has something undone in the background, which is not given up before `until`.
     pub(crate) fn undo_later(&self, undo: Undo) {
         let reply = self.timing.reply;
-        self.undos.push(undo, &self.scripts, &self.watchdog, reply);
+        self.undo_queues
+            .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
     /// How channels are used at the server.
@@ -194,12 +195,12 @@ impl Core {
     async fn callers_gone(&self) {
         let gone = async {
             loop {
-                let mark = self.locals.departed.mark();
+                let mark = self.locals.waiter_left.mark();
                 let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
-                if !self.has_loose() && !self.locals.all().iter().any(waits) {
+                if !self.has_unguarded() && !self.locals.all().iter().any(waits) {
                     return;
                 }
-                self.locals.departed.past(mark).await;
+                self.locals.waiter_left.past(mark).await;
             }
         };
         self.clock.within(self.timing.reply, gone).await;
@@ -210,9 +211,9 @@ impl Core {
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
-        self.undos.end();
+        self.undo_queues.end();
         for local in self.locals.all() {
-            local.line.close();
+            local.queue.close();
             for hold in local.live_holds() {
                 hold.close();
             }
@@ -221,7 +222,7 @@ impl Core {
             return false;
         }
         self.callers_gone().await;
-        self.undo_all_loose();
+        self.undo_all_unguarded();
         let done = async {
             // What is given back meanwhile is waited for as well.
             loop {
@@ -234,12 +235,12 @@ impl Core {
         let enough = self.timing.give_up.min(self.timing.linger);
         let is_done = self.clock.within(enough, done).await.is_some();
         self.shut.store(true, Ordering::Release);
-        is_done && !self.undos.gave_up() && !self.watchdog.is_gone()
+        is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.undos.end();
+        self.undo_queues.end();
     }
 }

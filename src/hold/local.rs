@@ -1,7 +1,7 @@
-//! What this client knows of one lock: its own holds, its own waiters.
+//! What this client knows of one lock: its own holds and its own waiters.
 //!
-//! Tasks of one client that want the same lock stand in [`Line`], and take over from each other for
-//! a while. Nothing here is the truth about the lock: scripts decide.
+//! Tasks of one client that want the same lock wait in a [`LocalQueue`], and hand it off to each other
+//! for a while. Invariant: nothing here is the truth about the lock; scripts decide.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,54 +12,57 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 
 use super::Hold;
-use super::line::Line;
-use super::listening::Listening;
+use super::handoff::{Handoff, HandoffRequest};
+use super::queue::{LocalQueue, Place};
 use super::registry::LocalHolds;
 use super::silence::Silence;
+use super::subscription::Subscription;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
 use crate::hint::Hint;
 use crate::keys::within_braces;
 use crate::owner::Owner;
 
-/// A lock goes from task to task of one client at most this often in a row while another process
-/// is known to wait for it.
-pub(crate) const PASSES_MAX: u32 = 16;
+/// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
+pub(crate) const HANDOFFS_MAX: u32 = 16;
 
 /// And at most for this long in a row.
-const PASSES_TIME_MAX: Duration = Duration::from_millis(5);
+const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// All locks this client has to do with just now, and the channels it listens to.
+/// A place in the local queue of a lock.
+pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff>;
+
+/// All locks that this client uses just now, and the channels it listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Namesakes>,
-    channels: DashMap<Box<str>, Arc<Listening>>,
-    /// How often every subscription was lost.
+    channels: DashMap<Box<str>, Arc<Subscription>>,
+    /// How often all subscriptions were lost.
     gaps: AtomicU64,
     /// Given when a waiter leaves.
-    pub(crate) departed: Hint,
-    /// Given when what is held has to be looked at again.
+    pub(crate) waiter_left: Hint,
+    /// Given when the server has to be asked again whether it has what is held.
     pub(crate) moved: Arc<Hint>,
 }
 
 /// The kind of a lock, and its key without braces around it.
 type LocalId = (&'static str, Arc<str>);
 
-/// Two locks that have one channel, by whether there are braces around their name: what is told to one
-/// is told to the other, so one [`Listening`] serves both.
+/// Two locks that have one channel, by whether there are braces around their name. A message to one is a
+/// message to the other, so one [`Subscription`] serves both.
 type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
     id: LocalId,
     locals: Arc<Locals>,
     /// The tasks of this client that want it.
-    pub(crate) line: Line,
-    /// How those at its head fare.
+    pub(crate) queue: LocalQueue<HandoffRequest, Handoff>,
+    /// Since when those at its head have had no answer.
     pub(crate) silence: Silence,
-    /// For those who wait here: given when it is worth asking the server again.
-    pub(crate) listening: Arc<Listening>,
-    /// Given when a task of this client gets the lock: its owner can enter it now.
-    pub(crate) entered: Hint,
+    /// Its hint is for those who wait here.
+    pub(crate) subscription: Arc<Subscription>,
+    /// Given when a task of this client gets the lock: other tasks of its owner can enter it now.
+    pub(crate) gained: Hint,
     /// Of a lock on several servers, what this client holds.
     pub(crate) quorum_holds: LocalHolds,
     state: Mutex<State>,
@@ -69,15 +72,47 @@ pub(crate) struct LocalLock {
 struct State {
     holds: Vec<Weak<Hold>>,
     /// Releases and cancellations decided on but not sent yet.
-    leaving: usize,
-    passes: u32,
-    passing_since: Option<Tick>,
-    /// Whether the last release was heard by other processes.
-    heard_elsewhere: bool,
+    unsent_releases: usize,
+    budget: HandoffBudget,
+    /// Whether other processes received the message of the last release.
+    others_listen: bool,
+}
+
+/// How often in a row, and since when, the lock went from task to task of this client.
+#[derive(Debug, Default)]
+struct HandoffBudget {
+    spent: u32,
+    since: Option<Tick>,
+}
+
+impl HandoffBudget {
+    /// Spends one hand-off, if one is left.
+    fn try_spend(&mut self, now: Tick) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_left = self.spent < HANDOFFS_MAX && since.until(now) <= HANDOFFS_TIME_MAX;
+        self.spent += u32::from(is_left);
+        is_left
+    }
+
+    /// Spends one turn, which may be one too many: then it was the last one, and the count starts again.
+    fn spend_turn(&mut self, now: Tick) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.spent += 1;
+        let is_last = self.spent > HANDOFFS_MAX || since.until(now) > HANDOFFS_TIME_MAX;
+        if is_last {
+            *self = Self::default();
+        }
+        is_last
+    }
 }
 
 impl Locals {
-    pub(crate) fn enter(self: &Arc<Self>, kind: &'static str, key: &Arc<str>) -> Arc<LocalLock> {
+    /// What this client knows of the lock with this key; made if need be.
+    pub(crate) fn get_or_insert(
+        self: &Arc<Self>,
+        kind: &'static str,
+        key: &Arc<str>,
+    ) -> Arc<LocalLock> {
         let inner = within_braces(key);
         let has_braces = inner.is_some();
         let id = (kind, inner.map_or_else(|| Arc::clone(key), Arc::from));
@@ -90,13 +125,13 @@ impl Locals {
         let local = Arc::new(LocalLock {
             id,
             locals: Arc::clone(self),
-            line: Line::default(),
+            queue: LocalQueue::default(),
             silence: Silence::default(),
-            listening: other
+            subscription: other
                 .as_ref()
-                .map(|other| Arc::clone(&other.listening))
+                .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            entered: Hint::default(),
+            gained: Hint::default(),
             quorum_holds: LocalHolds::default(),
             state: Mutex::default(),
         });
@@ -118,26 +153,30 @@ impl Locals {
     /// How many wait, wherever they queue.
     pub(crate) fn waiters(&self) -> usize {
         let locks = self.all();
-        let mut listening: Vec<_> = locks.iter().map(|lock| &lock.listening).collect();
+        let mut subscriptions: Vec<_> = locks.iter().map(|lock| &lock.subscription).collect();
         // Those with one channel count together.
-        listening.sort_unstable_by_key(|listening| Arc::as_ptr(listening));
-        listening.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        listening.iter().map(|listening| listening.waiters()).sum()
+        subscriptions.sort_unstable_by_key(|subscription| Arc::as_ptr(subscription));
+        subscriptions.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        subscriptions
+            .iter()
+            .map(|subscription| subscription.waiters())
+            .sum()
     }
 
     pub(crate) fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::Acquire)
     }
 
-    pub(crate) fn listen(&self, channel: &str, listening: &Arc<Listening>) {
-        self.channels.insert(channel.into(), Arc::clone(listening));
+    pub(crate) fn listen(&self, channel: &str, subscription: &Arc<Subscription>) {
+        self.channels
+            .insert(channel.into(), Arc::clone(subscription));
     }
 
-    /// Listens no more, if it is still this one that does. True if so.
-    pub(crate) fn ignore(&self, channel: &str, this: &Arc<Listening>) -> bool {
+    /// Ends that, if it is still this subscription that listens. True if so.
+    pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let removed = self
             .channels
-            .remove_if(channel, |_, listening| Arc::ptr_eq(listening, this));
+            .remove_if(channel, |_, subscription| Arc::ptr_eq(subscription, this));
         removed.is_some()
     }
 
@@ -149,16 +188,16 @@ impl Locals {
 impl EventHandler for Locals {
     fn message(&self, channel: &[u8], message: &[u8]) {
         if let Ok(channel) = std::str::from_utf8(channel)
-            && let Some(listening) = self.channels.get(channel)
+            && let Some(subscription) = self.channels.get(channel)
         {
-            listening.hear(channel, message);
+            subscription.on_message(channel, message);
         }
     }
 
     fn gap(&self) {
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        for listening in &self.channels {
-            listening.hint.give();
+        for subscription in &self.channels {
+            subscription.hint.give();
         }
     }
 
@@ -177,7 +216,7 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// The live holds of `owner`; the one that keeps out everybody else first.
+    /// A live hold of `owner`; an exclusive one if there is one.
     pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
         let holds = self.live_holds().into_iter();
         holds
@@ -185,8 +224,8 @@ impl LocalLock {
             .max_by_key(|hold| hold.is_exclusive())
     }
 
-    /// The latest local deadline of a hold of this client that keeps out everybody else.
-    pub(crate) fn closed_until(&self) -> Option<Tick> {
+    /// The latest local deadline of an exclusive hold of this client.
+    pub(crate) fn exclusive_until(&self) -> Option<Tick> {
         let holds = self.live_holds().into_iter();
         holds
             .filter(|hold| hold.is_exclusive())
@@ -215,11 +254,11 @@ impl LocalLock {
 
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         self.state.lock().holds.push(Arc::downgrade(hold));
-        self.entered.give();
+        self.gained.give();
     }
 
-    /// Forgets holds that ended.
-    pub(crate) fn sweep(&self, ended: &Hold) {
+    /// The hold has ended.
+    pub(crate) fn remove(&self, ended: &Hold) {
         let ended: *const Hold = ended;
         self.state
             .lock()
@@ -228,68 +267,55 @@ impl LocalLock {
     }
 
     /// A release or cancellation was decided on.
-    pub(crate) fn begin_leaving(&self) {
-        self.state.lock().leaving += 1;
+    pub(crate) fn begin_release(&self) {
+        self.state.lock().unsent_releases += 1;
     }
 
-    /// It was sent: whoever asks now asks after it.
-    pub(crate) fn end_leaving(&self) {
-        self.state.lock().leaving -= 1;
-        self.look_again();
+    /// It was sent: whoever asks from now on asks behind it.
+    pub(crate) fn release_sent(&self) {
+        self.state.lock().unsent_releases -= 1;
+        self.wake_waiters();
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.state.lock().leaving > 0
+    pub(crate) fn has_unsent_release(&self) -> bool {
+        self.state.lock().unsent_releases > 0
     }
 
-    /// How many connections heard of a release; our own subscription is one of them.
-    pub(crate) fn note_heard(&self, told: u64) {
-        let own = u64::from(self.listening.listens());
-        self.state.lock().heard_elsewhere = told > own;
+    /// How many connections received the message of a release; our own subscription is one of them.
+    pub(crate) fn note_receivers(&self, receivers: u64) {
+        let own = u64::from(self.subscription.is_subscribed());
+        self.state.lock().others_listen = receivers > own;
     }
 
-    /// Whether it may pass once more to another task of this client without being free in between.
-    pub(super) fn may_hand_over(&self, now: Tick) -> bool {
+    /// Whether it may be handed off once more to another task of this client. Counts it, if so.
+    pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
+        self.state.lock().budget.try_spend(now)
+    }
+
+    /// Counts a turn of this client. True if it has had enough in a row and others listen: then another
+    /// process is given the time to ask first.
+    pub(crate) fn must_yield(&self, now: Tick) -> bool {
         let mut state = self.state.lock();
-        let since = *state.passing_since.get_or_insert(now);
-        let may = state.passes < PASSES_MAX && since.until(now) <= PASSES_TIME_MAX;
-        state.passes += u32::from(may);
-        may
-    }
-
-    /// Whether the next waiter of this client may ask at once. If not, another process is given
-    /// the time to ask first, and the count starts again.
-    pub(crate) fn may_pass(&self, now: Tick) -> bool {
-        let mut state = self.state.lock();
-        let since = *state.passing_since.get_or_insert(now);
-        state.passes += 1;
-        let spent = state.passes > PASSES_MAX || since.until(now) > PASSES_TIME_MAX;
-        if spent {
-            state.passes = 0;
-            state.passing_since = None;
-        }
-        !(spent && state.heard_elsewhere)
+        state.budget.spend_turn(now) && state.others_listen
     }
 
     /// The lock was seen elsewhere: others had their turn.
-    pub(crate) fn end_passing(&self) {
-        let mut state = self.state.lock();
-        state.passes = 0;
-        state.passing_since = None;
+    pub(crate) fn reset_handoffs(&self) {
+        self.state.lock().budget = HandoffBudget::default();
     }
 
     /// How many wait for this lock, wherever they queue.
     pub(crate) fn waiters(&self) -> usize {
-        self.listening.waiters()
+        self.subscription.waiters()
     }
 
     /// The hint for those who wait here.
     pub(crate) fn hint(&self) -> &Hint {
-        &self.listening.hint
+        &self.subscription.hint
     }
 
     /// It is worth asking the server again.
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn wake_waiters(&self) {
         self.hint().give();
     }
 }

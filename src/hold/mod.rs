@@ -5,25 +5,25 @@
 //! ends before the server's; the counts at the server are only ever set to numbers, one operation at
 //! a time, so that a repeat changes nothing; leaving to no guard always ends in a release.
 
-pub(crate) mod attend;
 pub(crate) mod bound;
 pub(crate) mod bundle;
 pub(crate) mod core;
-pub(crate) mod letter;
-pub(crate) mod line;
-pub(crate) mod listening;
+pub(crate) mod grant_message;
+pub(crate) mod handoff;
+pub(crate) mod head_watch;
 pub(crate) mod local;
-pub(crate) mod loose;
-mod pass;
 pub(crate) mod protocol;
+pub(crate) mod queue;
 pub(crate) mod quorum;
 pub(crate) mod reenter;
 pub(crate) mod registry;
 mod settle;
 mod share;
+mod share_lease;
 pub(crate) mod silence;
-mod terms;
-pub(crate) mod undos;
+pub(crate) mod subscription;
+pub(crate) mod undo;
+pub(crate) mod unguarded;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -34,24 +34,24 @@ use parking_lot::Mutex;
 
 use self::core::Core;
 use self::local::LocalLock;
-use self::loose::Loose;
-use self::protocol::{Claim, Protocol};
+use self::unguarded::Unguarded;
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hint::{Hint, Mark};
+use crate::hold::protocol::{HolderRef, Protocol};
 use crate::keys::LockName;
 use crate::lost::LostReason;
-use crate::options::{Replication, Term};
+use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
 use crate::script::{Call, CallBudget, catalog};
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
 pub(crate) use share::Share;
-pub(crate) use terms::Stay;
-use terms::Terms;
+pub(crate) use share_lease::ShareLease;
+use share_lease::ShareLeases;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -64,7 +64,7 @@ pub(crate) struct Hold {
     /// When the request that was granted was sent.
     asked: Tick,
     /// Whether it was granted later than that, nobody here knows when.
-    was_handed: bool,
+    by_handover: bool,
     /// The id of this hold at the watchdog, and its number in the holder id.
     number: u64,
     holder: Arc<str>,
@@ -99,14 +99,14 @@ struct State {
     /// A call about it that gets no answer goes on for this long.
     give_up: Duration,
     /// Of the guards alive.
-    terms: Terms,
+    leases: ShareLeases,
     /// It has passed to a task that has not taken it yet, and may never be polled again: nobody renews
     /// it for that one.
-    untaken: bool,
+    unclaimed: bool,
     /// Whether a guard of it was made for its owner; until then it is a call's that goes on.
     guarded: bool,
     /// It was handed over, and has not had its whole lease yet: no renewal is due before this.
-    handed: Option<Tick>,
+    grace_end: Option<Tick>,
     token: Option<FencingToken>,
     /// Later tokens that the server gives to nobody else.
     spare_tokens: Range<u64>,
@@ -122,7 +122,7 @@ struct State {
 enum Phase {
     Held,
     /// No guard is left: it was released, or is being released.
-    Left,
+    Released,
     /// No guard is left and nobody will release it.
     Forgotten,
     Lost(LostReason),
@@ -130,7 +130,7 @@ enum Phase {
 
 /// What a new hold is made of.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct NewHold {
     pub(crate) owner: Owner,
     pub(crate) number: u64,
     pub(crate) holder: Arc<str>,
@@ -139,8 +139,8 @@ pub(crate) struct Granted {
     /// A mark of [`Locals::moved`](local::Locals::moved), taken before that.
     pub(crate) moved: Mark,
     /// If the lock was handed over, the lease that is certain from `sent` on. It was given later.
-    pub(crate) handed: Option<Duration>,
-    pub(crate) term: Term,
+    pub(crate) handover: Option<Duration>,
+    pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
     /// Later tokens that the server gives to nobody else.
@@ -151,7 +151,7 @@ pub(crate) struct Granted {
 
 /// A lock that was handed over comes with a short lease. Its holder has this long, or a quarter of it, to
 /// be done before a renewal makes it a whole one.
-const HANDED_GRACE: Duration = Duration::from_millis(100);
+const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 
 /// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
 /// and the time a server takes to notice an expiry.
@@ -180,46 +180,46 @@ impl Hold {
         local: &Arc<LocalLock>,
         protocol: &'static dyn Protocol,
         name: &LockName,
-        granted: Granted,
+        new: NewHold,
     ) -> Share {
-        let lease = granted.term.lease();
-        let given = granted.handed.unwrap_or(lease);
+        let lease = new.policy.lease();
+        let given = new.handover.unwrap_or(lease);
         let now = core.clock.now();
-        let deadline = local_deadline(granted.sent, given);
-        let grace = HANDED_GRACE.min(now.until(deadline) / 4);
-        let handed = granted.handed.map(|_| now.after(grace));
-        let stay = match granted.term.is_renewed() {
-            true => Stay::Renewed(lease),
-            false => Stay::Until(deadline),
+        let deadline = local_deadline(new.sent, given);
+        let grace = HANDOVER_GRACE.min(now.until(deadline) / 4);
+        let grace_end = new.handover.map(|_| now.after(grace));
+        let share_lease = match new.policy.is_renewed() {
+            true => ShareLease::Renewed(lease),
+            false => ShareLease::Until(deadline),
         };
         let hold = Arc::new(Self {
             core: Arc::clone(core),
             local: Arc::clone(local),
             protocol,
             name: name.clone(),
-            replication: granted.replication,
-            asked: granted.sent,
-            was_handed: granted.handed.is_some(),
-            number: granted.number,
-            holder: granted.holder,
+            replication: new.replication,
+            asked: new.sent,
+            by_handover: new.handover.is_some(),
+            number: new.number,
+            holder: new.holder,
             state: Mutex::new(State {
                 phase: Phase::Held,
-                owner: granted.owner,
-                counts: Counts::one(granted.mode),
+                owner: new.owner,
+                counts: Counts::one(new.mode),
                 forgotten: Counts::NONE,
-                confirmed: Some(Counts::one(granted.mode)),
+                confirmed: Some(Counts::one(new.mode)),
                 deadline,
                 // What was asked of it so far was executed by now.
                 server_deadline: now.after(given),
                 late_deadline: Tick::ZERO,
                 lease,
-                give_up: granted.give_up,
-                terms: Terms::of(stay),
-                untaken: false,
+                give_up: new.give_up,
+                leases: ShareLeases::of(share_lease),
+                unclaimed: false,
                 guarded: false,
-                handed,
-                token: granted.token,
-                spare_tokens: granted.spare_tokens,
+                grace_end,
+                token: new.token,
+                spare_tokens: new.spare_tokens,
                 doubted: None,
                 late_entry: false,
                 unsent: false,
@@ -235,10 +235,10 @@ impl Hold {
         // one that is heard of now counts, if the server agrees.
         let mut in_doubt = false;
         for other in local.others(&hold) {
-            if granted.mode == Mode::Shared && !other.is_exclusive() {
+            if new.mode == Mode::Shared && !other.is_exclusive() {
                 continue;
             }
-            let is_known = !hold.was_handed && !other.was_handed;
+            let is_known = !hold.by_handover && !other.by_handover;
             in_doubt |= !is_known;
             if !is_known || other.asked <= hold.asked {
                 other.revoked();
@@ -251,13 +251,13 @@ impl Hold {
         core.watchdog.enrol(hold.number, first_look, weak);
         // The server that granted it may not be the one that answers now, and those that were looked at
         // for that reason were looked at without this one.
-        if in_doubt || core.locals.moved.mark() != granted.moved {
-            hold.ask_after();
+        if in_doubt || core.locals.moved.mark() != new.moved {
+            hold.verify();
         }
         if core.is_closed() {
             hold.close();
         }
-        Share::of(hold, granted.mode, owner, stay)
+        Share::of(hold, new.mode, owner, share_lease)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -290,15 +290,15 @@ impl Hold {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.remaining_of(Stay::Until(Tick::NEVER))
+        self.remaining_of(ShareLease::Until(Tick::NEVER))
     }
 
     /// Of one share.
-    pub(crate) fn remaining_of(&self, stay: Stay) -> Duration {
+    pub(crate) fn remaining_of(&self, share_lease: ShareLease) -> Duration {
         let now = self.core.clock.now();
-        match self.loss() {
+        match self.expire_if_due() {
             Some(_) => Duration::ZERO,
-            None => now.until(self.deadline().min(stay.end())),
+            None => now.until(self.deadline().min(share_lease.end())),
         }
     }
 
@@ -307,7 +307,7 @@ impl Hold {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.loss().is_none() && self.state.lock().phase == Phase::Held
+        self.expire_if_due().is_none() && self.state.lock().phase == Phase::Held
     }
 
     /// Whether it is held, and the server was not asked after it in vain.
@@ -316,14 +316,14 @@ impl Hold {
     }
 
     /// Has the server asked whether it still has it.
-    fn ask_after(&self) {
+    fn verify(&self) {
         let now = self.core.clock.now();
         self.doubt(now);
         self.core.watchdog.shift(self.number, now);
     }
 
     /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice.
-    pub(crate) fn loss(&self) -> Option<LostReason> {
+    pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
         let (phase, deadline) = {
             let state = self.state.lock();
             (state.phase, state.deadline)
@@ -339,24 +339,24 @@ impl Hold {
     }
 
     /// Why one share is lost, if it is: with the hold, or at an end of its own.
-    pub(crate) fn loss_of(&self, stay: Stay) -> Option<LostReason> {
-        self.loss().or_else(|| self.ended(stay))
+    pub(crate) fn loss_of(&self, share_lease: ShareLease) -> Option<LostReason> {
+        self.expire_if_due().or_else(|| self.ended(share_lease))
     }
 
-    fn ended(&self, stay: Stay) -> Option<LostReason> {
-        stay.loss_at(self.core.clock.now())
+    fn ended(&self, share_lease: ShareLease) -> Option<LostReason> {
+        share_lease.loss_at(self.core.clock.now())
     }
 
     /// Resolves when this share is lost. Carries its own timer, so that it needs neither the watchdog
     /// nor the network. Cancel safe.
-    pub(crate) async fn lost(&self, stay: Stay) -> LostReason {
+    pub(crate) async fn lost(&self, share_lease: ShareLease) -> LostReason {
         loop {
             let mark = self.changed.mark();
-            if let Some(reason) = self.loss_of(stay) {
+            if let Some(reason) = self.loss_of(share_lease) {
                 return reason;
             }
             let is_held = self.state.lock().phase == Phase::Held;
-            let end = self.deadline().min(stay.end());
+            let end = self.deadline().min(share_lease.end());
             tokio::select! {
                 () = self.changed.past(mark) => {}
                 // One that was given back is never lost.
@@ -369,12 +369,12 @@ impl Hold {
     /// back.
     pub(crate) fn close(&self) {
         self.lose(LostReason::Closed);
-        let loose = {
+        let unguarded = {
             let state = self.state.lock();
-            (!state.guarded).then(|| self.loose(&state))
+            (!state.guarded).then(|| self.unguarded(&state))
         };
-        if let Some(loose) = loose {
-            loose.undo_later(&self.core, Lane::Command);
+        if let Some(unguarded) = unguarded {
+            unguarded.undo_later(&self.core, Lane::Command);
         }
     }
 
@@ -383,8 +383,8 @@ impl Hold {
         self.state.lock().guarded = true;
     }
 
-    fn loose(&self, state: &State) -> Loose {
-        Loose {
+    fn unguarded(&self, state: &State) -> Unguarded {
+        Unguarded {
             protocol: self.protocol,
             name: self.name.clone(),
             holder: Arc::clone(&self.holder),
@@ -395,16 +395,16 @@ impl Hold {
 
     /// Ends a guard without giving its share back: when it was the last, renewals stop and the
     /// lease runs out by itself.
-    pub(crate) fn forget(&self, mode: Mode, stay: Stay) {
+    pub(crate) fn forget(&self, mode: Mode, share_lease: ShareLease) {
         let mut state = self.state.lock();
-        state.leaves(stay);
+        state.leaves(share_lease);
         state.counts = state.counts.lowered(mode);
         state.forgotten = state.forgotten.raised(mode);
         if state.counts.is_none() && state.phase == Phase::Held {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
-            self.local.look_again();
+            self.local.wake_waiters();
         }
     }
 
@@ -416,7 +416,7 @@ impl Hold {
         state.phase = Phase::Lost(reason);
         drop(state);
         self.end();
-        self.local.look_again();
+        self.local.wake_waiters();
         self.changed.give();
         let groups = std::mem::take(&mut *self.groups.lock());
         for group in groups.iter().filter_map(Weak::upgrade) {
@@ -427,7 +427,7 @@ impl Hold {
     /// No longer held, for whatever reason: no renewals, and nobody enters it.
     fn end(&self) {
         self.core.watchdog.withdraw(self.number);
-        self.local.sweep(self);
+        self.local.remove(self);
     }
 
     /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
@@ -465,10 +465,10 @@ impl Hold {
         groups.retain(|other| other.as_ptr().cast::<()>() != group);
     }
 
-    fn claim(&self, counts: Counts) -> Claim<'_> {
-        Claim {
+    fn holder_ref(&self, counts: Counts) -> HolderRef<'_> {
+        HolderRef {
             name: &self.name,
-            holder: &self.holder,
+            id: &self.holder,
             counts,
             fenced: self.token().is_some(),
             token_retention: self.core.timing.token_retention,
@@ -483,7 +483,7 @@ impl Hold {
             return false;
         }
         state.deadline = state.deadline.max(local_deadline(sent, lease));
-        state.handed = None;
+        state.grace_end = None;
         true
     }
 }
@@ -495,14 +495,14 @@ impl State {
     }
 
     /// A share is given back, or forgotten.
-    fn leaves(&mut self, stay: Stay) {
-        self.terms.remove(stay);
-        self.keep_to_terms();
+    fn leaves(&mut self, share_lease: ShareLease) {
+        self.leases.remove(share_lease);
+        self.keep_to_leases();
     }
 
     /// It lasts for none of its shares longer than that one wants, though it may at the server.
-    fn keep_to_terms(&mut self) {
-        self.deadline = self.deadline.min(self.terms.end());
+    fn keep_to_leases(&mut self) {
+        self.deadline = self.deadline.min(self.leases.end());
     }
 
     /// A lease of this length is about to be asked for.
@@ -534,15 +534,15 @@ impl State {
         if let Some(since) = self.doubted {
             // At once: an answer that is older than the doubt does not end it.
             since
-        } else if let Some(lease) = self.terms.lease()
-            && !self.untaken
+        } else if let Some(lease) = self.leases.lease()
+            && !self.unclaimed
         {
             // Those that are due at about the same time go together, over one command.
             let look = self
                 .deadline
                 .before(lease * 2 / 3)
                 .rounded_down(lease / RENEWED_TOGETHER);
-            look.max(self.handed.unwrap_or(Tick::ZERO))
+            look.max(self.grace_end.unwrap_or(Tick::ZERO))
         } else {
             self.deadline
         }
@@ -571,10 +571,10 @@ impl Leased for Hold {
             return Due::Later(look);
         }
         // A lease that is not renewed is asked after, and gets no more than it has.
-        let lease = state.terms.lease();
+        let lease = state.leases.lease();
         let lease = lease.unwrap_or_else(|| now.until(state.deadline));
         state.will_ask(now, lease);
-        let wait = match state.handed.is_some() {
+        let wait = match state.grace_end.is_some() {
             // There is to be time for another.
             true => (lease / 6).min(now.until(state.deadline) / 2),
             false => lease / 6,
@@ -598,7 +598,7 @@ impl Leased for Hold {
         let mut state = self.state.lock();
         state.doubted.take_if(|since| *since <= sent);
         // The one it was renewed for may have gone meanwhile.
-        state.keep_to_terms();
+        state.keep_to_leases();
         state.next_look()
     }
 

@@ -19,17 +19,17 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     fn kind(&self) -> &'static str;
 
     /// Takes a free lock, or raises the count of a hold that exists.
-    fn acquire(&self, claim: &Claim<'_>, bid: &Bid) -> Call;
+    fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
     /// Sets the counts of a hold to lower ones; none gives it up, or the place of a holder that
     /// only waits. Harmless if the holder has neither.
-    fn release(&self, claim: &Claim<'_>, lease: Duration, publish: &str) -> Call;
+    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
 
     /// The same acquire as one member of many: what the script for many takes of it.
-    fn acquire_as_member(&self, claim: &Claim<'_>, bid: &Bid) -> Part;
+    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part;
 
     /// The same release as one member of many.
-    fn release_as_member(&self, claim: &Claim<'_>, lease: Duration) -> Part;
+    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part;
 
     /// The script that renews many holds of this kind at once.
     fn renewal(&self) -> &'static Script {
@@ -69,19 +69,19 @@ pub(crate) enum Queue {
 
 /// Who wants to hold what, and how often.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim<'a> {
+pub(crate) struct HolderRef<'a> {
     pub(crate) name: &'a LockName,
-    pub(crate) holder: &'a str,
+    pub(crate) id: &'a str,
     pub(crate) counts: Counts,
     /// Whether there is a fencing token with it, and so the right to the counter.
     pub(crate) fenced: bool,
-    /// As of [`Timing`](super::core::Timing).
+    /// As of [`Timing`](crate::hold::core::Timing).
     pub(crate) token_retention: u64,
 }
 
 /// On which terms.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bid {
+pub(crate) struct AcquireTerms {
     /// How those who wait are told: `PUBLISH` or `SPUBLISH`.
     pub(crate) publish: &'static str,
     /// The count that is raised.
@@ -95,7 +95,7 @@ pub(crate) struct Bid {
     /// again; `None` takes no place.
     pub(crate) heartbeat: Option<Duration>,
     /// Whether it may be made the holder when its turn comes, without asking once more.
-    pub(crate) may_be_handed: bool,
+    pub(crate) accepts_handover: bool,
     /// How long it has waited.
     pub(crate) waited: Duration,
 }
@@ -103,36 +103,46 @@ pub(crate) struct Bid {
 impl Part {
     /// The little that is to be said of a lock of one holder that is taken without a token, or given
     /// up.
-    pub(crate) fn plain(claim: &Claim<'_>, how: impl ToString) -> Self {
+    pub(crate) fn plain(holder: &HolderRef<'_>, how: impl ToString) -> Self {
         Self::default()
-            .key(&**claim.name.key())
+            .key(&**holder.name.key())
             .arg("plain")
-            .arg(claim.holder)
+            .arg(holder.id)
             .arg(how)
     }
 
     /// What the script that takes many locks reads of each.
-    pub(crate) fn acquire(kind: &str, claim: &Claim<'_>, bid: &Bid, channel: &str) -> Self {
+    pub(crate) fn acquire(
+        kind: &str,
+        holder: &HolderRef<'_>,
+        terms: &AcquireTerms,
+        channel: &str,
+    ) -> Self {
         Self::default()
-            .key(&**claim.name.key())
-            .key(claim.name.token_key())
+            .key(&**holder.name.key())
+            .key(holder.name.token_key())
             .arg(kind)
-            .arg(claim.holder)
-            .arg(millis(bid.lease))
-            .arg(bid.tokens)
-            .arg(bid.heartbeat.map_or(0, millis))
-            .arg(millis(bid.waited))
+            .arg(holder.id)
+            .arg(millis(terms.lease))
+            .arg(terms.tokens)
+            .arg(terms.heartbeat.map_or(0, millis))
+            .arg(millis(terms.waited))
             .arg(channel)
     }
 
     /// What the script that releases many holds reads of each.
-    pub(crate) fn release(kind: &str, claim: &Claim<'_>, lease: Duration, channel: &str) -> Self {
+    pub(crate) fn release(
+        kind: &str,
+        holder: &HolderRef<'_>,
+        lease: Duration,
+        channel: &str,
+    ) -> Self {
         Self::default()
-            .key(&**claim.name.key())
+            .key(&**holder.name.key())
             .arg(kind)
-            .arg(claim.holder)
-            .arg(claim.counts.exclusive)
-            .arg(claim.counts.shared)
+            .arg(holder.id)
+            .arg(holder.counts.exclusive)
+            .arg(holder.counts.shared)
             .arg(millis(lease))
             .arg(channel)
     }

@@ -1,45 +1,47 @@
-//! What changes about a hold that goes on: one more share, or another term.
+//! What changes about a hold that goes on: one more share, or another lease.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::bound::Bound;
-use super::protocol::Bid;
 use super::settle::Repair;
-use super::{Hold, Phase, Share, Stay, local_deadline};
+use super::{Hold, Phase, Share, ShareLease, local_deadline};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
+use crate::hold::protocol::AcquireTerms;
 use crate::lost::LostReason;
-use crate::options::Term;
+use crate::options::LeasePolicy;
 use crate::owner::Owner;
 use crate::script::reply::{self, Acquired};
 use crate::script::{Call, CallBudget, Executed, millis};
 
-/// On which terms one more share is wanted.
+/// For how long one more share is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
-    Asked(Term),
+    Asked(LeasePolicy),
     /// Those of a guard that there is: one that is fixed ends when that does.
-    Like(Stay),
+    Like(ShareLease),
 }
 
 impl Entry {
     fn lease(self) -> Duration {
         match self {
-            Self::Asked(term) => term.lease(),
-            Self::Like(Stay::Renewed(lease)) => lease,
+            Self::Asked(policy) => policy.lease(),
+            Self::Like(ShareLease::Renewed(lease)) => lease,
             // A fixed lease is not lengthened by entering again.
-            Self::Like(Stay::Until(_)) => Duration::from_millis(1),
+            Self::Like(ShareLease::Until(_)) => Duration::from_millis(1),
         }
     }
 
-    fn stay(self, sent: Tick) -> Stay {
+    fn share_lease(self, sent: Tick) -> ShareLease {
         match self {
-            Self::Asked(Term::Renewed(lease)) => Stay::Renewed(lease),
-            Self::Asked(Term::Fixed(lease)) => Stay::Until(local_deadline(sent, lease)),
-            Self::Like(stay) => stay,
+            Self::Asked(LeasePolicy::Renewed(lease)) => ShareLease::Renewed(lease),
+            Self::Asked(LeasePolicy::Fixed(lease)) => {
+                ShareLease::Until(local_deadline(sent, lease))
+            }
+            Self::Like(share_lease) => share_lease,
         }
     }
 }
@@ -60,10 +62,10 @@ impl Hold {
         alive.map_err(|error| error.of_lock(self.name()))?;
         let budget = self.call_budget_of(bound);
         let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
-        if self.loss().is_some() {
+        if self.expire_if_due().is_some() {
             return Ok(None);
         }
-        let (target, known, bid, was_late, late) = {
+        let (target, known, terms, was_late, late) = {
             let mut state = self.state.lock();
             // It may have passed to another task since the caller looked.
             if state.phase != Phase::Held || state.owner != *owner {
@@ -77,7 +79,7 @@ impl Hold {
             // What arrives when it is over at the server enters nothing.
             let sent_by = budget.deadline.min(state.server_end());
             let late = state.will_ask_until(sent_by, lease);
-            let bid = Bid {
+            let terms = AcquireTerms {
                 publish: self.core.channels().publish(),
                 mode,
                 lease,
@@ -85,15 +87,15 @@ impl Hold {
                 tokens: u32::from(fenced && state.token.is_none()),
                 is_new: false,
                 heartbeat: None,
-                may_be_handed: false,
+                accepts_handover: false,
                 waited: Duration::ZERO,
             };
             let was_late = std::mem::replace(&mut state.late_entry, true);
-            (wanted.raised(mode), state.confirmed, bid, was_late, late)
+            (wanted.raised(mode), state.confirmed, terms, was_late, late)
         };
         // If this is given up, the server may have counted one too many.
         let mut repair = Repair::armed(std::slice::from_ref(self));
-        let call = self.protocol.acquire(&self.claim(target), &bid);
+        let call = self.protocol.acquire(&self.holder_ref(target), &terms);
         let answer = self
             .core
             .scripts
@@ -107,7 +109,7 @@ impl Hold {
             let mut state = self.state.lock();
             state.late_entry = false;
             if !answer.repeated {
-                state.answered(self.core.clock.now(), bid.lease, late);
+                state.answered(self.core.clock.now(), terms.lease, late);
             }
         }
         let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
@@ -115,7 +117,7 @@ impl Hold {
             self.lose(LostReason::Revoked);
             return Ok(None);
         };
-        if !self.extend(answer.sent, bid.lease) {
+        if !self.extend(answer.sent, terms.lease) {
             return Ok(None);
         }
         let (share, look) = {
@@ -124,52 +126,52 @@ impl Hold {
                 return Ok(None);
             }
             state.counts = state.counts.raised(mode);
-            state.untaken = false;
+            state.unclaimed = false;
             // The script sets one count; a change of the other one may still be to be sent.
             state.confirmed = known.map(|known| known.with(mode, target.of(mode)));
             if token.is_some() {
                 state.token = token;
                 state.spare_tokens = 0..0;
             }
-            let stay = entry.stay(answer.sent);
-            state.terms.add(stay);
-            state.lease = state.lease.max(bid.lease);
+            let share_lease = entry.share_lease(answer.sent);
+            state.leases.add(share_lease);
+            state.lease = state.lease.max(terms.lease);
             if state.confirmed == Some(state.wanted()) {
                 repair.disarm();
             }
             let owner = state.owner.clone();
-            let share = Share::of(Arc::clone(self), mode, owner, stay);
+            let share = Share::of(Arc::clone(self), mode, owner, share_lease);
             (share, state.next_look())
         };
         self.core.watchdog.shift(self.number, look);
         Ok(Some(share))
     }
 
-    /// A share is held on other terms from here on.
-    pub(super) fn change_stay(&self, before: Stay, stay: Stay) {
+    /// A share has another lease from here on.
+    pub(super) fn change_lease(&self, before: ShareLease, share_lease: ShareLease) {
         let look = {
             let mut state = self.state.lock();
-            state.terms.add(stay);
+            state.leases.add(share_lease);
             state.leaves(before);
             state.next_look()
         };
         self.core.watchdog.shift(self.number, look);
     }
 
-    /// Has the server agree to another term for this hold, which another task of this client has passed
+    /// Has the server agree to another lease for this hold, which another task of this client has passed
     /// on. `None` if it is lost.
     pub(super) async fn adopt(
         &self,
-        term: Term,
+        policy: LeasePolicy,
         operation: &'static str,
         bound: &Bound,
-    ) -> Result<Option<Stay>> {
+    ) -> Result<Option<ShareLease>> {
         let budget = self.call_budget_of(Some(bound));
         let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
-        if self.loss().is_some() {
+        if self.expire_if_due().is_some() {
             return Ok(None);
         }
-        let lease = term.lease();
+        let lease = policy.lease();
         let late = {
             let mut state = self.state.lock();
             let sent_by = budget.deadline.min(state.server_end());
@@ -200,9 +202,9 @@ impl Hold {
             }
             state.lease = lease;
             // Not before: its task may not be polled any more.
-            state.untaken = false;
+            state.unclaimed = false;
         }
-        Ok(Some(Entry::Asked(term).stay(answer.sent)))
+        Ok(Some(Entry::Asked(policy).share_lease(answer.sent)))
     }
 
     /// How long an operation that starts now may go on: as the call that it is a part of, or as the

@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::undos::Undo;
-use super::{Hold, Phase, Share, Stay};
+use super::undo::Undo;
+use super::{Hold, Phase, Share, ShareLease};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
@@ -26,7 +26,7 @@ use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
 pub(super) struct Ended {
     pub(super) hold: Arc<Hold>,
     pub(super) mode: Mode,
-    pub(super) stay: Stay,
+    pub(super) lease: ShareLease,
 }
 
 impl Ended {
@@ -34,20 +34,20 @@ impl Ended {
     /// future is dropped, the watchdog task gives the share back.
     pub(super) async fn downgrade(self) -> Result<Share> {
         const OPERATION: &str = "downgrade";
-        let Self { hold, stay, .. } = self;
-        if let Some(reason) = hold.ended(stay) {
+        let Self { hold, lease, .. } = self;
+        if let Some(reason) = hold.ended(lease) {
             release_all_later(vec![Self {
                 hold: Arc::clone(&hold),
                 ..self
             }]);
             return Err(hold.not_held(OPERATION, reason));
         }
-        if let Some(reason) = hold.change(Mode::Exclusive, Some(Mode::Shared), stay) {
+        if let Some(reason) = hold.change(Mode::Exclusive, Some(Mode::Shared), lease) {
             let error = hold.not_held(OPERATION, reason);
             hold.clean_up(reason);
             return Err(error);
         }
-        let share = Share::of(Arc::clone(&hold), Mode::Shared, hold.owner(), stay);
+        let share = Share::of(Arc::clone(&hold), Mode::Shared, hold.owner(), lease);
         let holds = std::slice::from_ref(&hold);
         settle_by(holds, Repair::armed(holds), OPERATION).await?;
         Ok(share)
@@ -73,9 +73,9 @@ impl Hold {
     }
 
     /// Ends one share, or changes its mode; says why if the hold was lost before.
-    fn change(&self, from: Mode, to: Option<Mode>, stay: Stay) -> Option<LostReason> {
-        // Lets the clock speak first.
-        self.loss();
+    fn change(&self, from: Mode, to: Option<Mode>, lease: ShareLease) -> Option<LostReason> {
+        // Mark the hold lost if its deadline has passed.
+        self.expire_if_due();
         let mut state = self.state.lock();
         let was_exclusive = state.wanted().exclusive > 0;
         state.counts = state.counts.lowered(from);
@@ -84,25 +84,26 @@ impl Hold {
         }
         match to {
             Some(to) => state.counts = state.counts.raised(to),
-            None => state.leaves(stay),
+            None => state.leaves(lease),
         }
         let is_over = state.counts.is_none();
         if is_over && !state.forgotten.is_none() {
             state.phase = Phase::Forgotten;
             drop(state);
             self.end();
-            self.local.look_again();
+            self.local.wake_waiters();
             return None;
         }
         let lets_others_in = is_over || (was_exclusive && state.wanted().exclusive == 0);
         if is_over {
-            state.phase = Phase::Left;
-            self.core.loosen(self.number, self.loose(&state));
+            state.phase = Phase::Released;
+            self.core
+                .note_unguarded(self.number, self.unguarded(&state));
         }
         if lets_others_in && !state.unsent {
             state.unsent = true;
             // Who asks in this client from here on asks after it.
-            self.local.begin_leaving();
+            self.local.begin_release();
         }
         let look = state.next_look();
         drop(state);
@@ -147,7 +148,7 @@ impl Hold {
         if state.unsent && state.wanted() == counts {
             state.unsent = false;
             drop(state);
-            self.local.end_leaving();
+            self.local.release_sent();
         }
     }
 
@@ -155,12 +156,12 @@ impl Hold {
     /// no such hold.
     fn settled(&self, counts: Counts, released: Released, answer: &Answer) -> Option<LostReason> {
         if counts.is_none() {
-            self.core.fasten(self.number);
+            self.core.settle_unguarded(self.number);
         }
         let was_in_time = answer.first_sent < self.deadline();
         let lost = match released {
             Released::Done { told } => {
-                self.local.note_heard(told);
+                self.local.note_receivers(told);
                 None
             }
             // An earlier attempt got no reply. It was that one which released, as far as anybody can
@@ -204,7 +205,7 @@ impl Hold {
             return;
         }
         let call = self.protocol.release(
-            &self.claim(Counts::NONE),
+            &self.holder_ref(Counts::NONE),
             Duration::ZERO,
             core.channels().publish(),
         );
@@ -247,17 +248,17 @@ pub(super) fn release_all_later(shares: Vec<Ended>) {
 
 type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
-/// Ends shares, last one first, or passes them on: the holds that the server has to hear of, and the
+/// Ends shares, last one first, or hands them off: the holds that the server has to hear of, and the
 /// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
 fn leave_all(shares: Vec<Ended>) -> (Vec<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut left = Vec::with_capacity(shares.len());
-    for Ended { hold, mode, stay } in shares.into_iter().rev() {
-        if hold.pass_on(mode, stay) {
+    for Ended { hold, mode, lease } in shares.into_iter().rev() {
+        if hold.hand_off(mode, lease) {
             continue;
         }
-        let ended = hold.ended(stay);
-        match hold.change(mode, None, stay) {
+        let ended = hold.ended(lease);
+        match hold.change(mode, None, lease) {
             None => {
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
@@ -322,7 +323,7 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
             hold.sent(hold.wanted());
             if settled.is_err() {
                 hold.undo_late_entry();
-                hold.core.fasten(hold.number);
+                hold.core.settle_unguarded(hold.number);
             }
         }
     };
@@ -365,17 +366,17 @@ async fn settle(
     let publish = first.core.channels().publish();
     let call = match open.len() {
         1 => {
-            let claim = first.claim(*counts);
+            let holder = first.holder_ref(*counts);
             let lease = first.lease_to_keep(*counts);
-            first.protocol.release(&claim, lease, publish)
+            first.protocol.release(&holder, lease, publish)
         }
         _ => Call::of_parts(
             &catalog::MULTI_RELEASE,
             &[publish],
             open.iter().map(|(_, hold, counts)| {
-                let claim = hold.claim(*counts);
+                let holder = hold.holder_ref(*counts);
                 let lease = hold.lease_to_keep(*counts);
-                hold.protocol.release_as_member(&claim, lease)
+                hold.protocol.release_as_member(&holder, lease)
             }),
         ),
     };

@@ -10,13 +10,13 @@ use std::time::Duration;
 use super::bound::Bound;
 use super::reenter::Entry;
 use super::settle::Ended;
-use super::{Hold, Stay};
+use super::{Hold, ShareLease};
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::lost::{Lost, LostReason, drive};
-use crate::options::Term;
+use crate::options::LeasePolicy;
 use crate::owner::Owner;
 
 /// One share of a hold.
@@ -26,17 +26,17 @@ pub(crate) struct Share {
     hold: Option<Arc<Hold>>,
     mode: Mode,
     owner: Owner,
-    stay: Stay,
+    lease: ShareLease,
 }
 
 impl Share {
     /// Takes over a share that the hold has counted already.
-    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner, stay: Stay) -> Self {
+    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner, lease: ShareLease) -> Self {
         Self {
             hold: Some(hold),
             mode,
             owner,
-            stay,
+            lease,
         }
     }
 
@@ -55,18 +55,18 @@ impl Share {
         Some(Ended {
             hold: self.hold.take()?,
             mode: self.mode,
-            stay: self.stay,
+            lease: self.lease,
         })
     }
 
-    pub(super) fn stay(&self) -> Stay {
-        self.stay
+    pub(super) fn lease(&self) -> ShareLease {
+        self.lease
     }
 
-    /// Holds it on other terms from here on.
-    pub(super) fn set_stay(&mut self, stay: Stay) {
-        let before = std::mem::replace(&mut self.stay, stay);
-        self.hold().change_stay(before, stay);
+    /// Gives it another lease from here on.
+    pub(super) fn set_lease(&mut self, lease: ShareLease) {
+        let before = std::mem::replace(&mut self.lease, lease);
+        self.hold().change_lease(before, lease);
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -78,29 +78,29 @@ impl Share {
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.hold().loss_of(self.stay).map(lost);
+        let look = || self.hold().loss_of(self.lease).map(lost);
         drive(async { lost(self.lost().await) }, look, work).await
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        Self::enter_again(self.hold(), &self.owner, self.mode, self.stay).await
+        Self::enter_again(self.hold(), &self.owner, self.mode, self.lease).await
     }
 
-    /// One more share of a hold, for a guard that has one, and on the terms of that.
+    /// One more share of a hold, for a guard that has one, with the lease of that.
     pub(super) async fn enter_again(
         hold: &Arc<Hold>,
         owner: &Owner,
         mode: Mode,
-        stay: Stay,
+        lease: ShareLease,
     ) -> Result<Self> {
         let lost = |reason| hold.not_held("reenter", reason);
-        if let Some(reason) = hold.loss_of(stay) {
+        if let Some(reason) = hold.loss_of(lease) {
             return Err(lost(reason));
         }
         // A hold keeps the token it has, or has none.
-        let entered = hold.reenter(owner, mode, Entry::Like(stay), false, "reenter", None);
+        let entered = hold.reenter(owner, mode, Entry::Like(lease), false, "reenter", None);
         let share = entered.await?;
-        share.ok_or_else(|| lost(hold.loss().unwrap_or(LostReason::Revoked)))
+        share.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
@@ -117,8 +117,8 @@ impl Share {
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(Ended { hold, mode, stay }) = self.take() {
-            hold.forget(mode, stay);
+        if let Some(Ended { hold, mode, lease }) = self.take() {
+            hold.forget(mode, lease);
         }
     }
 
@@ -143,11 +143,11 @@ impl Share {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.hold().remaining_of(self.stay)
+        self.hold().remaining_of(self.lease)
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.hold().loss_of(self.stay)
+        self.hold().loss_of(self.lease)
     }
 
     /// How long ago it was asked for.
@@ -160,35 +160,35 @@ impl Share {
     }
 
     pub(crate) async fn lost(&self) -> LostReason {
-        self.hold().lost(self.stay).await
+        self.hold().lost(self.lease).await
     }
 
     pub(crate) fn deadline(&self) -> Tick {
         self.hold().deadline()
     }
 
-    /// As [`Hold::taken`].
-    pub(crate) fn taken(&self) {
-        self.hold().taken();
+    /// As [`Hold::accept_handoff`].
+    pub(crate) fn accept_handoff(&self) {
+        self.hold().accept_handoff();
     }
 
     /// As [`Hold::adopt`].
     pub(crate) async fn adopt(
         &mut self,
-        term: Term,
+        policy: LeasePolicy,
         operation: &'static str,
         bound: &Bound,
     ) -> Result<bool> {
         let hold = Arc::clone(self.hold());
-        if !term.is_renewed() {
+        if !policy.is_renewed() {
             // No renewal from here on, which would lengthen it.
-            self.set_stay(Stay::Until(hold.deadline()));
+            self.set_lease(ShareLease::Until(hold.deadline()));
         }
-        let stay = hold.adopt(term, operation, bound).await?;
-        if let Some(stay) = stay {
-            self.set_stay(stay);
+        let lease = hold.adopt(policy, operation, bound).await?;
+        if let Some(lease) = lease {
+            self.set_lease(lease);
         }
-        Ok(stay.is_some())
+        Ok(lease.is_some())
     }
 
     /// As [`Hold::raise_token`].

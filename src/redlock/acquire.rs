@@ -21,11 +21,11 @@ use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hint::{Hint, Mark};
-use crate::hold::attend;
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
-use crate::hold::line::Place;
+use crate::hold::head_watch;
 use crate::hold::local::LocalLock;
+use crate::hold::local::QueuePlace;
 use crate::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
 use crate::hold::silence::Over;
@@ -71,7 +71,7 @@ enum Step {
 
 /// What the head of the local queue goes by.
 struct Head<'a> {
-    place: &'a Place<'a>,
+    place: &'a QueuePlace<'a>,
     bound: &'a Bound,
     /// Given by the server's messages.
     notified: &'a Hint,
@@ -93,7 +93,7 @@ impl Acquisition {
         if let Wait::Never = wait {
             return self.run_single_round().await;
         }
-        let place = self.local.line.enter(Mode::Exclusive, None);
+        let place = self.local.queue.push(Mode::Exclusive, None);
         let _waiter = Waiter::enter(self);
         // Nobody subscribes for a lock that is free.
         let notified = Arc::<Hint>::default();
@@ -155,13 +155,13 @@ impl Acquisition {
     /// was passed over meanwhile is the next one.
     async fn wait_for_turn(
         &self,
-        place: &Place<'_>,
+        place: &QueuePlace<'_>,
         bound: &Bound,
     ) -> Result<Option<Option<QuorumShare>>> {
         if place.is_head() {
             return Ok(None);
         }
-        attend::behind(&self.core, &self.local);
+        head_watch::watch_heads(&self.core, &self.local);
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),
@@ -182,7 +182,7 @@ impl Acquisition {
             return Step::Done(None);
         }
         let until = until.max(now.after(WAIT_MIN)).min(deadline);
-        head.place.wait(marks.local, until);
+        head.place.rest(marks.local, until);
         self.wait(marks, until).await;
         Step::Again
     }
@@ -191,7 +191,7 @@ impl Acquisition {
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
         let (clock, silence) = (self.core.clock, &self.local.silence);
         let deadline = head.deadline();
-        if !self.member.may_pass(clock.now()) {
+        if self.member.must_yield(clock.now()) {
             // Others are known to wait: they get the time to ask first.
             let back = clock.now().after(STAND_BACK).min(deadline);
             clock.sleep_until(back).await;
@@ -202,7 +202,7 @@ impl Acquisition {
             return Err(self.silent(why));
         }
         let end = head.bound.end(since);
-        head.place.ask();
+        head.place.begin_attempt();
         let tally = match self.request.round().await {
             Ok(grant) => {
                 silence.ends();
@@ -221,7 +221,7 @@ impl Acquisition {
             silence.failed(&error);
             return Err(error);
         }
-        self.member.end_passing();
+        self.member.reset_handoffs();
         head.refused.give();
         self.pause(head, marks, began.until(now), &tally).await;
         Ok(Step::Again)
@@ -237,7 +237,7 @@ impl Acquisition {
             .backoff
             .pause(round, head.was_notified, remaining, chances);
         let until = now.after(pause.total);
-        head.place.wait(marks.local, until);
+        head.place.rest(marks.local, until);
         clock
             .sleep_until(now.after(pause.ignoring).min(deadline))
             .await;
@@ -284,7 +284,7 @@ impl Acquisition {
         let Some(hold) = self.local.quorum_holds.of_owner::<QuorumHold>(owner) else {
             return Ok(None);
         };
-        let entry = Entry::Asked(self.request.requests[0].term);
+        let entry = Entry::Asked(self.request.requests[0].policy);
         reenter(&self.request, &hold, entry, Some(bound)).await
     }
 
@@ -298,7 +298,7 @@ impl Acquisition {
                 return Ok(share);
             }
             tokio::select! {
-                () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
+                () = self.local.gained.past(marks.entered), if self.owner.is_some() => {}
                 () = self.core.closing.past(marks.closing) => {}
             }
         }
@@ -307,7 +307,7 @@ impl Acquisition {
     fn marks(&self) -> Marks {
         Marks {
             local: self.local.hint().mark(),
-            entered: self.local.entered.mark(),
+            entered: self.local.gained.mark(),
             closing: self.core.closing.mark(),
         }
     }
@@ -316,7 +316,7 @@ impl Acquisition {
         tokio::select! {
             biased;
             () = self.local.hint().past(marks.local) => {}
-            () = self.local.entered.past(marks.entered), if self.owner.is_some() => {}
+            () = self.local.gained.past(marks.entered), if self.owner.is_some() => {}
             () = self.core.closing.past(marks.closing) => {}
             () = self.core.clock.sleep_until(until) => {}
         }
@@ -348,16 +348,16 @@ struct Waiter<'a>(&'a Acquisition);
 
 impl<'a> Waiter<'a> {
     fn enter(acquisition: &'a Acquisition) -> Self {
-        acquisition.local.listening.enter();
+        acquisition.local.subscription.add_waiter();
         Self(acquisition)
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.0.local.listening.leave();
+        self.0.local.subscription.remove_waiter();
         if self.0.core.is_closed() {
-            self.0.core.locals.departed.give();
+            self.0.core.locals.waiter_left.give();
         }
     }
 }

@@ -137,7 +137,7 @@ impl RedlockGuard {
         if let Some(reason) = self.share.loss() {
             return Err(hold.not_held("reenter", reason));
         }
-        let entry = Entry::Like(self.share.stay());
+        let entry = Entry::Like(self.share.lease());
         let share = reenter(&self.request, hold, entry, None).await?;
         let share = share.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);

@@ -13,7 +13,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::keys::LockName;
-use crate::options::{Options, Term};
+use crate::options::{LeasePolicy, Options};
 use crate::owner::Owner;
 use crate::reentrant::PROTOCOL;
 
@@ -53,15 +53,15 @@ impl QuorumHandle {
     /// If the name or an option cannot work.
     pub(super) fn request(&self, operation: &'static str) -> Result<QuorumRequest> {
         let name = self.name_for(operation)?;
-        let term = self.term();
-        let term = term.map_err(|error| error.during(operation).of_lock(name))?;
+        let policy = self.policy();
+        let policy = policy.map_err(|error| error.during(operation).of_lock(name))?;
         // An owner of its own: whoever takes one of the members alone is somebody else.
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
             let mut member = member.clone();
             member.options = Options {
                 owner: Some(voter.clone()),
-                term: Some(term),
+                policy: Some(policy),
                 fenced: self.options.fenced,
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),
@@ -69,7 +69,7 @@ impl QuorumHandle {
             member.request(operation)
         });
         let requests: Arc<[_]> = requests.collect::<Result<_>>()?;
-        self.check_longest_lease(term.lease())
+        self.check_longest_lease(policy.lease())
             .map_err(|error| error.during(operation).of_lock(name))?;
         let give_up = requests
             .iter()
@@ -79,14 +79,14 @@ impl QuorumHandle {
         Ok(QuorumRequest {
             requests,
             quorum: self.servers.quorum(),
-            vote_timeout: vote_timeout(term.lease()).min(give_up),
+            vote_timeout: vote_timeout(policy.lease()).min(give_up),
             servers: Arc::clone(&self.servers),
         })
     }
 
-    fn term(&self) -> Result<Term> {
+    fn policy(&self) -> Result<LeasePolicy> {
         let leases = self.members.iter().map(|member| member.core().timing.lease);
-        self.options.term(leases.min().unwrap_or_default())
+        self.options.policy(leases.min().unwrap_or_default())
     }
 
     /// Whoever asks after a restart goes by the longest lease, and knows nothing of this handle's.

@@ -171,8 +171,8 @@ impl RedlockLock {
         Ok(Acquisition {
             request,
             owner: self.0.options.owner.clone(),
-            local: core.locals.enter(KIND, key),
-            member: core.locals.enter(PROTOCOL.kind(), key),
+            local: core.locals.get_or_insert(KIND, key),
+            member: core.locals.get_or_insert(PROTOCOL.kind(), key),
             core,
         })
     }

@@ -93,7 +93,7 @@ impl RejoinTask {
 
     /// The longest pause: about a third to a half of a lease.
     fn longest_pause(&self) -> Duration {
-        let lease = self.request.requests[self.server].term.lease();
+        let lease = self.request.requests[self.server].policy.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 

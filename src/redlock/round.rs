@@ -77,7 +77,7 @@ impl QuorumRequest {
     }
 
     pub(super) fn lease(&self) -> Duration {
-        self.requests[0].term.lease()
+        self.requests[0].policy.lease()
     }
 
     /// Why there is no majority.

@@ -18,7 +18,7 @@ use crate::fencing::FencingToken;
 use crate::hint::Hint;
 use crate::hold::local::LocalLock;
 use crate::hold::registry::LocalHold;
-use crate::hold::{Group, Hold, Share, Stay};
+use crate::hold::{Group, Hold, Share, ShareLease};
 use crate::lost::LostReason;
 use crate::owner::Owner;
 
@@ -60,7 +60,7 @@ impl QuorumHold {
         token: Option<FencingToken>,
     ) -> (Arc<Self>, Guard) {
         let mut state = State::new(servers, token);
-        let guard = state.add_guard(stay_of(&shares, config.quorum));
+        let guard = state.add_guard(lease_of(&shares, config.quorum));
         for (server, share) in shares {
             state.add_share(server, guard.number, share.guarded());
         }
@@ -78,7 +78,7 @@ impl QuorumHold {
         let local = &this.config.local;
         let entry: Weak<Self> = Arc::downgrade(&this);
         local.quorum_holds.add(entry);
-        local.entered.give();
+        local.gained.give();
         // One may have been lost before it was a member.
         this.check_members();
         (this, guard)
@@ -110,7 +110,7 @@ impl QuorumHold {
     /// Whether a guard wants it for longer than a fixed lease.
     pub(crate) fn is_renewed(&self) -> bool {
         let state = self.state.lock();
-        state.guards().iter().any(|guard| guard.stay.is_renewed())
+        state.guards().iter().any(|guard| guard.lease.is_renewed())
     }
 
     /// Whether it is held, and this server has no part in it.
@@ -129,7 +129,9 @@ impl QuorumHold {
     /// Until then at least a majority holds.
     pub(super) fn deadline(&self) -> Tick {
         let members = self.members();
-        let held = members.iter().filter(|(_, member)| member.loss().is_none());
+        let held = members
+            .iter()
+            .filter(|(_, member)| member.expire_if_due().is_none());
         let mut ends: Vec<Tick> = held.map(|(_, member)| member.deadline()).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let end = ends.get(self.config.quorum - 1);
@@ -151,7 +153,7 @@ impl QuorumHold {
             let mut reason = LostReason::Expired;
             let mut live = Vec::with_capacity(members.len());
             for (server, member) in members {
-                match member.loss() {
+                match member.expire_if_due() {
                     Some(why) => reason = why,
                     None => live.push((server, member)),
                 }
@@ -188,7 +190,7 @@ impl QuorumHold {
     fn notify_ended(&self) {
         self.changed.give();
         self.config.local.quorum_holds.remove(self);
-        self.config.local.look_again();
+        self.config.local.wake_waiters();
     }
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
@@ -198,7 +200,10 @@ impl QuorumHold {
         }
         for (server, member) in self.members() {
             // The hold of a closed client stays with the guard, and is left to its lease.
-            if member.loss().is_some_and(|why| why != LostReason::Closed) {
+            if member
+                .expire_if_due()
+                .is_some_and(|why| why != LostReason::Closed)
+            {
                 self.drop_member(server, &member);
             }
         }
@@ -213,11 +218,9 @@ impl QuorumHold {
         drop(dropped);
         // Its deadline may have been one of those that count.
         self.changed.give();
-        if member.loss() == Some(LostReason::Revoked) {
+        if member.expire_if_due() == Some(LostReason::Revoked) {
             // The server has forgotten it, or it was ended by force: the others know.
-            self.members()
-                .iter()
-                .for_each(|(_, other)| other.ask_after());
+            self.members().iter().for_each(|(_, other)| other.verify());
         }
         if self.is_missing(server) {
             self.config.rejoin.rejoin(self, server);
@@ -244,11 +247,11 @@ impl QuorumHold {
                 && state.token.is_none_or(|token| raised == Some(token));
             // For the guard that stays longest, which need not be the one for which it was asked.
             let guards = state.guards().iter().copied();
-            let longest = guards.max_by_key(|guard| guard.stay.end());
+            let longest = guards.max_by_key(|guard| guard.lease.end());
             match longest.filter(|_| fits) {
                 Some(guard) => {
-                    if guard.stay.is_renewed() || share.stay().is_renewed() {
-                        share.set_stay(guard.stay);
+                    if guard.lease.is_renewed() || share.lease().is_renewed() {
+                        share.set_lease(guard.lease);
                     }
                     state.add_share(server, guard.number, share.guarded());
                     state.joins += 1;
@@ -271,12 +274,12 @@ impl QuorumHold {
         if self.loss().is_some() {
             return None;
         }
-        let stay = stay_of(&shares, self.config.quorum);
+        let lease = lease_of(&shares, self.config.quorum);
         let mut unfit = Vec::new();
         let guard = {
             let mut state = self.state.lock();
             let is_held = state.phase == Phase::Held;
-            let guard = is_held.then(|| state.add_guard(stay));
+            let guard = is_held.then(|| state.add_guard(lease));
             for (server, share) in shares {
                 match guard.filter(|_| state.is_member(server, share.hold())) {
                     Some(guard) => state.add_share(server, guard.number, share),
@@ -344,13 +347,13 @@ impl QuorumHold {
 }
 
 /// The terms on which a guard has a majority of these shares.
-fn stay_of(shares: &[(usize, Share)], quorum: usize) -> Stay {
-    let mut stays: Vec<Stay> = shares.iter().map(|(_, share)| share.stay()).collect();
-    stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.end()));
-    stays
+fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
+    let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
+    leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
+    leases
         .get(quorum - 1)
         .copied()
-        .unwrap_or(Stay::Until(Tick::ZERO))
+        .unwrap_or(ShareLease::Until(Tick::ZERO))
 }
 
 impl Group for QuorumHold {

@@ -11,7 +11,7 @@ use super::state::Guard;
 use crate::clock::Tick;
 use crate::error::Result;
 use crate::fencing::FencingToken;
-use crate::hold::{Share, Stay};
+use crate::hold::{Share, ShareLease};
 use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
 use crate::script::on_first_poll;
@@ -68,7 +68,9 @@ impl QuorumShare {
 
     pub(crate) fn holder_ids(&self) -> Vec<String> {
         let members = self.hold().members();
-        let live = members.iter().filter(|(_, member)| member.loss().is_none());
+        let live = members
+            .iter()
+            .filter(|(_, member)| member.expire_if_due().is_none());
         live.map(|(_, member)| member.holder_id().to_owned())
             .collect()
     }
@@ -88,8 +90,8 @@ impl QuorumShare {
         }
     }
 
-    pub(crate) fn stay(&self) -> Stay {
-        self.guard.stay
+    pub(crate) fn lease(&self) -> ShareLease {
+        self.guard.lease
     }
 
     fn now(&self) -> Tick {
@@ -97,13 +99,13 @@ impl QuorumShare {
     }
 
     fn deadline(&self) -> Tick {
-        self.hold().deadline().min(self.stay().end())
+        self.hold().deadline().min(self.lease().end())
     }
 
     /// Why it is lost, if it is: with the hold, or at an end of its own.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         let loss = self.hold().loss();
-        loss.or_else(|| self.stay().loss_at(self.now()))
+        loss.or_else(|| self.lease().loss_at(self.now()))
     }
 
     pub(crate) fn is_lost(&self) -> bool {

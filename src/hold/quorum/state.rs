@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::fencing::FencingToken;
-use crate::hold::{Hold, Share, Stay};
+use crate::hold::{Hold, Share, ShareLease};
 use crate::lost::LostReason;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) enum Phase {
 pub(super) struct Guard {
     pub(super) number: u64,
     /// The terms on which it holds.
-    pub(super) stay: Stay,
+    pub(super) lease: ShareLease,
 }
 
 impl State {
@@ -88,10 +88,10 @@ impl State {
         shares.map(|(_, share)| share).collect()
     }
 
-    pub(super) fn add_guard(&mut self, stay: Stay) -> Guard {
+    pub(super) fn add_guard(&mut self, lease: ShareLease) -> Guard {
         let guard = Guard {
             number: self.next_guard,
-            stay,
+            lease,
         };
         self.next_guard += 1;
         self.guards.push(guard);
@@ -110,7 +110,7 @@ impl State {
             match self.guards.iter().find(has_none).copied() {
                 Some(heir) => {
                     shares[at].0 = heir.number;
-                    shares[at].1.set_stay(heir.stay);
+                    shares[at].1.set_lease(heir.lease);
                 }
                 None => removed.push(shares.swap_remove(at).1),
             }

@@ -7,20 +7,20 @@ use super::bench::{
     Bench, DONE, Ear, HELD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, elsewhere, near,
 };
 use super::fair::{ALIVE, CHANNEL, KEYS, QUEUE, TIMEOUTS, TOKEN, ask_args, leave_args};
-use crate::hold::letter::Letter;
+use crate::hold::grant_message::GrantMessage;
 
 const LOCK: &str = KEYS[0];
 const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
 const TOLD: Value = Value::Int(1);
 
 /// Whom a message made the holder, and until when. The ear is the one who hears it.
-fn handed(heard: &[String]) -> Option<(&str, Letter)> {
+fn handed(heard: &[String]) -> Option<(&str, GrantMessage)> {
     let [message] = heard else {
         return None;
     };
     let (channel, words) = message.split_once(' ').expect("a channel");
     let waiter = channel.strip_prefix(CHANNEL)?.strip_prefix(':')?;
-    Some((waiter, Letter::read(words.as_bytes())?))
+    Some((waiter, GrantMessage::parse(words.as_bytes())?))
 }
 
 fn turn_of(waiter: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! With one script: a fixed lease, and another term.
+//! With one script: a fixed lease, and another lease.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_fixed_lease_begins_anew_with_one_script() {
         let next = waiter(lock.clone()).await;
         tokio::time::sleep(MS * held).await;
         // A slice of its own.
-        client.core().locals.all()[0].end_passing();
+        client.core().locals.all()[0].reset_handoffs();
         let before = server.sent().len();
         drop(guard);
         guard = got(next).await;
@@ -57,7 +57,7 @@ async fn a_slow_answer_is_counted_from_before_it_was_asked_for() {
     let guard = lock.lock().await.unwrap();
     let next = waiter(lock).await;
     tokio::time::sleep(MS * 4_000).await;
-    client.core().locals.all()[0].end_passing();
+    client.core().locals.all()[0].reset_handoffs();
     drop(guard);
     let guard = next.await.unwrap().unwrap();
     assert_eq!(guard.remaining(), fresh(LEASE) - MS * 700);
@@ -108,7 +108,7 @@ async fn a_fixed_lease_is_not_lengthened_by_what_it_was() {
     let lease = LEASE * 3 / 4;
     let next = waiter(client.lock("x").fixed_lease(lease)).await;
     tokio::time::sleep(MS * 9_300).await;
-    client.core().locals.all()[0].end_passing();
+    client.core().locals.all()[0].reset_handoffs();
     let asked = server.clock().now();
     drop(guard);
     // A third of the renewed lease is over in the middle of this.

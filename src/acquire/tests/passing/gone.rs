@@ -32,7 +32,7 @@ async fn a_waiter_that_is_dropped_passes_it_on() {
             let mut given = Box::pin(lock.lock());
             assert!(poll(&mut given).await.is_pending());
             let next = waiter(lock.clone()).await;
-            client.core().locals.all()[0].end_passing();
+            client.core().locals.all()[0].reset_handoffs();
             drop(guard);
             let mut is_done = false;
             for _ in 0..polls {
@@ -138,7 +138,7 @@ async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
     let guard = lock.lock().await.unwrap();
     let next = waiter(lock).await;
     tokio::time::sleep(MS * 28_000).await;
-    client.core().locals.all()[0].end_passing();
+    client.core().locals.all()[0].reset_handoffs();
     drop(guard);
     let guard = next.await.unwrap().unwrap();
     assert!(!guard.is_lost());
@@ -238,7 +238,7 @@ async fn nobody_renews_what_is_not_taken() {
     let guard = lock.lock().await.unwrap();
     let mut given = Box::pin(lock.lock());
     assert!(poll(&mut given).await.is_pending());
-    client.core().locals.all()[0].end_passing();
+    client.core().locals.all()[0].reset_handoffs();
     guard.release().await.unwrap();
     tokio::time::sleep(LEASE / 2).await;
     assert!(!whats(&server).contains(&What::Renew));
@@ -252,7 +252,7 @@ async fn nobody_renews_what_is_not_taken() {
 
     let mut given = Box::pin(lock.lock());
     assert!(poll(&mut given).await.is_pending());
-    client.core().locals.all()[0].end_passing();
+    client.core().locals.all()[0].reset_handoffs();
     taken.release().await.unwrap();
     tokio::time::sleep(LEASE).await;
     assert_eq!(client.stats().holds, 0, "lost");

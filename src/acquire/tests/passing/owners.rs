@@ -4,7 +4,7 @@ use super::*;
 use crate::Owner;
 use crate::counts::Mode;
 use crate::hold::reenter::Entry;
-use crate::options::Term;
+use crate::options::LeasePolicy;
 
 #[tokio::test(start_paused = true)]
 async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
@@ -50,12 +50,12 @@ async fn an_owner_does_not_enter_what_has_passed_to_another() {
     let owner = Owner::new();
     let guard = client.lock("x").owner(&owner).lock().await.unwrap();
     let key: Arc<str> = "x".into();
-    let local = client.core().locals.enter("reentrant", &key);
+    let local = client.core().locals.get_or_insert("reentrant", &key);
     let next = waiter(client.lock("x")).await;
     let hold = local.hold_of(&owner).expect("its own");
     drop(guard);
     let next = got(next).await;
-    let entry = Entry::Asked(Term::Renewed(LEASE));
+    let entry = Entry::Asked(LeasePolicy::Renewed(LEASE));
     let entered = hold.reenter(&owner, Mode::Exclusive, entry, false, "lock", None);
     let entered = entered.await.unwrap();
     assert!(entered.is_none(), "somebody else is inside");

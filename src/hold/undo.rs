@@ -30,7 +30,7 @@ use crate::watchdog::Watchdog;
 /// in the time it may be late, so that an orphan lives for a fraction of it.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
-/// So many are under way at once while the server answers.
+/// At most this many are under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
 /// Pauses while it does not: doubled from the first to the last.
@@ -49,13 +49,13 @@ pub(crate) struct Undo {
     /// Then it is given up if there is nobody any more, or the server refuses it.
     until: Tick,
     cancels: u32,
-    leaving: Option<Leaving>,
+    release: Option<PendingRelease>,
 }
 
 /// What is to be undone, by server and lane. A queue is there as long as a task empties it.
 #[derive(Debug, Default)]
-pub(crate) struct Undos {
-    queues: Mutex<HashMap<Way, Queue>>,
+pub(crate) struct UndoQueues {
+    queues: Mutex<HashMap<Target, Queue>>,
     /// Given when there is more, or the client is gone.
     changed: Hint,
     is_ending: AtomicBool,
@@ -64,7 +64,7 @@ pub(crate) struct Undos {
     number: AtomicU64,
 }
 
-type Way = (u64, Lane);
+type Target = (u64, Lane);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -84,23 +84,23 @@ enum End {
     Silent,
 }
 
-/// Counts as leaving these locks until dropped.
+/// Counts as a release of these locks that is not sent yet, until dropped.
 #[derive(Debug)]
-pub(crate) struct Leaving(Vec<Arc<LocalLock>>);
+pub(crate) struct PendingRelease(Vec<Arc<LocalLock>>);
 
-impl Leaving {
+impl PendingRelease {
     pub(crate) fn of(locals: Vec<Arc<LocalLock>>) -> Self {
         for local in &locals {
-            local.begin_leaving();
+            local.begin_release();
         }
         Self(locals)
     }
 }
 
-impl Drop for Leaving {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         for local in &self.0 {
-            local.end_leaving();
+            local.release_sent();
         }
     }
 }
@@ -112,7 +112,7 @@ impl Undo {
         lane: Lane,
         lease: Duration,
         until: Tick,
-        leaving: Option<Leaving>,
+        release: Option<PendingRelease>,
     ) -> Self {
         Self {
             call,
@@ -120,19 +120,19 @@ impl Undo {
             span: lease.min(LATE_ARRIVAL_MAX) / CANCELS_WHILE_UNSETTLED,
             until,
             cancels: CANCELS_WHILE_UNSETTLED,
-            leaving,
+            release,
         }
     }
 
     async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
-        let leaving = self.leaving.take();
+        let release = self.release.take();
         let cancel = scripts.run(self.lane, &self.call, CallBudget::once(reply));
         let answer = if self.lane == Lane::Command {
-            on_first_poll(cancel, || drop(leaving)).await
+            on_first_poll(cancel, || drop(release)).await
         } else {
-            // What this client asks next goes another way, and might arrive first.
+            // What this client asks next takes another lane, and might arrive first.
             let answer = cancel.await;
-            drop(leaving);
+            drop(release);
             answer
         };
         let end = match answer {
@@ -145,7 +145,7 @@ impl Undo {
     }
 }
 
-impl Undos {
+impl UndoQueues {
     /// Has this undone by the task of the queue it belongs to. Neither blocks nor panics.
     pub(crate) fn push(
         self: &Arc<Self>,
@@ -154,23 +154,23 @@ impl Undos {
         watchdog: &Watchdog,
         reply: Duration,
     ) {
-        let way = (scripts.transport.server(undo.call.route()), undo.lane);
-        let mut leaving = None;
+        let target = (scripts.transport.server(undo.call.route()), undo.lane);
+        let mut release = None;
         let is_new = {
             let mut queues = self.queues.lock();
-            let is_new = !queues.contains_key(&way);
-            let queue = queues.entry(way).or_default();
+            let is_new = !queues.contains_key(&target);
+            let queue = queues.entry(target).or_default();
             if queue.is_silent {
                 // It is not sent soon: nobody asks behind it.
-                leaving = undo.leaving.take();
+                release = undo.release.take();
             }
             queue.ready.push_back(undo);
             is_new
         };
-        drop(leaving);
+        drop(release);
         match is_new {
             true => {
-                let task = Arc::clone(self).empty(way, Arc::clone(scripts), reply);
+                let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
                 watchdog.drive(task.boxed());
             }
             false => self.changed.give(),
@@ -189,7 +189,7 @@ impl Undos {
     }
 
     /// Empties one queue.
-    async fn empty(self: Arc<Self>, way: Way, scripts: Arc<Scripts>, reply: Duration) {
+    async fn empty(self: Arc<Self>, target: Target, scripts: Arc<Scripts>, reply: Duration) {
         let clock = scripts.clock;
         let mut under_way = FuturesUnordered::new();
         let (mut pause, mut rests_until) = (PAUSE_FIRST, Tick::ZERO);
@@ -198,12 +198,12 @@ impl Undos {
             let mark = self.changed.mark();
             let now = clock.now();
             while under_way.len() < room && now >= rests_until {
-                let Some(undo) = self.next(way, now) else {
+                let Some(undo) = self.next(target, now) else {
                     break;
                 };
                 under_way.push(undo.send(Arc::clone(&scripts), reply));
             }
-            let Some(look) = self.look(way, rests_until, under_way.is_empty()) else {
+            let Some(look) = self.look(target, rests_until, under_way.is_empty()) else {
                 return;
             };
             tokio::select! {
@@ -217,8 +217,8 @@ impl Undos {
                     } else {
                         (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
                     }
-                    let is_settled = scripts.transport.earlier_commands_settled(way.1, undo.call.route());
-                    self.ended(way, undo, end, is_settled, clock.now());
+                    let is_settled = scripts.transport.earlier_commands_settled(target.1, undo.call.route());
+                    self.ended(target, undo, end, is_settled, clock.now());
                 }
                 () = self.changed.past(mark), if under_way.len() < room => {}
                 () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}
@@ -227,10 +227,10 @@ impl Undos {
     }
 
     /// Takes out what is to be sent next.
-    fn next(&self, way: Way, now: Tick) -> Option<Undo> {
+    fn next(&self, target: Target, now: Tick) -> Option<Undo> {
         let is_ending = self.is_ending.load(Ordering::Acquire);
         let mut queues = self.queues.lock();
-        let queue = queues.get_mut(&way)?;
+        let queue = queues.get_mut(&target)?;
         if is_ending {
             // Nobody waits for these any more. They take nobody's lock along.
             queue.later.clear();
@@ -248,13 +248,13 @@ impl Undos {
     }
 
     /// When to look again; `None` if nothing is left, and the queue is gone.
-    fn look(&self, way: Way, rests_until: Tick, is_idle: bool) -> Option<Tick> {
+    fn look(&self, target: Target, rests_until: Tick, is_idle: bool) -> Option<Tick> {
         let mut queues = self.queues.lock();
-        let queue = queues.get_mut(&way)?;
+        let queue = queues.get_mut(&target)?;
         let later = queue.later.keys().next().map(|(at, _)| *at);
         match (queue.ready.is_empty(), later) {
             (true, None) if is_idle => {
-                queues.remove(&way);
+                queues.remove(&target);
                 None
             }
             (true, None) => Some(Tick::NEVER),
@@ -263,9 +263,9 @@ impl Undos {
         }
     }
 
-    fn ended(&self, way: Way, mut undo: Undo, end: End, is_settled: bool, now: Tick) {
+    fn ended(&self, target: Target, mut undo: Undo, end: End, is_settled: bool, now: Tick) {
         let mut queues = self.queues.lock();
-        let Some(queue) = queues.get_mut(&way) else {
+        let Some(queue) = queues.get_mut(&target) else {
             return;
         };
         queue.is_silent = matches!(end, End::Silent | End::NotNow);
@@ -284,7 +284,7 @@ impl Undos {
             let held: Vec<_> = queue
                 .ready
                 .iter_mut()
-                .map(|undo| undo.leaving.take())
+                .map(|undo| undo.release.take())
                 .collect();
             drop(queues);
             // Those who ask next do not wait for it.

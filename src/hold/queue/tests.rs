@@ -1,4 +1,4 @@
-//! The local queue against a simple model, and what becomes of what was given.
+//! The local queue against a simple model, and what becomes of what was handed off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,14 @@ use futures_util::FutureExt;
 use super::*;
 use crate::client::Client;
 use crate::hint::Hint;
-use crate::hold::local::LocalLock;
+use crate::hold::Share;
+use crate::hold::handoff::{Handoff, HandoffRequest};
+use crate::hold::local::{LocalLock, QueuePlace};
+use crate::options::LeasePolicy;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
+
+type Queue = LocalQueue<HandoffRequest, Handoff>;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -24,21 +29,21 @@ fn generous() -> Arc<Scripted> {
     })
 }
 
-fn wish() -> Option<Wish> {
-    Some(Wish {
+fn request() -> Option<HandoffRequest> {
+    Some(HandoffRequest {
         give_up: Duration::MAX,
         owner: None,
-        term: Term::Renewed(LEASE),
+        policy: LeasePolicy::Renewed(LEASE),
         fenced: false,
         replication: None,
     })
 }
 
-fn is_head(place: &Place<'_>) -> bool {
+fn is_head(place: &QueuePlace<'_>) -> bool {
     place.turn().now_or_never().is_some()
 }
 
-fn heads(places: &[Place<'_>]) -> Vec<bool> {
+fn heads(places: &[QueuePlace<'_>]) -> Vec<bool> {
     places.iter().map(is_head).collect()
 }
 
@@ -47,11 +52,11 @@ async fn share_of(client: &Client, name: &str) -> Share {
 }
 
 /// Gives a share to the head; what is left of it if that does not take it.
-fn offer(line: &Line, share: Share) -> Option<Share> {
+fn offer(queue: &Queue, share: Share) -> Option<Share> {
     let mut share = Some(share);
-    let given = line.give(|_| {
+    let given = queue.hand_off(|_| {
         let share = share.take()?;
-        Some(Given {
+        Some(Handoff {
             share,
             is_complete: true,
         })
@@ -61,28 +66,29 @@ fn offer(line: &Line, share: Share) -> Option<Share> {
 }
 
 /// How many places the queue keeps anything about.
-fn len(line: &Line) -> usize {
-    let state = line.0.lock();
+fn len(queue: &Queue) -> usize {
+    let state = queue.0.lock();
     state.places.len() + state.absent.len()
 }
 
-/// Looks for those at the head as often as it takes to pass over one; what they had been given.
-fn look(line: &Line) -> Vec<Given> {
-    let looks = (0..MISSED_MAX).map(|_| line.look(Hint::default().mark(), Tick::ZERO));
+/// Checks on the head as often as it takes to pass over one; what they had been handed.
+fn pass_over(queue: &Queue) -> Vec<Handoff> {
+    let looks =
+        (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
     looks.flatten().flatten().collect()
 }
 
 /// It waits to be told something, or until a time.
-fn rest(place: &Place<'_>) {
-    place.wait(Hint::default().mark(), Tick::NEVER);
+fn rest(place: &QueuePlace<'_>) {
+    place.rest(Hint::default().mark(), Tick::NEVER);
 }
 
 #[test]
 fn one_who_wants_it_alone_is_the_head_alone() {
-    let line = Line::default();
-    let first = line.enter(Mode::Exclusive, None);
-    let mut others: Vec<_> = (0..3).map(|_| line.enter(Mode::Exclusive, None)).collect();
-    let reader = line.enter(Mode::Shared, None);
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let mut others: Vec<_> = (0..3).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let reader = queue.push(Mode::Shared, None);
     assert!(is_head(&first));
     assert_eq!(heads(&others), [false; 3]);
     drop(first);
@@ -99,16 +105,16 @@ fn one_who_wants_it_alone_is_the_head_alone() {
 
 #[test]
 fn those_who_share_are_heads_together_and_pass_nobody() {
-    let line = Line::default();
-    let writer = line.enter(Mode::Exclusive, None);
-    let mut readers: Vec<_> = (0..66).map(|_| line.enter(Mode::Shared, None)).collect();
-    let second = line.enter(Mode::Exclusive, None);
-    let late = line.enter(Mode::Shared, None);
+    let queue = Queue::default();
+    let writer = queue.push(Mode::Exclusive, None);
+    let mut readers: Vec<_> = (0..66).map(|_| queue.push(Mode::Shared, None)).collect();
+    let second = queue.push(Mode::Exclusive, None);
+    let late = queue.push(Mode::Shared, None);
     assert_eq!(heads(&readers), [false; 66]);
     drop(writer);
     assert_eq!(heads(&readers[..64]), [true; 64]);
     assert_eq!(heads(&readers[64..]), [false; 2], "so many at once");
-    assert!(line.has_more());
+    assert!(queue.has_more());
     drop(readers.remove(10));
     assert_eq!(heads(&readers), [vec![true; 64], vec![false]].concat());
     readers.truncate(1);
@@ -116,34 +122,34 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     drop(readers);
     assert!(is_head(&second), "with the last of them");
     assert!(!is_head(&late), "a reader waits for the writer before it");
-    assert!(line.has_more());
+    assert!(queue.has_more());
     drop(second);
     assert!(is_head(&late));
-    assert!(!line.has_more());
+    assert!(!queue.has_more());
 }
 
 /// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
 #[test]
 fn those_who_have_left_leave_nothing_behind() {
-    let line = Line::default();
-    let first = line.enter(Mode::Exclusive, None);
-    let mut last = line.enter(Mode::Exclusive, None);
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let mut last = queue.push(Mode::Exclusive, None);
     for _ in 0..10_000 {
         // They overlap, so that there is always somebody at the end.
-        last = line.enter(Mode::Exclusive, None);
+        last = queue.push(Mode::Exclusive, None);
     }
-    assert_eq!(len(&line), 2);
-    assert!(line.has_more());
+    assert_eq!(len(&queue), 2);
+    assert!(queue.has_more());
     drop(last);
-    assert!(!line.has_more(), "nobody waits behind the head");
+    assert!(!queue.has_more(), "nobody waits behind the head");
     drop(first);
-    assert_eq!(len(&line), 0);
+    assert_eq!(len(&queue), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_is_woken_whoever_leaves() {
-    let line = Line::default();
-    let places: Vec<_> = (0..4).map(|_| line.enter(Mode::Exclusive, None)).collect();
+    let queue = Queue::default();
+    let places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
     let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
     tokio::join!(
         async {
@@ -162,97 +168,113 @@ async fn the_next_is_woken_whoever_leaves() {
         // Has not been polled when it leaves.
         async { drop(second) },
     );
-    assert_eq!(len(&line), 0);
+    assert_eq!(len(&queue), 0);
 }
 
 /// Whoever does not come is passed over by all behind it, and is the next one when it comes.
 #[test]
 fn one_that_does_not_come_is_passed_over() {
-    let line = Line::default();
-    let places: Vec<_> = (0..4).map(|_| line.enter(Mode::Exclusive, None)).collect();
+    let queue = Queue::default();
+    let places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
     let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
-    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
     assert!(is_head(&first), "it has come");
-    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
     assert!(!is_head(&second), "once is not enough");
-    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_some());
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
     assert!(is_head(&second));
-    assert_eq!(line.0.lock().absent.len(), 1);
+    assert_eq!(queue.0.lock().absent.len(), 1);
     assert!(!is_head(&first), "another one is there by now");
-    assert!(line.has_more());
+    assert!(queue.has_more());
     drop(second);
     assert!(is_head(&first) && !is_head(&third), "it has kept its claim");
-    look(&line);
-    look(&line);
-    look(&line);
+    pass_over(&queue);
+    pass_over(&queue);
+    pass_over(&queue);
     assert_eq!(
-        line.0.lock().absent.len(),
+        queue.0.lock().absent.len(),
         2,
         "nobody waits behind the last"
     );
-    assert!(!line.has_more() && is_head(&fourth));
+    assert!(!queue.has_more() && is_head(&fourth));
     drop((first, third, fourth));
-    assert_eq!(len(&line), 0);
+    assert_eq!(len(&queue), 0);
 }
 
 /// It is told, or its time has come: only then is it looked for.
 #[test]
 fn one_that_need_not_come_is_let_be() {
-    let (line, hint) = (Line::default(), Hint::default());
-    let first = line.enter(Mode::Exclusive, None);
-    let second = line.enter(Mode::Exclusive, None);
+    let (queue, hint) = (Queue::default(), Hint::default());
+    let first = queue.push(Mode::Exclusive, None);
+    let second = queue.push(Mode::Exclusive, None);
     let [soon, late] = [1, 2].map(|secs| Tick::ZERO.after(Duration::from_secs(secs)));
     for is_told in [true, false] {
-        first.wait(hint.mark(), late);
+        first.rest(hint.mark(), late);
         for _ in 0..10 {
-            assert!(line.look(hint.mark(), soon).is_some());
+            assert!(queue.pass_over_missing(hint.mark(), soon).is_some());
         }
         assert!(!second.is_head());
         if is_told {
             hint.give();
         }
         let now = if is_told { soon } else { late };
-        assert!(line.look(hint.mark(), now).is_some());
+        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
         assert!(!second.is_head());
-        assert!(line.look(hint.mark(), now).is_some());
+        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
         assert!(second.is_head());
         assert!(!first.is_head());
-        assert!(look(&line).is_empty());
+        assert!(pass_over(&queue).is_empty());
         assert!(first.is_head() && !second.is_head());
     }
 }
 
 #[test]
 fn those_behind_are_looked_after_once() {
-    let line = Line::default();
-    let first = line.enter(Mode::Exclusive, None);
-    assert!(!line.attend(), "nobody waits");
-    let second = line.enter(Mode::Exclusive, None);
-    assert!(line.attend() && !line.attend());
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    assert!(!queue.begin_watch(), "nobody waits");
+    let second = queue.push(Mode::Exclusive, None);
+    assert!(queue.begin_watch() && !queue.begin_watch());
     drop(first);
-    assert!(line.look(Hint::default().mark(), Tick::ZERO).is_none());
-    let third = line.enter(Mode::Exclusive, None);
-    assert!(line.attend(), "the one before has ended");
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_none()
+    );
+    let third = queue.push(Mode::Exclusive, None);
+    assert!(queue.begin_watch(), "the one before has ended");
     drop((second, third));
 }
 
 #[test]
 fn a_closed_line_lets_all_go_on() {
-    let line = Line::default();
-    let first = line.enter(Mode::Exclusive, None);
-    let second = line.enter(Mode::Exclusive, None);
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let second = queue.push(Mode::Exclusive, None);
     assert!(second.turn().now_or_never().is_none());
-    line.close();
+    queue.close();
     assert!(second.turn().now_or_never().is_some());
     drop((first, second));
 }
 
-/// The only one who has a lock gives it to its line.
+/// The only one who has a lock gives it to its queue.
 async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
     let guard = client.lock("x").lock().await.unwrap();
     let key: Arc<str> = "x".into();
     let locals = &client.core().locals;
-    (locals.enter("reentrant", &key), guard)
+    (locals.get_or_insert("reentrant", &key), guard)
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,11 +284,11 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let (local, guard) = held(&client).await;
     let holder = guard.owner().clone();
     let mut places: Vec<_> = (0..4)
-        .map(|_| local.line.enter(Mode::Exclusive, wish()))
+        .map(|_| local.queue.push(Mode::Exclusive, request()))
         .collect();
     drop(guard);
-    let has = |place: &Place<'_>| place.given().now_or_never().is_some();
-    let all = |places: &[Place<'_>]| places.iter().map(has).collect::<Vec<_>>();
+    let has = |place: &QueuePlace<'_>| place.handed_off().now_or_never().is_some();
+    let all = |places: &[QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
     assert_eq!(all(&places), [true, false, false, false]);
     // Nobody ever looked at it.
     drop(places.remove(0));
@@ -274,10 +296,10 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     // From the middle.
     drop(places.remove(1));
     assert_eq!(all(&places), [true, false]);
-    let Given { share, is_complete } = places[0].take().expect("it was given");
+    let Handoff { share, is_complete } = places[0].take_handoff().expect("it was given");
     assert!(is_complete && !share.is_lost());
     assert_ne!(*share.owner(), holder);
-    assert!(places[0].take().is_none(), "once");
+    assert!(places[0].take_handoff().is_none(), "once");
     // Its task has it, and has left the queue.
     drop(places.remove(0));
     assert!(!has(&places[0]));
@@ -297,32 +319,32 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
 async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
     let server = generous();
     let client = Client::over(&server, LEASE);
-    let line = Line::default();
+    let queue = Queue::default();
     let share = share_of(&client, "y").await;
-    let share = offer(&line, share).expect("nobody is there");
-    let several = line.enter(Mode::Exclusive, None);
-    let place = line.enter(Mode::Exclusive, wish());
-    let share = offer(&line, share).expect("the head takes nothing over");
+    let share = offer(&queue, share).expect("nobody is there");
+    let several = queue.push(Mode::Exclusive, None);
+    let place = queue.push(Mode::Exclusive, request());
+    let share = offer(&queue, share).expect("the head takes nothing over");
     drop(several);
-    assert!(place.ask().is_none());
-    let share = offer(&line, share).expect("it asks the server");
+    assert!(place.begin_attempt().is_none());
+    let share = offer(&queue, share).expect("it asks the server");
     rest(&place);
-    assert!(offer(&line, share).is_none());
+    assert!(offer(&queue, share).is_none());
     let other = share_of(&client, "z").await;
-    let other = offer(&line, other).expect("it has one");
-    let given = place.ask().expect("it has it, and does not ask");
-    let other = offer(&line, other);
+    let other = offer(&queue, other).expect("it has one");
+    let given = place.begin_attempt().expect("it has it, and does not ask");
+    let other = offer(&queue, other);
     assert!(other.is_none(), "it was not asking");
     drop((given, place));
     let share = share_of(&client, "y").await;
-    let reader = line.enter(Mode::Shared, wish());
-    assert!(offer(&line, share).is_some(), "others may be there too");
+    let reader = queue.push(Mode::Shared, request());
+    assert!(offer(&queue, share).is_some(), "others may be there too");
     drop(reader);
 }
 
 /// One place as the model sees it: everything it has to know of all of them is in their order.
 struct Seen<'a> {
-    place: Place<'a>,
+    place: QueuePlace<'a>,
     mode: Mode,
     has_wish: bool,
     is_head: bool,
@@ -359,7 +381,7 @@ fn has_more(seen: &[Seen<'_>]) -> bool {
 }
 
 /// Those at the head who have not come when they were to, if anybody waits behind them.
-fn pass_over(seen: &mut [Seen<'_>]) {
+fn pass_over_in_model(seen: &mut [Seen<'_>]) {
     if !has_more(seen) {
         return;
     }
@@ -376,7 +398,7 @@ async fn it_does_what_a_simple_model_does() {
     const STEPS: usize = 100_000;
     let server = generous();
     let client = Client::over(&server, LEASE);
-    let line = Line::default();
+    let queue = Queue::default();
     let mut spare: Vec<Share> = Vec::new();
     for nth in 0..4 {
         spare.push(share_of(&client, &format!("y{nth}")).await);
@@ -395,7 +417,7 @@ async fn it_does_what_a_simple_model_does() {
             };
             let has_wish = random.bool();
             seen.push(Seen {
-                place: line.enter(mode, if has_wish { wish() } else { None }),
+                place: queue.push(mode, if has_wish { request() } else { None }),
                 mode,
                 has_wish,
                 is_head: false,
@@ -411,7 +433,7 @@ async fn it_does_what_a_simple_model_does() {
                 false => random.usize(0..seen.len()),
             };
             let left = seen.remove(at);
-            if let Some(given) = left.place.take() {
+            if let Some(given) = left.place.take_handoff() {
                 assert!(left.has_given);
                 spare.push(given.share);
             } else {
@@ -423,13 +445,13 @@ async fn it_does_what_a_simple_model_does() {
         if let Some(one) = seen.get_mut(at) {
             match random.u8(0..3) {
                 0 => {
-                    let taken = one.place.take();
+                    let taken = one.place.take_handoff();
                     assert_eq!(taken.is_some(), one.has_given);
                     one.has_given = false;
                     spare.extend(taken.map(|given| given.share));
                 }
                 1 => {
-                    let taken = one.place.ask();
+                    let taken = one.place.begin_attempt();
                     assert_eq!(taken.is_some(), one.has_given);
                     one.is_asking = !one.has_given;
                     (one.has_given, one.rests) = (false, false);
@@ -442,8 +464,8 @@ async fn it_does_what_a_simple_model_does() {
             }
         }
         if random.u8(0..8) == 0 {
-            spare.extend(look(&line).into_iter().map(|given| given.share));
-            pass_over(&mut seen);
+            spare.extend(pass_over(&queue).into_iter().map(|given| given.share));
+            pass_over_in_model(&mut seen);
             promote(&mut seen);
         }
         let head = seen.iter_mut().find(|place| place.is_head);
@@ -451,14 +473,14 @@ async fn it_does_what_a_simple_model_does() {
             head.mode == Mode::Exclusive && head.has_wish && !head.is_asking && !head.has_given
         });
         let takes = head.is_some();
-        let left = offer(&line, spare.pop().expect("few are given at once"));
+        let left = offer(&queue, spare.pop().expect("few are given at once"));
         assert_eq!(left.is_none(), takes, "step {step}");
         if let Some(head) = head {
             head.has_given = true;
             given += 1;
         }
         spare.extend(left);
-        assert_eq!(line.has_more(), has_more(&seen));
+        assert_eq!(queue.has_more(), has_more(&seen));
         most = most.max(seen.len());
         if step % 100 == 0 || (seen.len() < 8 && random.u8(0..4) == 0) {
             for at in 0..seen.len() {
@@ -467,7 +489,7 @@ async fn it_does_what_a_simple_model_does() {
                 promote(&mut seen);
                 assert_eq!(is_head(&seen[at].place), seen[at].is_head, "step {step}");
             }
-            assert_eq!(len(&line), seen.len());
+            assert_eq!(len(&queue), seen.len());
         }
     }
     assert!(given > 1_000 && most > 100, "{given} {most}");
@@ -475,6 +497,6 @@ async fn it_does_what_a_simple_model_does() {
     drop(seen);
     drop(spare);
     tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(len(&line), 0);
+    assert_eq!(len(&queue), 0);
     assert_eq!(client.stats().holds, 0, "no share was lost");
 }

@@ -13,19 +13,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::core::Core;
-use super::protocol::{Claim, Protocol};
-use super::undos::Undo;
+use super::undo::Undo;
 use crate::conn::Lane;
 use crate::counts::Counts;
+use crate::hold::protocol::{HolderRef, Protocol};
 use crate::keys::LockName;
 
 /// By the number in the holder id.
 #[derive(Debug, Default)]
-pub(super) struct AllLoose(Mutex<HashMap<u64, Loose>>);
+pub(super) struct AllUnguarded(Mutex<HashMap<u64, Unguarded>>);
 
 /// One holder.
 #[derive(Clone, Debug)]
-pub(crate) struct Loose {
+pub(crate) struct Unguarded {
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
     pub(crate) holder: Arc<str>,
@@ -33,18 +33,18 @@ pub(crate) struct Loose {
     pub(crate) lease: Duration,
 }
 
-impl Loose {
+impl Unguarded {
     /// Has whatever the server has of it undone, behind what was sent on this lane.
     pub(crate) fn undo_later(&self, core: &Core, lane: Lane) {
-        let claim = Claim {
+        let holder = HolderRef {
             name: &self.name,
-            holder: &self.holder,
+            id: &self.holder,
             counts: Counts::NONE,
             fenced: self.fenced,
             token_retention: core.timing.token_retention,
         };
         let publish = core.channels().publish();
-        let call = self.protocol.release(&claim, Duration::ZERO, publish);
+        let call = self.protocol.release(&holder, Duration::ZERO, publish);
         let until = core.clock.now().after(core.timing.linger);
         let until = until.max(core.clock.now().after(self.lease));
         core.undo_later(Undo::new(call, lane, self.lease, until, None));
@@ -52,29 +52,29 @@ impl Loose {
 }
 
 impl Core {
-    pub(crate) fn loosen(&self, number: u64, loose: Loose) {
-        self.loose.0.lock().insert(number, loose);
+    pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
+        self.unguarded.0.lock().insert(number, unguarded);
     }
 
     /// There is a guard of it, or nothing, or it is in hand.
-    pub(crate) fn fasten(&self, number: u64) {
-        self.loose.0.lock().remove(&number);
+    pub(crate) fn settle_unguarded(&self, number: u64) {
+        self.unguarded.0.lock().remove(&number);
         if self.is_closed() {
-            self.locals.departed.give();
+            self.locals.waiter_left.give();
         }
     }
 
-    pub(super) fn has_loose(&self) -> bool {
-        !self.loose.0.lock().is_empty()
+    pub(super) fn has_unguarded(&self) -> bool {
+        !self.unguarded.0.lock().is_empty()
     }
 
     /// For those who are not polled any more.
-    pub(super) fn undo_all_loose(&self) {
-        let all = std::mem::take(&mut *self.loose.0.lock());
-        for loose in all.values() {
+    pub(super) fn undo_all_unguarded(&self) {
+        let all = std::mem::take(&mut *self.unguarded.0.lock());
+        for unguarded in all.values() {
             // An attempt takes the one or the other, and what undoes it must not overtake it.
             for lane in [Lane::Command, Lane::Push] {
-                loose.undo_later(self, lane);
+                unguarded.undo_later(self, lane);
             }
         }
     }

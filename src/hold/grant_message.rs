@@ -1,7 +1,7 @@
 //! A message that tells one waiter that it holds the lock.
 //!
 //! It is the only message that says more than "look again". Its words are those of
-//! `lua/includes/fair_tell.lua`; whatever else comes on a channel is no letter.
+//! `lua/includes/fair_tell.lua`; whatever else comes on a channel is no grant.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 
 /// The lock, and the lease that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct GrantMessage {
     /// The place that it was given for: until when the server kept that, in ms of its clock.
     pub(crate) until_ms: u64,
     /// How much of that was left when it was given: the lease.
@@ -19,8 +19,8 @@ pub(crate) struct Letter {
     pub(crate) key: Box<str>,
 }
 
-impl Letter {
-    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+impl GrantMessage {
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
         let (until_ms, left_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let token = match words.next()? {
@@ -41,20 +41,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_written_as_a_letter_is_one() {
-        let letter = Letter {
+    fn only_what_is_written_as_a_grant_is_one() {
+        let message = GrantMessage {
             until_ms: 1_763_000_000_123,
             lease: Duration::from_millis(2_900),
             token: None,
             key: "a - b".into(),
         };
-        let read = Letter::read(b"1763000000123 2900 - a - b");
-        assert_eq!(read.as_ref(), Some(&letter));
-        let fenced = Letter {
+        let read = GrantMessage::parse(b"1763000000123 2900 - a - b");
+        assert_eq!(read.as_ref(), Some(&message));
+        let fenced = GrantMessage {
             token: Some(FencingToken::from(77)),
-            ..letter
+            ..message
         };
-        assert_eq!(Letter::read(b"1763000000123 2900 77 a - b"), Some(fenced));
+        assert_eq!(
+            GrantMessage::parse(b"1763000000123 2900 77 a - b"),
+            Some(fenced)
+        );
         for other in [
             &b"0"[..],
             b"1",
@@ -72,7 +75,7 @@ mod tests {
             b"\xff 6 - a",
             b"18446744073709551616 1 - a",
         ] {
-            assert_eq!(Letter::read(other), None, "{other:?}");
+            assert_eq!(GrantMessage::parse(other), None, "{other:?}");
         }
     }
 }

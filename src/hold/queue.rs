@@ -1,0 +1,325 @@
+//! The local queue of one lock: which task of this client is next, first come, first served.
+//!
+//! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
+//! together. Only they talk to the server, unless a task of this client that has the lock hands it off
+//! to the head. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `T` is what it
+//! is handed. Invariants: a place is taken when it is pushed, not when its future is first polled; a
+//! head that does not come when it should is passed over, and is next again when it does come; a waiter
+//! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
+//! dropped with the place or when that is passed over, and never under the lock of the queue.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock::Tick;
+use crate::counts::Mode;
+use crate::hint::Mark;
+
+/// At most this many waiters that may hold a lock together are at the head together.
+const HEADS_MAX: u32 = 64;
+
+/// A head that was missing at this many checks in a row is passed over.
+const MISSED_MAX: u32 = 2;
+
+#[derive(Debug)]
+pub(crate) struct LocalQueue<R, T>(Mutex<State<R, T>>);
+
+#[derive(Debug)]
+struct State<R, T> {
+    /// By number, in the order of arrival. Nothing is kept of a waiter that has left, wherever it
+    /// stood: thousands may come and go behind one that waits for long.
+    places: BTreeMap<u64, Entry<R, T>>,
+    /// Those that were passed over and have not come since.
+    absent: BTreeMap<u64, Entry<R, T>>,
+    /// The number of the next place.
+    end: u64,
+    /// Whoever is in `places` with a lower number is at the head.
+    next: u64,
+    /// How many are at the head, and which one, if it wants the lock alone.
+    heads: u32,
+    alone: Option<u64>,
+    /// Whether somebody checks on the head for those behind it.
+    is_watched: bool,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Entry<R, T> {
+    mode: Mode,
+    request: Option<R>,
+    is_head: bool,
+    is_asking: bool,
+    handoff: Option<T>,
+    /// It need not come before it has seen a hint that this does not mark, or before that time.
+    rest: Option<(Mark, Tick)>,
+    /// How often in a row it was missing since it should have come.
+    missed: u32,
+    woken: Arc<Notify>,
+}
+
+/// A place in the queue; left when dropped.
+#[derive(Debug)]
+pub(crate) struct Place<'a, R, T> {
+    queue: &'a LocalQueue<R, T>,
+    number: u64,
+    woken: Arc<Notify>,
+}
+
+impl<R, T> Default for LocalQueue<R, T> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            places: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            end: 0,
+            next: 0,
+            heads: 0,
+            alone: None,
+            is_watched: false,
+            is_closed: false,
+        }))
+    }
+}
+
+impl<R, T> LocalQueue<R, T> {
+    /// Takes the last place. With a request, it may be handed what another task has.
+    pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T> {
+        let woken = Arc::<Notify>::default();
+        let mut state = self.0.lock();
+        let number = state.end;
+        state.end += 1;
+        let entry = Entry {
+            mode,
+            request,
+            is_head: false,
+            is_asking: false,
+            handoff: None,
+            rest: None,
+            missed: 0,
+            woken: Arc::clone(&woken),
+        };
+        state.places.insert(number, entry);
+        state.promote();
+        Place {
+            queue: self,
+            number,
+            woken,
+        }
+    }
+
+    /// Hands the head what `offer` makes of its request, if it would take anything. True if it was
+    /// handed something.
+    pub(crate) fn hand_off(&self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
+        let mut state = self.0.lock();
+        let Some(alone) = state.alone else {
+            return false;
+        };
+        let Some(head) = state.places.get_mut(&alone) else {
+            return false;
+        };
+        if head.is_asking || head.handoff.is_some() {
+            return false;
+        }
+        head.handoff = head.request.as_ref().and_then(offer);
+        if head.handoff.is_some() {
+            head.woken.notify_one();
+        }
+        head.handoff.is_some()
+    }
+
+    /// Whether anybody waits behind the head.
+    pub(crate) fn has_more(&self) -> bool {
+        self.0.lock().has_more()
+    }
+
+    /// True if somebody waits behind the head and nobody checks on it: the caller has to.
+    pub(crate) fn begin_watch(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_needed = state.has_more() && !state.is_watched;
+        state.is_watched |= is_needed;
+        is_needed
+    }
+
+    /// Passes over heads that do not come, and returns what they had been handed. `seen` marks the hints
+    /// that they may have seen by now. `None`: nobody waits behind them, and the watch is over.
+    pub(crate) fn pass_over_missing(&self, seen: Mark, now: Tick) -> Option<Vec<T>> {
+        let mut state = self.0.lock();
+        if !state.has_more() {
+            state.is_watched = false;
+            return None;
+        }
+        let count = state.heads as usize;
+        let heads = state.places.iter_mut().filter(|(_, entry)| entry.is_head);
+        let missing: Vec<u64> = heads
+            .take(count)
+            .filter_map(|(number, head)| head.is_missing(seen, now).then_some(*number))
+            .collect();
+        let handoffs = missing.into_iter().filter_map(|head| state.pass_over(head));
+        Some(handoffs.collect())
+    }
+
+    /// The client is closed: wakes all waiters.
+    pub(crate) fn close(&self) {
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        for entry in state.places.values() {
+            entry.woken.notify_one();
+        }
+    }
+}
+
+impl<R, T> Entry<R, T> {
+    /// Checks on one head. True if it has been missing for long enough.
+    fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
+        let may_rest = self
+            .rest
+            .is_some_and(|(mark, until)| mark == seen && now < until);
+        if may_rest && self.handoff.is_none() {
+            return false;
+        }
+        self.missed += 1;
+        self.missed >= MISSED_MAX
+    }
+}
+
+impl<R, T> State<R, T> {
+    fn has_more(&self) -> bool {
+        self.places.len() > self.heads as usize
+    }
+
+    /// Moves those to the head whose turn it is.
+    fn promote(&mut self) {
+        for (number, entry) in self.places.range_mut(self.next..) {
+            if entry.is_head {
+                // Behind one that was passed over, and has come back.
+                continue;
+            }
+            let has_room = match entry.mode {
+                Mode::Exclusive => self.heads == 0,
+                Mode::Shared => self.alone.is_none() && self.heads < HEADS_MAX,
+            };
+            if !has_room {
+                return;
+            }
+            entry.woken.notify_one();
+            entry.is_head = true;
+            self.heads += 1;
+            self.alone = (entry.mode == Mode::Exclusive).then_some(*number);
+            self.next = number + 1;
+        }
+    }
+
+    /// Its task has come: whether it is at the head. One that was passed over is next.
+    fn come(&mut self, number: u64) -> bool {
+        if let Some(entry) = self.absent.remove(&number) {
+            self.places.insert(number, entry);
+            self.next = self.next.min(number);
+            self.promote();
+        }
+        let entry = self.places.get_mut(&number);
+        entry.is_some_and(|entry| {
+            (entry.missed, entry.rest) = (0, None);
+            entry.is_head
+        })
+    }
+
+    /// The head does not come. What it had been handed is for others.
+    fn pass_over(&mut self, number: u64) -> Option<T> {
+        let mut entry = self.leave(number)?;
+        let handoff = entry.handoff.take();
+        (entry.is_head, entry.is_asking, entry.missed) = (false, false, 0);
+        self.absent.insert(number, entry);
+        handoff
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Entry<R, T>> {
+        let Some(entry) = self.places.remove(&number) else {
+            return self.absent.remove(&number);
+        };
+        if self.places.is_empty() {
+            // An empty one keeps its last node, which would be a third of what a hold costs.
+            self.places = BTreeMap::new();
+        }
+        if entry.is_head {
+            self.heads -= 1;
+            self.alone = None;
+        }
+        self.promote();
+        Some(entry)
+    }
+}
+
+impl<R, T> Place<'_, R, T> {
+    /// Whether it is at the head. One that was passed over and comes back is next.
+    pub(crate) fn is_head(&self) -> bool {
+        self.queue.0.lock().come(self.number)
+    }
+
+    /// Resolves when it is at the head, or the client is closed. Cancel safe.
+    pub(crate) async fn turn(&self) {
+        loop {
+            if self.is_head() || self.queue.0.lock().is_closed {
+                return;
+            }
+            self.woken.notified().await;
+        }
+    }
+
+    /// Resolves when it was handed something. Cancel safe.
+    pub(crate) async fn handed_off(&self) {
+        loop {
+            if self.with(|entry| entry.handoff.is_some()) {
+                return;
+            }
+            self.woken.notified().await;
+        }
+    }
+
+    /// Takes out what it was handed.
+    pub(crate) fn take_handoff(&self) -> Option<T> {
+        self.with(|entry| entry.handoff.take())
+    }
+
+    /// Takes out what it was handed. If that is nothing, it asks the server now, and is handed nothing
+    /// until it rests again.
+    pub(crate) fn begin_attempt(&self) -> Option<T> {
+        self.with(|entry| {
+            let handoff = entry.handoff.take();
+            entry.is_asking = handoff.is_none();
+            entry.rest = None;
+            handoff
+        })
+    }
+
+    /// It does not ask the server any more, and need not come before there is a hint that `seen` does
+    /// not mark, or before that time.
+    pub(crate) fn rest(&self, seen: Mark, until: Tick) {
+        self.with(|entry| {
+            entry.is_asking = false;
+            entry.rest = Some((seen, until));
+        });
+    }
+
+    fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T>) -> X) -> X {
+        let mut guard = self.queue.0.lock();
+        let state = &mut *guard;
+        let entry = state.places.get_mut(&self.number);
+        let entry = entry.or_else(|| state.absent.get_mut(&self.number));
+        let entry = entry.expect("a place is in the queue until it is dropped");
+        entry.missed = 0;
+        change(entry)
+    }
+}
+
+impl<R, T> Drop for Place<'_, R, T> {
+    fn drop(&mut self) {
+        let left = self.queue.0.lock().leave(self.number);
+        // What it was handed is released, or handed off again.
+        drop(left);
+    }
+}
