@@ -201,7 +201,9 @@ async fn a_server_that_restarts_empty_revokes<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
-    let guard = P::of(&ours, &name).fenced().lock().await.unwrap();
+    // Long enough for a restart between two renewals.
+    let lock = P::of(&ours, &name).lease(LEASE * 5);
+    let guard = lock.fenced().lock().await.unwrap();
     server.restart();
     let next = within(SOON, P::rival(&theirs, &name).fenced().lock())
         .await

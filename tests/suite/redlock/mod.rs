@@ -46,8 +46,13 @@ impl Nodes {
 
     /// Servers that are up for a lease, which is short.
     async fn seasoned(count: usize) -> Self {
+        Self::seasoned_for(count, LEASE).await
+    }
+
+    /// Servers that are up for this lease.
+    async fn seasoned_for(count: usize, lease: Duration) -> Self {
         let servers = servers(count);
-        let clients = clients(&servers, LEASE).await;
+        let clients = clients(&servers, lease).await;
         let redlock = Redlock::new(clients.clone()).unwrap();
         let nodes = Self {
             servers,
@@ -61,7 +66,7 @@ impl Nodes {
     /// Waits until every server has a vote.
     async fn all_vote(&self) {
         let lock = self.redlock.lock("all vote");
-        eventually(SOON, "every server has a vote", async || {
+        eventually(SOON * 2, "every server has a vote", async || {
             let Ok(Some(guard)) = lock.try_lock().await else {
                 return false;
             };

@@ -10,9 +10,11 @@ use crate::support::{LEASE, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_server_has_no_vote_for_a_lease() {
-    let nodes = Nodes::seasoned(3).await;
+    // Two restarts are over long before a lease is.
+    let lease = LEASE * 3;
+    let nodes = Nodes::seasoned_for(3, lease).await;
     let name = unique_name("redlock");
-    let stranger = Redlock::new(super::clients(&nodes.servers, LEASE).await).unwrap();
+    let stranger = Redlock::new(super::clients(&nodes.servers, lease).await).unwrap();
     let guard = nodes.redlock.lock(&name).lock().await.unwrap();
     nodes.all_joined().await;
     // The first forgets its vote. With the second, which the holder does not need, that would be a
