@@ -28,32 +28,36 @@ help:
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
-# Cargo is quiet, so that what they print comes alone.
-BUILDING = echo "building in release mode: about two minutes the first time, nothing is printed meanwhile"
+# Cargo is quiet, so that what they print comes alone. PROFILE=dev takes what the tests have built.
+PROFILE = release
+BUILT = --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--all-features)
+EXAMPLE = echo "building ($(PROFILE)): about two minutes the first time, nothing is printed meanwhile" && \
+	  $(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet $(BUILT) --example
 
 demo:
-	@$(BUILDING)
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example seats
+	@$(EXAMPLE) seats
 
 desk config order failover soak:
-	@$(BUILDING)
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet --release --example $@
+	@$(EXAMPLE) $@
 
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
 # its own.
 SMALL = quickstart job fencing transfer config_cache
 examples:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --examples && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --all-features --examples && \
 	  for example in $(SMALL); do \
-	    echo "== $$example" && scripts/with-server cargo run --quiet --example $$example || exit 1; \
+	    echo "== $$example" && \
+	    scripts/with-server cargo run --quiet --all-features --example $$example || exit 1; \
 	  done
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
 	  service="--quiet --locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
 	  cargo test $$service && scripts/with-server cargo run $$service --bin transaction
 
-# Most tests wait more than they work; those that work hard come alone.
-TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && \
-	  cargo test --workspace --all-features -- --test-threads 6 --skip hammer:: && \
+# Most tests wait more than they work; those that work hard come alone. Without doctests, $(LESS) =
+# --lib --tests. scripts/report-tests reads how many run at a time.
+TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 6 at a time" && \
+	  cargo test --workspace --all-features $(LESS) -- --test-threads 6 --skip hammer:: && \
+	  echo "those that work hard, 1 at a time" && \
 	  cargo test --all-features --test suite -- --test-threads 1 hammer::
 
 test:
@@ -62,9 +66,11 @@ test:
 # Where the server of `test` was built without TLS these fail, and say so.
 TLS = --all-features -- --test-threads 4 --ignored
 test-tls:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN" && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN, 4 at a time" && \
 	  cargo test --workspace --test suite $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
 
+# No doctest needs a server.
+test-valkey: LESS = --lib --tests
 test-valkey:
 	@$(VALKEY) && $(TEST)
 
@@ -73,8 +79,8 @@ RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]
 
 test-acl:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_RIGHTS="$(RIGHTS)" && \
-	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS" && \
-	  cargo test --all-features --test suite -- --test-threads 4 \
+	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, 6 at a time" && \
+	  cargo test --all-features --test suite -- --test-threads 6 \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
 
@@ -84,7 +90,7 @@ INTEROP = cargo test --all-features --test interop -- --ignored --test-threads 4
 
 interop:
 	@scripts/build-interop
-	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN" && $(INTEROP)
+	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 4 at a time" && $(INTEROP)
 
 # An old one, one in between and the newest.
 interop-all: interop-3.16.4 interop-3.27.1 interop-4.7.0
@@ -104,7 +110,7 @@ OTHERWISE_3.16.4 = $(OTHERWISE) $(MAPPED)::read $(MAPPED)::write cluster:: \
 interop-%:
 	@LOCKSET_REDISSON=$* scripts/build-interop
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_REDISSON=$* && \
-	  echo "testing with Redisson $* on $$LOCKSET_SERVER_BIN" && $(INTEROP) $(OTHERWISE_$*:%=--skip %)
+	  echo "testing with Redisson $* on $$LOCKSET_SERVER_BIN, 4 at a time" && $(INTEROP) $(OTHERWISE_$*:%=--skip %)
 
 check:
 	cargo fmt --all --check
@@ -143,8 +149,10 @@ bench-peers-build:
 bench-peers-draw:
 	@$(PEERS_RUN) draw --results $(RESULTS)
 
-# They are a workspace of their own, which `check` and `test` do not see.
+# They are a workspace of their own, which `check` and `test` do not see. In the profile and the folder of
+# the tests, whose compiled dependencies they share.
+PEERS_CHECK = $(PEERS_CARGO) --target-dir "$${CARGO_TARGET_DIR:-target}"
 bench-peers-check:
 	cargo fmt $(PEERS_CARGO) --all --check
-	cargo clippy $(PEERS_CARGO) --release --target-dir "$(PEERS_OUT)/rust" --all-targets -- -D warnings
-	cargo test $(PEERS_CARGO) --release --target-dir "$(PEERS_OUT)/rust"
+	cargo clippy $(PEERS_CHECK) --all-targets -- -D warnings
+	cargo test $(PEERS_CHECK)

@@ -1,10 +1,9 @@
-//! Many tasks and clients on one lock, and many locks in one client.
+//! Many tasks and clients on one lock. They come alone: `make test`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lockset::Client;
 use lockset_testkit::{Server, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
@@ -141,36 +140,4 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_unprotected_counter_is_exact
     no_client_starves
     releases_do_not_delay_renewals
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_holds_are_renewed_for_a_minute() {
-    const HOLDS: usize = 10_000;
-    let server = Server::start();
-    let builder = Client::builder(&server.url()).lease(Duration::from_secs(6));
-    let client = builder.build().await.unwrap();
-    let prefix = unique_name("lock");
-    let mut guards = Vec::with_capacity(HOLDS);
-    for start in (0..HOLDS).step_by(100) {
-        let locks = (start..start + 100).map(|n| client.lock(format!("{prefix}:{n}")));
-        let taken = locks.map(|lock| async move { lock.lock().await.unwrap() });
-        guards.extend(futures_util::future::join_all(taken).await);
-    }
-    server.reset_stats().await;
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(60) {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let lost = guards.iter().filter(|guard| guard.is_lost()).count();
-        assert_eq!(lost, 0, "after {:?}", started.elapsed());
-    }
-    // Every hold was due about thirty times, and went with a hundred others.
-    let scripts = server.commandstats().await["evalsha"];
-    assert!(
-        (2_000..10_000).contains(&scripts),
-        "{scripts} renewal scripts"
-    );
-    assert_eq!(client.stats().holds, HOLDS);
-    drop(guards);
-    idle(&client).await;
-    nothing_left(&server).await;
 }

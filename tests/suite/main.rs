@@ -23,6 +23,7 @@ mod interleavings;
 mod lazy;
 mod limits;
 mod loss;
+mod many_holds;
 mod messages;
 mod mix;
 mod multilock;

@@ -1,0 +1,40 @@
+//! Many holds of one client: their renewals go together, and none comes late.
+
+use std::time::{Duration, Instant};
+
+use lockset::Client;
+use lockset_testkit::{Server, unique_name};
+
+use crate::support::{idle, nothing_left};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_holds_are_renewed_for_a_minute() {
+    const HOLDS: usize = 10_000;
+    let server = Server::start();
+    let builder = Client::builder(&server.url()).lease(Duration::from_secs(6));
+    let client = builder.build().await.unwrap();
+    let prefix = unique_name("lock");
+    let mut guards = Vec::with_capacity(HOLDS);
+    for start in (0..HOLDS).step_by(100) {
+        let locks = (start..start + 100).map(|n| client.lock(format!("{prefix}:{n}")));
+        let taken = locks.map(|lock| async move { lock.lock().await.unwrap() });
+        guards.extend(futures_util::future::join_all(taken).await);
+    }
+    server.reset_stats().await;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(60) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+        assert_eq!(lost, 0, "after {:?}", started.elapsed());
+    }
+    // Every hold was due about thirty times, and went with a hundred others.
+    let scripts = server.commandstats().await["evalsha"];
+    assert!(
+        (2_000..10_000).contains(&scripts),
+        "{scripts} renewal scripts"
+    );
+    assert_eq!(client.stats().holds, HOLDS);
+    drop(guards);
+    idle(&client).await;
+    nothing_left(&server).await;
+}
