@@ -1,7 +1,7 @@
 //! The fair lock: one owner at a time, in the order in which they asked.
 //!
-//! What goes over the wire for it; the engine does the work. There it is Redisson's `RFairLock`: one
-//! queue at the server for Rust and Java. Each waiter has a place in it, a channel of its own, on which
+//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
+//! `RFairLock`: one queue for Rust and Java. Each waiter has a place in it, a channel of its own, on which
 //! it may be handed the lock, and a heartbeat, which is its poll.
 
 use std::time::Duration;
@@ -174,9 +174,10 @@ impl Protocol for FairProtocol {
             .arg(millis(lease))
             .arg(holder.name.lock_channel())
             .arg(publish);
-        match holder.fenced {
-            false => call,
-            true => call.arg(holder.token_retention),
+        if holder.fenced {
+            call.arg(holder.token_retention)
+        } else {
+            call
         }
     }
 
@@ -211,7 +212,7 @@ fn queue_keys(name: &LockName) -> [String; 3] {
     ]
 }
 
-/// With the key of the tokens only for a user who needs the right to it anyway.
+/// Names the key of the tokens only if the lock is fenced: the user may have no right to it.
 fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call {
     let [queue, timeouts, alive] = queue_keys(name);
     let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
@@ -222,16 +223,16 @@ fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call
     Call::new(script, name.key(), &keys)
 }
 
-/// How long a place is kept, and what its holder wants when its turn comes, as the scripts have it in
-/// one number: the fraction says that it will ask by itself, or that it wants a token.
+/// How long a place is kept, and what its holder wants when its turn comes. Scripts have both in one
+/// number: a fraction says that it will ask by itself, or that it wants a token.
 fn place(terms: &AcquireTerms) -> String {
-    let wish = match (terms.accepts_handover, terms.tokens > 0) {
+    let wants = match (terms.accepts_handover, terms.tokens > 0) {
         (true, false) => "",
         (true, true) => ".5",
         (false, _) => ".25",
     };
     match terms.heartbeat {
-        Some(heartbeat) => format!("{}{wish}", millis(heartbeat)),
+        Some(heartbeat) => format!("{}{wants}", millis(heartbeat)),
         None => "0".to_owned(),
     }
 }

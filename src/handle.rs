@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::{self, LockRequest, Wait};
 use crate::client::Client;
+use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hold::Share;
@@ -20,7 +21,7 @@ use crate::watchdog::Leased;
 #[derive(Clone)]
 pub(crate) struct Handle {
     core: Arc<Core>,
-    /// A name that cannot work is told by the first call that uses it.
+    /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
     pub(crate) options: Options,
     protocol: &'static dyn Protocol,
@@ -62,7 +63,7 @@ impl Handle {
         self.name().map_err(|error| error.during(operation))
     }
 
-    /// As it was given, also if it cannot work.
+    /// As it was given, even if it is invalid.
     pub(crate) fn given_name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
@@ -70,7 +71,7 @@ impl Handle {
         }
     }
 
-    /// What there is to say about it, on one line.
+    /// For `Debug`, on one line.
     pub(crate) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
@@ -79,7 +80,7 @@ impl Handle {
         shown.finish()
     }
 
-    /// What two handles on one key have not in common, if anything.
+    /// How this handle on the same key differs from another one, if it does.
     pub(crate) fn differs_from(&self, other: &Self) -> Option<&'static str> {
         if !Arc::ptr_eq(&self.core, &other.core) {
             Some("of different clients")
@@ -118,65 +119,72 @@ impl Handle {
         })
     }
 
-    /// Takes it, waiting as long as it takes.
-    pub(crate) async fn take(&self, operation: &'static str) -> Result<Share> {
-        let request = self.request(operation)?;
-        // Without a deadline the wait ends with the lock or with an error, so there is one turn.
-        loop {
-            if let Some(share) = acquire::one(&request, Wait::Forever).await? {
-                return Ok(share.guarded());
-            }
-        }
+    /// Acquires it, however long that takes.
+    pub(crate) async fn acquire(&self, operation: &'static str) -> Result<Share> {
+        self.acquire_within(operation, Wait::Forever)
+            .await
+            .map(Wait::forever)
     }
 
-    /// Takes it if it is free.
-    pub(crate) async fn try_take(&self, operation: &'static str) -> Result<Option<Share>> {
-        let share = acquire::one(&self.request(operation)?, Wait::Never).await?;
-        Ok(share.map(Share::guarded))
+    /// Acquires it if it is free.
+    pub(crate) async fn try_acquire(&self, operation: &'static str) -> Result<Option<Share>> {
+        self.acquire_within(operation, Wait::Never).await
     }
 
-    /// Takes it if it is free within this time.
-    pub(crate) async fn try_take_for(
+    /// Acquires it if it is free within this time.
+    pub(crate) async fn try_acquire_for(
         &self,
         operation: &'static str,
         wait: Duration,
     ) -> Result<Option<Share>> {
         let deadline = self.core.clock.now().after(wait);
-        let share = acquire::one(&self.request(operation)?, Wait::Until(deadline)).await?;
+        self.acquire_within(operation, Wait::Until(deadline)).await
+    }
+
+    async fn acquire_within(&self, operation: &'static str, wait: Wait) -> Result<Option<Share>> {
+        let share = acquire::one(&self.request(operation)?, wait).await?;
         Ok(share.map(Share::guarded))
     }
 
-    /// Asks something of the lock.
+    /// Asks something of the lock: one script, repeated until it is answered.
     pub(crate) async fn query<T>(
         &self,
         operation: &'static str,
         call: impl FnOnce(&LockName) -> Call,
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
-        let name = self.name_for(operation)?;
-        let give_up = self.options.give_up.unwrap_or(self.core.timing.give_up);
+        let (core, name) = (&self.core, self.name_for(operation)?);
+        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
+        let give_up = self.options.give_up.unwrap_or(core.timing.give_up);
         check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
-        let answer = acquire::query(&self.core, name, operation, &call(name), give_up).await?;
-        read(&answer).map_err(|error: Error| error.during(operation).of_lock(name.as_str()))
+        core.ensure_open(operation).map_err(of_lock)?;
+        let budget = core.call_budget(give_up);
+        let answer = core.scripts.run(Lane::Command, &call(name), budget).await;
+        let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
+        read(&answer).map_err(of_lock)
     }
 
-    /// Frees the lock, whoever holds it; tells the holds of this client that `are_ended`.
+    /// Frees the lock, whoever holds it, and ends the holds that this client has of it in this mode.
     pub(crate) async fn force_unlock(
         &self,
         call: impl FnOnce(&LockName, &str) -> Call,
-        are_ended: Mode,
+        ended: Mode,
     ) -> Result<bool> {
         let publish = self.core.channels().publish();
         // Before it is sent: what is granted after it was executed is another hold.
         let name = self.name_for("force_unlock")?;
-        let holds = acquire::holds(&self.core, self.protocol, name);
+        let local = self
+            .core
+            .locals
+            .get_or_insert(self.protocol.kind(), name.key());
+        let holds = local.live_holds();
         let call = |name: &LockName| call(name, publish);
         // A repeat finds free what an attempt without an answer has freed.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         let freed = self.query("force_unlock", call, read).await?;
         if freed {
             for hold in holds {
-                if hold.is_exclusive() == (are_ended == Mode::Exclusive) {
+                if hold.is_exclusive() == (ended == Mode::Exclusive) {
                     hold.revoked();
                 }
             }
@@ -229,7 +237,7 @@ impl From<Inspected> for Holder {
     }
 }
 
-/// Stamps the name and the options onto a public handle, a newtype over [`Handle`].
+/// Adds the name and the options to a public handle, a newtype over [`Handle`].
 macro_rules! option_methods {
     ($lock:ident) => {
         impl ::std::fmt::Debug for $lock {
@@ -361,7 +369,7 @@ macro_rules! option_methods {
     };
 }
 
-/// Stamps the verbs onto a public handle, a newtype over [`Handle`].
+/// Adds the methods that acquire to a public handle, a newtype over [`Handle`].
 macro_rules! verb_methods {
     ($lock:ident, $guard:ident) => {
         impl $lock {
@@ -394,7 +402,7 @@ macro_rules! verb_methods {
             /// # Ok(()) }
             /// ```
             pub async fn lock(&self) -> $crate::Result<$guard> {
-                self.0.take("lock").await.map($guard)
+                self.0.acquire("lock").await.map($guard)
             }
 
             /// Acquires the lock if it is free, or held by the same owner, in one round trip. `None`: it is
@@ -416,7 +424,7 @@ macro_rules! verb_methods {
             /// # Ok(()) }
             /// ```
             pub async fn try_lock(&self) -> $crate::Result<Option<$guard>> {
-                let share = self.0.try_take("try_lock").await?;
+                let share = self.0.try_acquire("try_lock").await?;
                 Ok(share.map($guard))
             }
 
@@ -445,14 +453,14 @@ macro_rules! verb_methods {
                 &self,
                 wait: ::std::time::Duration,
             ) -> $crate::Result<Option<$guard>> {
-                let share = self.0.try_take_for("try_lock_for", wait).await?;
+                let share = self.0.try_acquire_for("try_lock_for", wait).await?;
                 Ok(share.map($guard))
             }
         }
     };
 }
 
-/// Stamps the questions onto a public handle on a lock of one holder, a newtype over [`Handle`].
+/// Adds the queries to a public handle on a lock of one holder, a newtype over [`Handle`].
 macro_rules! holder_methods {
     ($lock:ident) => {
         impl $lock {

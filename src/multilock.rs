@@ -1,22 +1,17 @@
 //! The multi-lock: several locks of any kind, all of them or none.
 //!
-//! Members that one script can name are taken with one script and one round trip, and nothing is
-//! held while it waits. Others are taken one after the other in the order of their keys, so that two
-//! multi-locks over the same things cannot each wait for the other; while it waits for one, it holds
-//! those before it.
+//! This module is the public types; `acquire/several.rs` takes the locks. Invariant: members are in the
+//! order of their keys, one order for all multi-locks, so that no two of them wait for each other.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
-
-use crate::acquire::{self, ExpiredGrants, LockRequest, Outcome, Wait};
+use crate::acquire::{self, LockRequest, Wait};
 use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
 use crate::handle::Handle;
-use crate::hold::Share;
 use crate::hold::bundle::Bundle;
 use crate::lost::{Lost, LostReason};
 use crate::options::{LeasePolicy, Options, Replication};
@@ -27,7 +22,7 @@ use crate::rwlock::{ReadSide, WriteSide};
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
-/// What is being done while a multi-lock is made.
+/// The operation that errors of [`MultiLock::new`] name.
 const NEW: &str = "multi_lock";
 
 /// A lock as a member of a [`MultiLock`], with the options of its handle. Reentrant locks, fair locks and the
@@ -111,7 +106,7 @@ impl Member {
 pub struct MultiLock {
     /// In the order of their keys.
     members: Arc<[Handle]>,
-    /// What is asked for of all members.
+    /// Those of all members.
     options: Options,
 }
 
@@ -151,7 +146,7 @@ impl MultiLock {
             }
             if let Some(difference) = pair[0].differs_from(&pair[1]) {
                 let message = format!(
-                    "it is a member twice, {difference}: name it once, or in the same way each time"
+                    "it is a member twice, {difference}; name it once, or the same way each time"
                 );
                 return Err(invalid(message).of_lock(pair[0].given_name()));
             }
@@ -160,7 +155,7 @@ impl MultiLock {
         members.dedup_by(|one, other| place(one) == place(other));
         if members.len() > MULTI_LOCK_MEMBERS_MAX {
             return Err(invalid(format!(
-                "{} members; the most is {MULTI_LOCK_MEMBERS_MAX}",
+                "a multi-lock of {} members; give at most {MULTI_LOCK_MEMBERS_MAX}",
                 members.len()
             )));
         }
@@ -236,12 +231,7 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<MultiGuard> {
-        // Without a deadline the wait ends with the locks or with an error, so there is one turn.
-        loop {
-            if let Some(guard) = self.take("lock", Wait::Forever).await? {
-                return Ok(guard);
-            }
-        }
+        self.take("lock", Wait::Forever).await.map(Wait::forever)
     }
 
     /// Acquires all members if all are free, or held by the same owner. `None`: one is not, and none is
@@ -270,16 +260,12 @@ impl MultiLock {
     }
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
-        let requests = self.requests(operation)?;
-        let shares = match requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
-            true => together(&requests, wait).await?,
-            false => in_order(&requests, wait).await?,
-        };
+        let shares = acquire::several(&self.requests(operation)?, wait).await?;
         Ok(shares.map(|shares| MultiGuard(Bundle::of(shares))))
     }
 
     fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {
-        // One owner for those that name none, so that the guard has one.
+        // Members without an owner share one, so that the guard has one.
         let all = &self.options;
         let owner = all.owner.clone().unwrap_or_else(Owner::new);
         let request = |member: &Handle| {
@@ -304,105 +290,6 @@ impl fmt::Debug for MultiLock {
         shown.field("names", &self.names());
         self.options.show(&mut shown);
         shown.finish()
-    }
-}
-
-/// Takes all with one script; nothing is held while it waits. So members that their owner holds are
-/// entered again only when the others are granted: entered before, they would be kept from others
-/// until then, even if their owner gave them back meanwhile.
-async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
-    let bound = acquire::bound(requests, wait);
-    let mut expired = ExpiredGrants::default();
-    'again: loop {
-        let mut are_owned = Vec::with_capacity(requests.len());
-        let mut rest = Vec::with_capacity(requests.len());
-        for request in requests {
-            let is_owned = acquire::is_owned(request)?;
-            are_owned.push(is_owned);
-            if !is_owned {
-                rest.push(request.clone());
-            }
-        }
-        let granted = match rest.is_empty() {
-            true => Vec::new(),
-            false => match acquire::all(&rest, wait, bound).await? {
-                Outcome::Granted(granted) => granted,
-                Outcome::Refused { is_owned: true, .. } => continue,
-                Outcome::Refused { .. } => return Ok(None),
-            },
-        };
-        let mut granted = granted.into_iter();
-        // In the order of the requests, which is one order for all who settle several holds.
-        let mut shares = Vec::with_capacity(requests.len());
-        for (request, is_owned) in requests.iter().zip(are_owned) {
-            let share = match is_owned {
-                true => acquire::reenter(request, &bound).await?,
-                false => granted.next(),
-            };
-            match share {
-                Some(share) => shares.push(share),
-                // Its owner does not hold it any more.
-                None => continue 'again,
-            }
-        }
-        if !expired.must_retry(requests.iter().zip(&shares))? {
-            return Ok(Some(shares));
-        }
-    }
-}
-
-/// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited
-/// for so long that two who disagree about the order may be waiting for each other.
-async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
-    let mut expired = ExpiredGrants::default();
-    loop {
-        let mut held = Reversed(Vec::with_capacity(requests.len()));
-        for request in requests {
-            let wait = match held.0.is_empty() {
-                true => wait,
-                false => wait.at_most(request.core.clock.now().after(held_wait(request))),
-            };
-            let share = tokio::select! {
-                biased;
-                share = acquire::one(request, wait) => share?,
-                () = held.one_lost() => break,
-            };
-            match share {
-                Some(share) => held.0.push(share),
-                None => break,
-            }
-        }
-        if held.0.len() == requests.len() && !expired.must_retry(requests.iter().zip(&held.0))? {
-            return Ok(Some(std::mem::take(&mut held.0)));
-        }
-        if wait.is_over(requests[0].core.clock.now()) {
-            return Ok(None);
-        }
-    }
-}
-
-/// How long one member is waited for while others are held: about a lease, never twice the same.
-fn held_wait(request: &LockRequest) -> Duration {
-    request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
-}
-
-/// Shares that are given back last one first.
-struct Reversed(Vec<Share>);
-
-impl Reversed {
-    async fn one_lost(&self) {
-        if self.0.is_empty() {
-            return std::future::pending().await;
-        }
-        select_all(self.0.iter().map(|share| Box::pin(share.lost()))).await;
-    }
-}
-
-impl Drop for Reversed {
-    fn drop(&mut self) {
-        while let Some(share) = self.0.pop() {
-            drop(share);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reentrant lock: one owner at a time, who may enter again.
 //!
-//! What goes over the wire for it; the engine does the work. There it is Redisson's `RLock`, and with
-//! [`fenced`](ReentrantLock::fenced) its `RFencedLock`.
+//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
+//! `RLock`, and with [`fenced`](ReentrantLock::fenced) its `RFencedLock`.
 
 use std::time::Duration;
 
@@ -159,9 +159,10 @@ impl Protocol for ReentrantProtocol {
 
     fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
         let channel = holder.name.lock_channel();
-        match holder.counts.is_none() {
-            true => Part::plain(holder, channel),
-            false => Part::release("reentrant", holder, lease, &channel),
+        if holder.counts.is_none() {
+            Part::plain(holder, channel)
+        } else {
+            Part::release("reentrant", holder, lease, &channel)
         }
     }
 

@@ -1,9 +1,9 @@
 //! The read-write lock: many readers or one writer.
 //!
-//! What goes over the wire for it; the engine does the work. There it is Redisson's
-//! `RReadWriteLock`: each read hold has a lease in a key of its own, so a reader that dies ends with
-//! its own lease, whoever else reads on. What an owner has of one lock, read and write holds, is one
-//! hold of the engine with two counts.
+//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
+//! `RReadWriteLock`: each read hold has a lease in a key of its own, so that a dead reader ends with its
+//! own lease, whoever else reads on. All that an owner has of one lock, read and write, is one hold of
+//! the engine, with two counts.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl RwLock {
     /// ```
     pub async fn read(&self) -> Result<ReadGuard> {
         let side = self.0.in_mode(Mode::Shared);
-        side.take("read").await.map(ReadGuard)
+        side.acquire("read").await.map(ReadGuard)
     }
 
     /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip. `None`: somebody
@@ -127,7 +127,7 @@ impl RwLock {
     /// As for [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
         let side = self.0.in_mode(Mode::Shared);
-        Ok(side.try_take("try_read").await?.map(ReadGuard))
+        Ok(side.try_acquire("try_read").await?.map(ReadGuard))
     }
 
     /// Acquires the lock as a reader, waiting at most `wait`. `None`: a writer had it, or came first, for all
@@ -140,7 +140,7 @@ impl RwLock {
     /// As for [`ReentrantLock::try_lock_for`](crate::ReentrantLock::try_lock_for).
     pub async fn try_read_for(&self, wait: Duration) -> Result<Option<ReadGuard>> {
         let side = self.0.in_mode(Mode::Shared);
-        let share = side.try_take_for("try_read_for", wait).await?;
+        let share = side.try_acquire_for("try_read_for", wait).await?;
         Ok(share.map(ReadGuard))
     }
 
@@ -161,7 +161,7 @@ impl RwLock {
     /// ```
     pub async fn write(&self) -> Result<WriteGuard> {
         let side = self.0.in_mode(Mode::Exclusive);
-        side.take("write").await.map(WriteGuard)
+        side.acquire("write").await.map(WriteGuard)
     }
 
     /// Acquires the lock as the writer, in one round trip, if nobody reads or writes and no readers that
@@ -174,7 +174,7 @@ impl RwLock {
     /// As for [`write`](Self::write).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
         let side = self.0.in_mode(Mode::Exclusive);
-        Ok(side.try_take("try_write").await?.map(WriteGuard))
+        Ok(side.try_acquire("try_write").await?.map(WriteGuard))
     }
 
     /// Acquires the lock as the writer, waiting at most `wait`. `None`: it did not become free in time.
@@ -187,7 +187,7 @@ impl RwLock {
     /// [`ReentrantLock::try_lock_for`](crate::ReentrantLock::try_lock_for).
     pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>> {
         let side = self.0.in_mode(Mode::Exclusive);
-        let share = side.try_take_for("try_write_for", wait).await?;
+        let share = side.try_acquire_for("try_write_for", wait).await?;
         Ok(share.map(WriteGuard))
     }
 }

@@ -1,297 +1,252 @@
-//! One attempt to take a lock or several, and its undoing.
+//! An attempt to take one lock or several, asked as often as the wait for them needs.
 //!
-//! What undoes an attempt exists before the attempt is sent. So a future that is dropped while the
-//! answer is under way, or an attempt that never got one, is cancelled on the lane it took, behind
-//! it; a grant nobody takes is released at once; a place in a queue is given up.
+//! Invariants: an attempt whose answer is in doubt never meets its holder ids in use; dropped, it is
+//! undone (`holders.rs`).
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::confirm::Confirmed;
-use super::handover::Kept;
-use super::{LockRequest, Party};
+use super::confirm::{Confirmed, confirm};
+use super::handover::{ServerPlace, may_be_handed_over};
+use super::holders::{Grant, Holders};
+use super::request::{LockRequest, Outcome, Requests};
 use crate::clock::Tick;
 use crate::conn::{Lane, sent};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::hint::Mark;
+use crate::hold::Share;
+use crate::hold::grant_message::GrantMessage;
 use crate::hold::local::HANDOFFS_MAX;
-use crate::hold::protocol::{AcquireTerms, HolderRef, Queue};
-use crate::hold::{Hold, NewHold, Share};
-use crate::owner::Owner;
+use crate::hold::protocol::{AcquireTerms, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Call, CallBudget, Executed, Failure, catalog};
+use crate::script::{Answer, Call, CallBudget, Executed, Failure, catalog};
 
-/// A would-be holder: one holder id for each lock, for all attempts of one wait.
 pub(super) struct Attempt<'a> {
-    pub(super) party: Party<'a>,
-    /// Of each lock, the number in the holder id and the id itself.
-    pub(super) holders: Vec<(u64, Arc<str>)>,
+    requests: Requests<'a>,
+    holders: Holders<'a>,
     /// When it began to wait.
     since: Tick,
     /// Whether it takes a place in a queue when it is refused, and until when it waits.
-    waits: Option<Tick>,
-    /// The lane of an attempt whose outcome is not known.
-    pub(super) unanswered: Option<Lane>,
-    /// Whether it may have left this client.
-    pub(super) has_left: AtomicBool,
-    /// The lock at whose queue it may have a place at the server.
-    pub(super) queued_at: Option<usize>,
-    /// Whether it is known as one that the server may have.
-    pub(super) is_loose: bool,
-    /// What it knows of that, where the lock may be handed to it.
-    pub(super) kept: Option<Kept>,
+    waits_until: Option<Tick>,
+    /// Its place in the queue at the server, where the lock may be handed over to it.
+    place: Option<ServerPlace>,
 }
 
-/// What a grant is counted from.
-pub(super) struct Grant {
-    /// When the request was sent that led to it.
-    pub(super) sent: Tick,
+/// What the server said, and to what.
+struct Reply {
+    /// When the call was made, which may have been sent again later as it was.
+    asked: Tick,
     /// A mark of moves, taken before that.
-    pub(super) moved: Mark,
-    /// The lease that is certain from then on, if the lock was handed over.
-    pub(super) handed: Option<Duration>,
-    /// So many more tokens follow each of its own.
-    pub(super) spare: u32,
-}
-
-/// What became of an attempt, or of a wait.
-pub(crate) enum Outcome {
-    /// One share of each lock, in the order of the requests; released when dropped.
-    Granted(Vec<Share>),
-    Refused {
-        /// The first lock that was refused.
-        at: usize,
-        /// The rest of its holder's lease, if the server told it.
-        remaining: Option<Duration>,
-        /// Another task of the same owner got one of several locks meanwhile, so it can be entered.
-        is_owned: bool,
-    },
-}
-
-impl Outcome {
-    pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
-        Self::Refused {
-            at,
-            remaining,
-            is_owned: false,
-        }
-    }
+    moved: Mark,
+    spare_tokens: u32,
+    answer: Answer,
+    /// Whether nothing that was sent before can arrive any more.
+    is_settled: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// For one attempt.
-    pub(super) fn single(party: Party<'a>) -> Self {
-        Self::new(party, None)
+    /// Takes no place in a queue.
+    pub(super) fn single(requests: Requests<'a>) -> Self {
+        Self::new(requests, None)
     }
 
-    pub(super) fn waiting(party: Party<'a>, deadline: Option<Tick>) -> Self {
-        Self::new(party, Some(deadline.unwrap_or(Tick::NEVER)))
+    pub(super) fn waiting(requests: Requests<'a>, deadline: Option<Tick>) -> Self {
+        Self::new(requests, Some(deadline.unwrap_or(Tick::NEVER)))
     }
 
-    fn new(party: Party<'a>, waits: Option<Tick>) -> Self {
-        let core = party.core();
+    fn new(requests: Requests<'a>, waits_until: Option<Tick>) -> Self {
         Self {
-            party,
-            holders: party.requests.iter().map(|_| core.new_holder()).collect(),
-            since: core.clock.now(),
-            waits,
-            unanswered: None,
-            has_left: AtomicBool::new(false),
-            queued_at: None,
-            is_loose: false,
-            kept: None,
+            requests,
+            holders: Holders::new(requests),
+            since: requests.core().clock.now(),
+            waits_until,
+            place: None,
         }
     }
 
-    /// Where this attempt is told that it is worth asking for a lock again.
+    /// The channel on which the server says that it is worth asking for this lock again.
     pub(super) fn channel(&self, at: usize) -> String {
-        let request = &self.party.requests[at];
-        request.protocol.channel(&request.name, &self.holders[at].1)
+        self.holders.channel(at)
     }
 
-    /// Whether an attempt may still arrive, so that its holder ids are not to be used.
+    /// Whether it may still arrive, so that its holder ids are not to be used.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.unanswered.is_some()
+        self.holders.is_in_doubt()
     }
 
-    /// Asks the server, as one who heads the local queue of the lock at `at`; an attempt that gets no
-    /// answer is repeated as it is.
+    /// Has undone what the server may have of it, and goes on under other holder ids.
+    pub(super) fn start_over(&mut self) {
+        self.place = None;
+        let undone = std::mem::replace(&mut self.holders, Holders::new(self.requests));
+        drop(undone);
+    }
+
+    /// Asks the server, as one who heads the local queue of the lock at `at`; without an answer the same
+    /// call is repeated.
     pub(super) async fn ask(
         &mut self,
         at: usize,
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Outcome> {
-        let core = self.party.core();
-        let scripts = &core.scripts;
         loop {
-            // Of the call, which may be sent again later as it is.
-            let asked = core.clock.now();
-            let moved = core.locals.moved.mark();
-            let spare = self.spare_tokens();
-            let call = self.acquire(at, asked, spare);
-            if self.unanswered.replace(lane).is_none() {
-                *self.has_left.get_mut() = false;
-            }
-            self.loosen();
-            let run = core.while_open(scripts.run(lane, &call, budget));
-            let answer = match sent::track(&self.has_left, run).await {
-                Some(Ok(answer)) => answer,
-                None => return Err(self.closed()),
-                Some(Err(failure)) => {
-                    if failure.executed == Executed::No {
-                        self.unanswered = None;
-                    }
-                    return Err(self.error(failure));
-                }
-            };
-            if answer.repeated
-                && !scripts
-                    .transport
-                    .earlier_commands_settled(lane, call.route())
-            {
-                // An attempt that may still arrive must never meet its holder id in use: this one
-                // is undone, and the next asks under another and behind that.
+            let reply = self.send(at, lane, budget).await?;
+            if !reply.is_settled {
+                // It may still arrive, and must not meet its holder id in use.
                 self.start_over();
-                self.party.left(budget.deadline).await;
+                self.requests.releases_sent(budget.deadline).await;
                 continue;
             }
-            let tokens = match self.read(&answer.value)? {
-                AcquiredAll::Held { tokens } => tokens,
+            let (member, remaining, until_ms) = match self.read(&reply.answer.value)? {
+                AcquiredAll::Held { tokens } => {
+                    let grant = Grant {
+                        sent: reply.answer.sent,
+                        moved: reply.moved,
+                        handover: None,
+                        spare_tokens: reply.spare_tokens,
+                    };
+                    return self.granted(at, grant, &tokens, lane, budget).await;
+                }
                 AcquiredAll::Elsewhere {
                     member,
                     remaining,
                     until_ms,
-                } => {
-                    self.unanswered = None;
-                    if let Some(until_ms) = until_ms {
-                        self.kept = Some(Kept {
-                            sent: answer.sent,
-                            moved,
-                            until_ms,
-                        });
-                    }
-                    let has_place = self.heartbeat(member, at, asked).is_some();
-                    // A place it had elsewhere was given up; one it had here is still there.
-                    self.queued_at = self.queued_at.filter(|queued| *queued == member);
-                    if has_place {
-                        self.queued_at = Some(member);
-                    }
-                    if answer.repeated && self.holders.len() > 1 {
-                        // The attempt that got no answer may have been granted, and then one of
-                        // the locks was lost: the others are left from it.
-                        self.unanswered = Some(lane);
-                        self.start_over();
-                        self.party.left(budget.deadline).await;
-                    }
-                    return Ok(Outcome::refused(member, remaining));
-                }
+                } => (member, remaining, until_ms),
             };
-            match self.confirmed(answer.sent).await {
-                Confirmed::Yes => {}
-                Confirmed::Ended => {
-                    // Whatever is left of it is undone.
-                    self.start_over();
-                    self.party.left(budget.deadline).await;
-                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
+            self.refused(at, member, &reply, until_ms);
+            if reply.answer.repeated && self.requests.all.len() > 1 {
+                // The first may have been granted, and one of the locks lost since: then the server
+                // still has the others.
+                self.holders.doubt(lane);
+                self.start_over();
+                self.requests.releases_sent(budget.deadline).await;
+            }
+            return Ok(Outcome::refused(member, remaining));
+        }
+    }
+
+    /// Sends the attempt until it is answered.
+    async fn send(&mut self, at: usize, lane: Lane, budget: CallBudget) -> Result<Reply> {
+        let core = self.requests.core();
+        let scripts = &core.scripts;
+        let asked = core.clock.now();
+        let moved = core.locals.moved.mark();
+        let spare_tokens = self.spare_tokens();
+        let call = self.call(at, asked, spare_tokens);
+        let was_sent = self.holders.sending(lane);
+        let run = core.while_open(scripts.run(lane, &call, budget));
+        match sent::track(was_sent, run).await {
+            Some(Ok(answer)) => Ok(Reply {
+                asked,
+                moved,
+                spare_tokens,
+                is_settled: !answer.repeated
+                    || scripts
+                        .transport
+                        .earlier_commands_settled(lane, call.route()),
+                answer,
+            }),
+            Some(Err(failure)) => {
+                if failure.executed == Executed::No {
+                    self.holders.answered();
                 }
-                Confirmed::No(error) => {
+                Err(self.error(failure))
+            }
+            None => Err(self.requests.closed()),
+        }
+    }
+
+    /// Notes what place it has at the server now that the lock at `member` was refused.
+    fn refused(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
+        self.holders.answered();
+        if let Some(until_ms) = until_ms {
+            self.place = Some(ServerPlace {
+                sent: reply.answer.sent,
+                moved: reply.moved,
+                until_ms,
+            });
+        }
+        let has_place = self.heartbeat(member, at, reply.asked).is_some();
+        // A place elsewhere was given up, and one that it had here is still there.
+        let had_place = self.holders.queued_at == Some(member);
+        self.holders.queued_at = (has_place || had_place).then_some(member);
+    }
+
+    /// Makes holds of a grant, once the replicas that were asked for have it.
+    async fn granted(
+        &mut self,
+        at: usize,
+        grant: Grant,
+        tokens: &[Option<FencingToken>],
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Outcome> {
+        if let Some(replication) = self.requests.replication() {
+            match confirm(self.requests, &self.holders, replication, grant.sent).await {
+                Confirmed::Replicated => {}
+                Confirmed::NotReplicated(error) => {
                     self.give_back(lane, budget).await;
                     return Err(error);
+                }
+                Confirmed::Closed => {
+                    self.give_back(lane, budget).await;
+                    return Err(self.requests.closed());
+                }
+                Confirmed::Ended => {
+                    self.start_over();
+                    self.requests.releases_sent(budget.deadline).await;
+                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
                 }
                 // Undone when this is dropped: the server may be silent for long.
                 Confirmed::Unknown(error) => return Err(error),
             }
-            if core.is_closed() {
-                // Nothing is renewed any more.
-                self.give_back(lane, budget).await;
-                return Err(self.closed());
-            }
-            let grant = Grant {
-                sent: answer.sent,
-                moved,
-                handed: None,
-                spare,
-            };
-            return Ok(Outcome::Granted(self.granted(grant, &tokens)));
         }
+        if self.requests.core().is_closed() {
+            // Nobody would renew it.
+            self.give_back(lane, budget).await;
+            return Err(self.requests.closed());
+        }
+        self.place = None;
+        Ok(Outcome::Granted(self.holders.granted(grant, tokens)))
     }
 
     /// Releases a grant that is not handed out, and waits for the server to do so.
     async fn give_back(&mut self, lane: Lane, budget: CallBudget) {
-        let scripts = &self.party.core().scripts;
-        if scripts.run(lane, &self.release(), budget).await.is_ok() {
-            self.unanswered = None;
-            self.queued_at = None;
+        let scripts = &self.requests.core().scripts;
+        let release = self.holders.release();
+        if scripts.run(lane, &release, budget).await.is_ok() {
+            self.holders.gone();
         }
     }
 
-    /// Has undone what may be left of this attempt, and is another that has waited as long.
-    pub(super) fn start_over(&mut self) {
-        let since = self.since;
-        *self = Self::new(self.party, self.waits);
-        self.since = since;
+    /// Takes the lock that this message hands over. `None`: the server has to be asked.
+    pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Vec<Share>> {
+        if self.is_in_doubt() || self.requests.core().is_closed() {
+            return None;
+        }
+        let grant = self.place?.grant(self.requests, message)?;
+        let [request] = self.requests.all else {
+            return None;
+        };
+        let token = message.token.filter(|_| request.options.fenced);
+        self.place = None;
+        Some(self.holders.granted(grant, &[token]))
     }
 
-    /// How long a place is kept that it takes where it is refused. Only where it would go on asking
-    /// without waiting for others of this client, and not when it asks for the last time.
+    /// How long a place is kept that it takes where it is refused. `None` takes no place: the attempt is
+    /// the last one, or would then wait for others of this client.
     fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
-        let request = &self.party.requests[member];
-        let takes_place = self.waits.is_some_and(|until| now < until)
+        let request = &self.requests.all[member];
+        let takes_place = self.waits_until.is_some_and(|until| now < until)
             && request.protocol.waits_at_server()
             && (member == at || request.protocol.queue() == Queue::Server);
         takes_place.then_some(request.core.timing.heartbeat)
     }
 
-    /// From here on it is the holds that have to be given back.
-    pub(super) fn granted(&mut self, grant: Grant, tokens: &[Option<FencingToken>]) -> Vec<Share> {
-        self.unanswered = None;
-        self.queued_at = None;
-        self.kept = None;
-        let members = self.party.requests.iter().zip(self.party.locals);
-        let shares = members
-            .zip(self.holders.iter().zip(tokens))
-            .map(|((request, local), ((number, holder), token))| {
-                let granted = NewHold {
-                    owner: request.options.owner.clone().unwrap_or_else(Owner::new),
-                    number: *number,
-                    holder: Arc::clone(holder),
-                    sent: grant.sent,
-                    moved: grant.moved,
-                    handover: grant.handed,
-                    policy: request.policy,
-                    mode: request.mode,
-                    token: *token,
-                    spare_tokens: token.map_or(0..0, |token| {
-                        let next = token.get() + 1;
-                        next..next + u64::from(grant.spare)
-                    }),
-                    replication: request.options.replication,
-                    give_up: request.give_up(),
-                };
-                Hold::granted(
-                    &request.core,
-                    local,
-                    request.protocol,
-                    &request.name,
-                    granted,
-                )
-            })
-            .collect();
-        self.fasten();
-        shares
-    }
-
-    fn closed(&self) -> Error {
-        self.of_locks(Error::closed(self.party.requests[0].operation))
-    }
-
     /// How many tokens to ask for beside its own: for those it may pass the lock on to.
     fn spare_tokens(&self) -> u32 {
-        let ([request], [local]) = (self.party.requests, self.party.locals) else {
+        let ([request], [local]) = (self.requests.all, self.requests.locals) else {
             return 0;
         };
         let may_pass = request.options.fenced
@@ -301,57 +256,39 @@ impl<'a> Attempt<'a> {
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
-    fn acquire(&self, at: usize, now: Tick, spare: u32) -> Call {
+    fn call(&self, at: usize, now: Tick, spare_tokens: u32) -> Call {
         let terms = |member: usize, request: &LockRequest| AcquireTerms {
             publish: request.core.channels().publish(),
             mode: request.mode,
             lease: request.policy.lease(),
-            tokens: u32::from(request.options.fenced) * (1 + spare),
+            tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
-            accepts_handover: self.may_be_handed(),
+            accepts_handover: may_be_handed_over(self.requests.all),
             waited: self.since.until(now),
         };
-        if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
-            let holder = holder_ref(request, holder, Counts::one(request.mode));
+        let mut holders = self.holders.each_ref(|request| Counts::one(request.mode));
+        if let [request] = self.requests.all
+            && let Some((_, holder)) = holders.next()
+        {
             return request.protocol.acquire(&holder, &terms(0, request));
         }
-        let publish = self.party.core().channels().publish();
-        let queued = self.queued_at.map_or(0, |member| member + 1).to_string();
-        let parts = self
-            .members()
-            .enumerate()
-            .map(|(member, (request, holder))| {
-                let holder = holder_ref(request, holder, Counts::one(request.mode));
-                request
-                    .protocol
-                    .acquire_as_member(&holder, &terms(member, request))
-            });
-        let retention = self.party.core().timing.token_retention.to_string();
-        let for_all = [publish, &queued, &retention];
+        let parts = holders.enumerate().map(|(member, (request, holder))| {
+            let terms = terms(member, request);
+            request.protocol.acquire_as_member(&holder, &terms)
+        });
+        let core = self.requests.core();
+        let queued = self.holders.queued_at.map_or(0, |member| member + 1);
+        let for_all = [
+            core.channels().publish(),
+            &queued.to_string(),
+            &core.timing.token_retention.to_string(),
+        ];
         Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
     }
 
-    pub(super) fn release(&self) -> Call {
-        let publish = self.party.core().channels().publish();
-        if let ([request], [(_, holder)]) = (self.party.requests, &*self.holders) {
-            let holder = holder_ref(request, holder, Counts::NONE);
-            return request.protocol.release(&holder, Duration::ZERO, publish);
-        }
-        let parts = self.members().map(|(request, holder)| {
-            let holder = holder_ref(request, holder, Counts::NONE);
-            request.protocol.release_as_member(&holder, Duration::ZERO)
-        });
-        Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
-    }
-
-    pub(super) fn members(&self) -> impl Iterator<Item = (&'a LockRequest, &Arc<str>)> {
-        let holders = self.holders.iter().map(|(_, holder)| holder);
-        self.party.requests.iter().zip(holders)
-    }
-
     fn read(&self, value: &redis::Value) -> Result<AcquiredAll> {
-        let read = match self.party.requests {
+        let read = match self.requests.all {
             [request] => request
                 .protocol
                 .acquired(value)
@@ -367,35 +304,18 @@ impl<'a> Attempt<'a> {
                 }),
             many => reply::acquired_all(value, many.len()),
         };
-        read.map_err(|error| self.of_locks(error.during(self.party.requests[0].operation)))
+        read.map_err(|error| {
+            let error = error.during(self.requests.operation());
+            self.requests.of_locks(error)
+        })
     }
 
     fn error(&self, failure: Failure) -> Error {
-        let member = failure.member().filter(|_| self.holders.len() > 1);
-        let error = failure.into_error(self.party.requests[0].operation);
-        match member.and_then(|member| self.party.requests.get(member)) {
+        let member = failure.member().filter(|_| self.requests.all.len() > 1);
+        let error = failure.into_error(self.requests.operation());
+        match member.and_then(|member| self.requests.all.get(member)) {
             Some(request) => error.of_lock(request.name.as_str()),
-            None => self.of_locks(error),
+            None => self.requests.of_locks(error),
         }
-    }
-
-    pub(super) fn of_locks(&self, error: Error) -> Error {
-        let names: Vec<_> = self
-            .party
-            .requests
-            .iter()
-            .map(|request| request.name.as_str())
-            .collect();
-        error.of_lock(&names.join(", "))
-    }
-}
-
-fn holder_ref<'a>(request: &'a LockRequest, holder: &'a str, counts: Counts) -> HolderRef<'a> {
-    HolderRef {
-        name: &request.name,
-        id: holder,
-        counts,
-        fenced: request.options.fenced,
-        token_retention: request.core.timing.token_retention,
     }
 }

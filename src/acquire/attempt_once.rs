@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::attempt::{Attempt, Outcome};
-use super::{LockRequest, Party, ensure_open};
+use super::attempt::Attempt;
+use super::request::{LockRequest, Outcome, Requests, Wait, bound};
 use crate::conn::Lane;
 use crate::error::Result;
 use crate::script::CallBudget;
@@ -17,37 +17,30 @@ use crate::script::CallBudget;
 /// A connection that breaks under the attempt is replaced and the server asked once more; one that
 /// cannot be made is an error at once.
 pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Result<Option<Outcome>> {
-    ensure_open(&request)?;
+    request.ensure_open()?;
     let clock = request.core.clock;
-    // What its replicas may take comes on top.
-    let limit = limit
-        + request
-            .options
-            .replication
-            .map_or(Duration::ZERO, |wanted| wanted.within);
+    // The time that its replicas may take comes on top.
+    let replication = request.options.replication;
+    let limit = limit + replication.map_or(Duration::ZERO, |wanted| wanted.within);
     let end = clock.now().after(limit);
     // A server that is slower than the limit is not dead: its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
-    let local = request
-        .core
-        .locals
-        .get_or_insert(request.protocol.kind(), request.name.key());
-    let (requests, locals) = ([request], [local]);
-    let party = Party {
-        requests: &requests,
+    let (locals, all) = ([request.local()], [request]);
+    let requests = Requests {
+        all: &all,
         locals: &locals,
-        bound: super::bound(&requests, super::Wait::Never),
+        bound: bound(&all, Wait::Never),
     };
-    let attempt = async {
-        let mut attempt = Attempt::single(party);
-        party.left(end).await;
+    let asking = async {
+        let mut attempt = Attempt::single(requests);
+        requests.releases_sent(end).await;
         let mut outcome = attempt.ask(0, Lane::Command, budget).await;
         if outcome.is_err() && attempt.is_in_doubt() {
             attempt.start_over();
-            party.left(end).await;
+            requests.releases_sent(end).await;
             outcome = attempt.ask(0, Lane::Command, budget).await;
         }
         outcome
     };
-    clock.within(limit, attempt).await.transpose()
+    clock.within(limit, asking).await.transpose()
 }

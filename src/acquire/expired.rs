@@ -1,10 +1,10 @@
-//! A grant whose lease was over when it could be handed out.
+//! Grants whose lease was over when they could be handed out.
 //!
-//! The guard of it would be lost already. So it is given back, and asked for again: the network or this
+//! A guard of one would be lost already. So it is given back, and asked for again: the network or this
 //! process may have stood still for a moment. If that happens several times, the lease is too short for
 //! the way to the server, and the caller is told. Invariant: nobody is handed a lock that is lost by then.
 
-use super::LockRequest;
+use super::request::LockRequest;
 use crate::error::{Error, Kind, Result};
 use crate::hold::Share;
 use crate::lost::LostReason;
@@ -12,7 +12,7 @@ use crate::lost::LostReason;
 /// So many in one call are no accident.
 const EXPIRED_MAX: u32 = 3;
 
-/// How many came late in one call.
+/// How many there were in one call.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiredGrants(u32);
 
@@ -20,7 +20,7 @@ impl ExpiredGrants {
     /// Whether one of these is lost by now, so that all have to be asked for again.
     ///
     /// # Errors
-    /// If it is the lease that is too short.
+    /// If the lease is too short.
     pub(crate) fn must_retry<'a>(
         &mut self,
         granted: impl IntoIterator<Item = (&'a LockRequest, &'a Share)>,
@@ -37,9 +37,9 @@ impl ExpiredGrants {
         }
         let lease = request.policy.lease();
         let message = format!(
-            "it was granted {EXPIRED_MAX} times, but by then its lease of {lease:?} was over, at the last \
-             {:.0?} after it was asked for: give a lease that is several times as long as the server \
-             takes to answer",
+            "granted {EXPIRED_MAX} times, but its lease of {lease:?} was over each time before it could be \
+             handed out, the last time {:.0?} after the request; use a lease several times as long as the \
+             server takes to answer",
             share.age()
         );
         Err(Error::new(Kind::Io, request.operation, message).of_lock(request.name.as_str()))

@@ -1,13 +1,16 @@
-//! Locks that need not be asked for: an owner's own, and what another task gives.
+//! Ways to a lock that need no attempt: an owner enters a hold of its own again, and a task is handed off
+//! what another task of this client had.
 
 use std::sync::Arc;
 
-use super::{LockRequest, ensure_open};
+use super::request::{LockRequest, Outcome, Requests};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::bound::Bound;
 use crate::hold::handoff::Handoff;
 use crate::hold::local::LocalLock;
+use crate::hold::protocol::Queue;
 use crate::hold::reenter::Entry;
 use crate::hold::{Hold, Share};
 
@@ -16,11 +19,11 @@ use crate::hold::{Hold, Share};
 /// # Errors
 /// If the owner reads and wants to write: it would wait for itself.
 pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
-    ensure_open(request)?;
-    let Some(hold) = owned_hold(request) else {
-        return Ok(None);
-    };
-    enter_again(request, &hold, bound).await
+    request.ensure_open()?;
+    match owned_hold(request) {
+        Some(hold) => enter_again(request, &hold, bound).await,
+        None => Ok(None),
+    }
 }
 
 /// Whether the owner who asks has the lock, and can enter it again.
@@ -28,7 +31,7 @@ pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Opti
 /// # Errors
 /// As for [`reenter`].
 pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
-    ensure_open(request)?;
+    request.ensure_open()?;
     match owned_hold(request) {
         Some(hold) if request.mode == Mode::Exclusive && !hold.is_exclusive() => {
             Err(hold.no_upgrade(request.operation))
@@ -39,47 +42,36 @@ pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
 
 fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let owner = request.options.owner.as_ref()?;
-    let local = request
-        .core
-        .locals
-        .get_or_insert(request.protocol.kind(), request.name.key());
-    local.hold_of(owner)
+    request.local().hold_of(owner)
 }
 
-/// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of
-/// its owner may end that.
-pub(super) fn hold_to_enter(request: &LockRequest, local: &LocalLock) -> Option<Arc<Hold>> {
+/// Whether the owner who asks has one of these locks already; then, of a single one, a share.
+pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
+    if requests.all.len() > 1 {
+        let mut locks = requests.all.iter().zip(requests.locals);
+        let is_owned = locks.any(|(request, local)| hold_to_enter(request, local).is_some());
+        return Ok(is_owned.then_some(Outcome::Refused {
+            at,
+            remaining: None,
+            is_owned,
+        }));
+    }
+    let request = &requests.all[at];
+    let Some(hold) = hold_to_enter(request, &requests.locals[at]) else {
+        return Ok(None);
+    };
+    let share = enter_again(request, &hold, &requests.bound).await?;
+    Ok(share.map(|share| Outcome::Granted(vec![share])))
+}
+
+/// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of its
+/// owner may end that.
+fn hold_to_enter(request: &LockRequest, local: &LocalLock) -> Option<Arc<Hold>> {
     let hold = local.hold_of(request.options.owner.as_ref()?)?;
     (request.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
 }
 
-/// What another task of this client has given, once the server agrees to all of it; `None` if it is
-/// lost by then.
-pub(super) async fn take_over(
-    request: &LockRequest,
-    handoff: Handoff,
-    bound: &Bound,
-) -> Result<Option<Share>> {
-    let Handoff {
-        mut share,
-        is_complete,
-    } = handoff;
-    ensure_open(request)?;
-    let is_held = match is_complete {
-        true => {
-            share.accept_handoff();
-            !share.is_lost()
-        }
-        false => {
-            share
-                .adopt(request.policy, request.operation, bound)
-                .await?
-        }
-    };
-    Ok(is_held.then_some(share))
-}
-
-pub(super) async fn enter_again(
+async fn enter_again(
     request: &LockRequest,
     hold: &Arc<Hold>,
     bound: &Bound,
@@ -97,4 +89,37 @@ pub(super) async fn enter_again(
         Some(bound),
     )
     .await
+}
+
+/// Takes what another task of this client hands off, once the server agrees to all of it. `None`: it is
+/// lost by then.
+pub(super) async fn take_over(
+    request: &LockRequest,
+    handoff: Handoff,
+    bound: &Bound,
+) -> Result<Option<Share>> {
+    request.ensure_open()?;
+    let Handoff {
+        mut share,
+        is_complete,
+    } = handoff;
+    let is_held = if is_complete {
+        share.accept_handoff();
+        !share.is_lost()
+    } else {
+        share
+            .adopt(request.policy, request.operation, bound)
+            .await?
+    };
+    Ok(is_held.then_some(share))
+}
+
+/// A lock that a task of this client holds so that nobody else can, and until when; the one at `at`
+/// first. What queues at the server has to be there to keep its place.
+pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
+    let others = (0..requests.all.len()).filter(|index| *index != at);
+    std::iter::once(at)
+        .chain(others)
+        .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
+        .find_map(|index| Some((index, requests.locals[index].exclusive_until()?)))
 }

@@ -1,4 +1,4 @@
-//! What a waiter does next: a function of what it was told and of the time.
+//! What a waiter does after a refusal: a pure function of the answer and the time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::clock::Tick;
 /// An expired key is gone a little after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
 
-/// What to do after the server refused an attempt.
+/// What to do after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Ask again at a hint, and at this time at the latest.
@@ -16,8 +16,8 @@ pub(crate) enum Next {
     GiveUp,
 }
 
-/// `remaining` is the rest of the holder's lease as the server told it, `poll_cap` the longest time
-/// without asking. There is always a timer: no wake-up is needed for progress.
+/// `remaining` is the rest of the holder's lease, `None` if that is not known; `poll_cap` is the longest
+/// time without asking. There is always a timer, so no wake-up is needed for progress.
 pub(crate) fn next(
     now: Tick,
     deadline: Option<Tick>,

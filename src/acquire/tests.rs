@@ -1,8 +1,8 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
+mod handoff;
 mod handover;
 mod hints;
-mod passing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

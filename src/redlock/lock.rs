@@ -69,12 +69,7 @@ impl RedlockLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<RedlockGuard> {
-        // Without a deadline the wait ends with the lock or with an error, so there is one turn.
-        loop {
-            if let Some(guard) = self.take("lock", Wait::Forever).await? {
-                return Ok(guard);
-            }
-        }
+        self.take("lock", Wait::Forever).await.map(Wait::forever)
     }
 
     /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or nobody got a

@@ -48,38 +48,38 @@ fn full() -> Arc<Scripted> {
     })
 }
 
-/// Has a message come for the first who listened.
-fn tell(server: &Scripted, client: &Client, message: &str) {
+/// Publishes a message to the first who subscribed.
+fn publish(server: &Scripted, client: &Client, message: &str) {
     let sent = server.sent();
     let subscribe = sent.iter().find(|sent| sent.is("SUBSCRIBE"));
-    let channel = &subscribe.expect("somebody listens").words[1];
+    let channel = &subscribe.expect("a subscription").words[1];
     let locals = &client.core().locals;
     locals.message(channel.as_bytes(), message.as_bytes());
 }
 
-/// That it holds the lock, for this much of a place that it asked for then.
-fn letter(asked: Duration, left: Duration) -> String {
-    letter_with("- x", asked, left)
+/// Says that it holds the lock, for this much of a place that it asked for then.
+fn grant_message(asked: Duration, left: Duration) -> String {
+    grant_message_with("- x", asked, left)
 }
 
 /// The same of another lock, or with a token.
-fn letter_with(what: &str, asked: Duration, left: Duration) -> String {
+fn grant_message_with(what: &str, asked: Duration, left: Duration) -> String {
     format!("{} {} {what}", kept_from(asked), left.as_millis())
 }
 
-/// What becomes of a waiter that is told something after this time.
-async fn told(
+/// The guard of a waiter that gets this message after this time.
+async fn guard_after(
     client: &Client,
     server: &Arc<Scripted>,
     lock: &FairLock,
     at: Duration,
     message: &str,
 ) -> FairGuard {
-    let tell = async {
+    let publishing = async {
         tokio::time::sleep(at).await;
-        tell(server, client, message);
+        publish(server, client, message);
     };
-    let (guard, ()) = tokio::join!(lock.lock(), tell);
+    let (guard, ()) = tokio::join!(lock.lock(), publishing);
     guard.unwrap()
 }
 
@@ -99,8 +99,8 @@ async fn the_lease_counts_from_the_last_poll_and_not_from_the_message() {
         let client = Client::over(&server, LEASE);
         let lock = client.fair_lock("x");
         // Handed over 300 ms after the poll at one second.
-        let message = letter(MS * 1_000, MS * 2_700);
-        let guard = told(&client, &server, &lock, at, &message).await;
+        let message = grant_message(MS * 1_000, MS * 2_700);
+        let guard = guard_after(&client, &server, &lock, at, &message).await;
         let margin = MS * 29;
         assert_eq!(guard.remaining(), MS * 3_700 - margin - at);
         assert_eq!(later_attempts(&server, at), 0, "no round trip");
@@ -120,8 +120,8 @@ async fn a_hold_that_was_handed_over_soon_has_its_whole_lease() {
     let server = full();
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
-    let message = letter(Duration::ZERO, MS * 2_900);
-    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    let message = grant_message(Duration::ZERO, MS * 2_900);
+    let guard = guard_after(&client, &server, &lock, MS * 500, &message).await;
     tokio::time::sleep(MS * 101).await;
     assert_eq!(server.times(Lane::Renewal), [MS * 600]);
     assert_eq!(guard.remaining(), LEASE - MS * 302 - MS);
@@ -142,8 +142,8 @@ async fn without_a_renewal_it_is_lost_when_the_place_would_have_been() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
-    let message = letter(Duration::ZERO, MS * 2_900);
-    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    let message = grant_message(Duration::ZERO, MS * 2_900);
+    let guard = guard_after(&client, &server, &lock, MS * 500, &message).await;
     tokio::time::sleep(MS * 2_368).await;
     assert!(!guard.is_lost(), "{:?}", guard.remaining());
     tokio::time::sleep(MS).await;
@@ -166,30 +166,30 @@ async fn a_first_renewal_that_is_not_answered_is_sent_again_in_time() {
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
     // As short as it is when it comes right before a poll.
-    let message = letter(MS * 1_000, MS * 2_001);
-    let guard = told(&client, &server, &lock, MS * 1_999, &message).await;
+    let message = grant_message(MS * 1_000, MS * 2_001);
+    let guard = guard_after(&client, &server, &lock, MS * 1_999, &message).await;
     assert!(guard.remaining() < MS * 1_000);
     tokio::time::sleep(MS * 1_000).await;
     assert!(!guard.is_lost());
     assert!(guard.remaining() > LEASE / 2);
 }
 
-/// What is no hold by now, or cannot be known to be one, leads to another look.
+/// What is no hold by now, or cannot be known to be one, leads to another attempt.
 #[tokio::test(start_paused = true)]
-async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
+async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
     let at = MS * 1_400;
     for message in [
         "0".to_owned(),
         // Of the first poll: the one after it was answered with another place.
-        letter(Duration::ZERO, MS * 2_900),
+        grant_message(Duration::ZERO, MS * 2_900),
         // Of a later one, which it never asked for.
-        letter(MS * 1_001, MS * 2_700),
+        grant_message(MS * 1_001, MS * 2_700),
         // Its lease is over, or as good as over, if it began right after the poll.
-        letter(MS * 1_000, MS * 300),
-        letter(MS * 1_000, MS * 450),
-        letter_with("no-token x", MS * 1_000, MS * 2_900),
+        grant_message(MS * 1_000, MS * 300),
+        grant_message(MS * 1_000, MS * 450),
+        grant_message_with("no-token x", MS * 1_000, MS * 2_900),
         // Of another lock with the same channels.
-        letter_with("- {x}", MS * 1_000, MS * 2_900),
+        grant_message_with("- {x}", MS * 1_000, MS * 2_900),
     ] {
         let server = Scripted::new(move |sent| match is_attempt(sent) {
             true if sent.at >= at => Answer::Value(granted()),
@@ -197,7 +197,7 @@ async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
             false => otherwise(sent),
         });
         let lock = Client::over(&server, LEASE);
-        let guard = told(&lock, &server, &lock.fair_lock("x"), at, &message).await;
+        let guard = guard_after(&lock, &server, &lock.fair_lock("x"), at, &message).await;
         let last = server.sent().pop().unwrap();
         assert_eq!((last.at, last.lane), (at, Lane::Command), "{message}");
         assert_eq!(guard.remaining(), LEASE - MS * 302, "{message}");
@@ -206,7 +206,7 @@ async fn a_letter_that_is_stale_late_or_none_leads_to_a_look() {
 
 /// Both say that it holds the lock: that is one hold, with the lease of the answer.
 #[tokio::test(start_paused = true)]
-async fn a_letter_that_comes_while_it_asks_waits_for_the_answer() {
+async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
     let at = MS * 1_000;
     for is_granted in [true, false] {
         let server = Scripted::new(move |sent| match is_attempt(sent) {
@@ -218,8 +218,8 @@ async fn a_letter_that_comes_while_it_asks_waits_for_the_answer() {
         let client = Client::over(&server, LEASE);
         let lock = client.fair_lock("x");
         // Of the poll that is under way.
-        let message = letter(at, MS * 3_000);
-        let guard = told(&client, &server, &lock, at + MS * 100, &message).await;
+        let message = grant_message(at, MS * 3_000);
+        let guard = guard_after(&client, &server, &lock, at + MS * 100, &message).await;
         assert_eq!(server.clock().now().nanos(), 1_200_000_000);
         let expected = match is_granted {
             true => LEASE - MS * 302,
@@ -236,7 +236,7 @@ async fn a_letter_that_comes_while_it_asks_waits_for_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_comes_with_the_letter() {
+async fn a_token_comes_with_the_grant_message() {
     let server = Scripted::new(|sent| match is_attempt(sent) {
         true if sent.at >= MS * 600 => Answer::Value(redis::Value::BulkString(b"78".to_vec())),
         true => Answer::Value(a_place(sent)),
@@ -244,8 +244,8 @@ async fn a_token_comes_with_the_letter() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fenced();
-    let message = letter_with("77 x", Duration::ZERO, MS * 2_900);
-    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    let message = grant_message_with("77 x", Duration::ZERO, MS * 2_900);
+    let guard = guard_after(&client, &server, &lock, MS * 500, &message).await;
     assert_eq!(
         guard.fencing_token().map(crate::FencingToken::get),
         Some(77)
@@ -262,8 +262,8 @@ async fn a_token_comes_with_the_letter() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fenced();
-    let message = letter(Duration::ZERO, MS * 2_900);
-    let guard = told(&client, &server, &lock, MS * 600, &message).await;
+    let message = grant_message(Duration::ZERO, MS * 2_900);
+    let guard = guard_after(&client, &server, &lock, MS * 600, &message).await;
     assert_eq!(
         guard.fencing_token().map(crate::FencingToken::get),
         Some(78)
@@ -302,12 +302,12 @@ async fn a_fixed_lease_is_never_handed_over() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fixed_lease(LEASE);
-    let message = letter(Duration::ZERO, MS * 2_900);
-    let guard = told(&client, &server, &lock, MS * 500, &message).await;
+    let message = grant_message(Duration::ZERO, MS * 2_900);
+    let guard = guard_after(&client, &server, &lock, MS * 500, &message).await;
     assert_eq!(guard.remaining(), LEASE - MS * 302);
 }
 
-/// Dropped at the moment at which it is told, or closed: the lock is given back.
+/// Dropped at the moment at which the message comes, or closed: the lock is given back.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_handed_to_nobody_is_given_back() {
     for is_closed in [true, false] {
@@ -319,7 +319,7 @@ async fn a_lock_that_was_handed_to_nobody_is_given_back() {
             tokio::time::timeout(MS * 500, &mut wait).await.is_err(),
             "it waits"
         );
-        tell(&server, &client, &letter(Duration::ZERO, MS * 2_900));
+        publish(&server, &client, &grant_message(Duration::ZERO, MS * 2_900));
         if is_closed {
             let (closed, ended) = tokio::join!(client.clone().shutdown(), wait);
             assert!(ended.unwrap_err().is_closed());
@@ -351,16 +351,16 @@ async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
     let lock = client.fair_lock("x");
     let first = lock.lock().await.unwrap();
     tokio::time::sleep(MS).await;
-    let message = letter(MS, MS * 2_900);
-    let second = told(&client, &server, &lock, MS * 500, &message).await;
+    let message = grant_message(MS, MS * 2_900);
+    let second = guard_after(&client, &server, &lock, MS * 500, &message).await;
     assert!(first.is_lost() && !second.is_lost());
     tokio::time::sleep(MS).await;
     assert_eq!(server.times(Lane::Renewal), [MS * 501]);
 }
 
-/// A candidate that starts over under another id does not get what the one before it was sent.
+/// An attempt that starts over under another id does not get what was sent to the id before.
 #[tokio::test(start_paused = true)]
-async fn a_letter_for_another_holder_is_not_used() {
+async fn a_grant_message_for_another_holder_is_not_used() {
     let server = Scripted::new(|sent| match (is_attempt(sent), sent.lane) {
         (true, Lane::Push) if sent.at < MS * 3_500 => Answer::Silence,
         (true, _) => Answer::Value(a_place(sent)),
@@ -369,12 +369,12 @@ async fn a_letter_for_another_holder_is_not_used() {
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
     let wait = lock.try_lock_for(MS * 12_000);
-    let tell = async {
+    let publishing = async {
         tokio::time::sleep(MS * 8_500).await;
         // To the channel of the first, which nobody listens to any more.
-        tell(&server, &client, &letter(MS * 8_500, MS * 3_000));
+        publish(&server, &client, &grant_message(MS * 8_500, MS * 3_000));
     };
-    let (got, ()) = tokio::join!(wait, tell);
+    let (got, ()) = tokio::join!(wait, publishing);
     assert!(got.unwrap().is_none());
     let sent = server.sent();
     let holders = sent.iter().filter(|sent| is_attempt(sent));

@@ -48,7 +48,7 @@ fn heads(places: &[QueuePlace<'_>]) -> Vec<bool> {
 }
 
 async fn share_of(client: &Client, name: &str) -> Share {
-    client.lock(name).0.take("lock").await.unwrap()
+    client.lock(name).0.acquire("lock").await.unwrap()
 }
 
 /// Gives a share to the head; what is left of it if that does not take it.

@@ -48,7 +48,7 @@ async fn tasks_in_a_row_have_it_in_order_without_a_command() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_passes_sixteen_times_in_a_row() {
+async fn it_is_handed_off_sixteen_times_in_a_row() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 100, 0).await);
@@ -60,7 +60,7 @@ async fn it_passes_sixteen_times_in_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_passes_for_five_milliseconds_in_a_row() {
+async fn it_is_handed_off_for_five_milliseconds_in_a_row() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 40, 2).await);
@@ -70,9 +70,9 @@ async fn it_passes_for_five_milliseconds_in_a_row() {
     nothing_is_left(&client).await;
 }
 
-/// Held for longer than that, it passes at most once.
+/// Held for longer than that, it is handed off at most once.
 #[tokio::test(start_paused = true)]
-async fn a_long_hold_passes_at_most_once() {
+async fn a_long_hold_is_handed_off_at_most_once() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 10, 50).await);
@@ -80,12 +80,12 @@ async fn a_long_hold_passes_at_most_once() {
     nothing_is_left(&client).await;
 }
 
-/// Somebody else is heard to wait: the share of turns is followed by a time to ask.
+/// Another process is known to wait: the share of turns is followed by a time to ask.
 #[tokio::test(start_paused = true)]
 async fn others_who_listen_get_the_time_to_ask() {
     let server = generous(|_, what| {
-        let told = Value::Int(1);
-        matches!(what, What::Give(_)).then_some(Answer::Value(told))
+        let receivers = Value::Int(1);
+        matches!(what, What::Give(_)).then_some(Answer::Value(receivers))
     });
     let client = Client::over(&server, LEASE);
     crowd(&server, &client, 100, 0).await;

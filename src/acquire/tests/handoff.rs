@@ -1,4 +1,4 @@
-//! From task to task of one client: what passes in memory, what does not, and what is left of it.
+//! Hand-off from task to task of one client: what is handed off, what is not, and what is left of it.
 
 mod bounds;
 mod fenced;

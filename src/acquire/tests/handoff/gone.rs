@@ -22,7 +22,7 @@ fn slow_takeover(sent: &Sent, what: What) -> Option<Answer> {
 
 /// Whichever poll of the one it is given to is the last, the next one has it.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_is_dropped_passes_it_on() {
+async fn a_waiter_that_is_dropped_hands_it_off() {
     for fixed in [false, true] {
         let server = generous(slow_takeover);
         let client = Client::over(&server, LEASE);
@@ -89,7 +89,7 @@ async fn a_takeover_without_an_answer_is_an_error_and_leaves_nothing() {
     assert_eq!(whats(&server).last(), Some(&What::Give(0)));
 }
 
-/// Others behind it are not told of its error.
+/// Others behind it do not get its error.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_without_an_answer_is_one_waiters_alone() {
     let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
@@ -126,7 +126,7 @@ async fn a_takeover_that_is_refused_is_a_new_attempt() {
     nothing_is_left(&client).await;
 }
 
-/// When the answer comes, the lease that was passed on is over: it says nothing any more.
+/// When the answer comes, the lease that was handed off is over: it says nothing any more.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
     let server = generous(|sent, what| {
@@ -206,7 +206,7 @@ async fn a_client_that_is_closed_meanwhile() {
     }
 }
 
-/// Taken away by an operator while it was passed on: whoever has it is told.
+/// Taken away by an operator while it was handed off: whoever has it learns so.
 #[tokio::test(start_paused = true)]
 async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
     let server = generous(|sent, _| {

@@ -1,4 +1,4 @@
-//! What does not pass in memory.
+//! What is not handed off.
 
 use super::*;
 use crate::conn::EventHandler;
@@ -178,9 +178,9 @@ async fn a_member_of_several() {
     nothing_is_left(&client).await;
 }
 
-/// Those who want several are never given one of them, and are not passed by.
+/// Those who want several are never handed one of them, and are not passed by.
 #[tokio::test(start_paused = true)]
-async fn nothing_passes_those_who_want_several() {
+async fn those_who_want_several_are_not_passed_by() {
     let server = generous(|sent, what| {
         let refused = [1, 25_000].map(Value::Int).to_vec();
         let is_multi = what == What::Other && sent.is("EVALSHA");
@@ -229,7 +229,7 @@ async fn what_is_wanted_on_other_terms() {
     }
 }
 
-/// Readers have it together, so what one gives back is not another's; a writer may pass it on.
+/// Readers have it together, so what one gives back is not another's; a writer may hand it off.
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_read() {
     let server = generous(|sent, what| {

@@ -1,4 +1,4 @@
-//! Whose it is once it has passed.
+//! Whose it is once it was handed off.
 
 use super::*;
 use crate::Owner;
@@ -42,9 +42,9 @@ async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
     nothing_is_left(&client).await;
 }
 
-/// A task that has looked whose it is goes on to enter it, and it has passed in between.
+/// A task that has looked whose it is goes on to enter it, and it was handed off in between.
 #[tokio::test(start_paused = true)]
-async fn an_owner_does_not_enter_what_has_passed_to_another() {
+async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let owner = Owner::new();
@@ -100,7 +100,7 @@ async fn two_tasks_of_one_owner_in_a_row() {
 
 /// An operation of the last owner is under way: what it gives back goes behind that.
 #[tokio::test(start_paused = true)]
-async fn a_re_entry_under_way_keeps_it_from_passing() {
+async fn a_re_entry_under_way_keeps_it_from_being_handed_off() {
     let server = generous(|sent, what| match what {
         What::Take if args(sent)[1] == "2" => Some(Answer::Late(MS * 50, Value::Nil)),
         _ => None,

@@ -69,7 +69,7 @@ async fn tokens_set_aside_are_not_used_after_a_later_one() {
     drop(guard);
     let outer = got(second).await;
     assert_eq!(token(&outer), None);
-    assert_eq!(takes(&server).len(), 2, "it was passed on");
+    assert_eq!(takes(&server).len(), 2, "it was handed off");
     let inner = fenced.clone().owner(&owner).lock().await.unwrap();
     let second = token(&inner);
     assert!(second > first);

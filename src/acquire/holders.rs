@@ -1,0 +1,215 @@
+//! The holder ids of an attempt, and what the server may have under them.
+//!
+//! Invariant: what undoes an attempt is known to the client before the attempt is sent. So whoever drops
+//! these ids while an answer is under way, or after one did not come, has the attempt cancelled on the
+//! lane it took, behind it; a grant that nobody takes is released, and a place in a queue is given up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::request::{LockRequest, Requests};
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::counts::Counts;
+use crate::fencing::FencingToken;
+use crate::hint::Mark;
+use crate::hold::protocol::HolderRef;
+use crate::hold::undo::{PendingRelease, Undo};
+use crate::hold::unguarded::Unguarded;
+use crate::hold::{Hold, NewHold, Share};
+use crate::owner::Owner;
+use crate::script::{Call, catalog};
+
+/// One new holder id for each lock.
+pub(super) struct Holders<'a> {
+    requests: Requests<'a>,
+    /// The number in the holder id, and the id itself.
+    ids: Vec<(u64, Arc<str>)>,
+    /// The lane of an attempt whose outcome is not known.
+    unanswered: Option<Lane>,
+    /// Whether that may have left this client.
+    was_sent: AtomicBool,
+    /// The lock at whose queue they may have a place at the server.
+    pub(super) queued_at: Option<usize>,
+    /// Whether the client would undo them at its end.
+    is_known: bool,
+}
+
+/// From when on a lock was granted.
+#[derive(Clone, Copy)]
+pub(super) struct Grant {
+    /// When the request was sent that led to it.
+    pub(super) sent: Tick,
+    /// A mark of moves, taken before that.
+    pub(super) moved: Mark,
+    /// The lease that is certain from then on, if the server handed the lock over.
+    pub(super) handover: Option<Duration>,
+    /// So many more tokens follow each of its own.
+    pub(super) spare_tokens: u32,
+}
+
+impl<'a> Holders<'a> {
+    pub(super) fn new(requests: Requests<'a>) -> Self {
+        let core = requests.core();
+        Self {
+            requests,
+            ids: requests.all.iter().map(|_| core.new_holder()).collect(),
+            unanswered: None,
+            was_sent: AtomicBool::new(false),
+            queued_at: None,
+            is_known: false,
+        }
+    }
+
+    /// Each request with its holder id.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&'a LockRequest, &Arc<str>)> {
+        self.requests
+            .all
+            .iter()
+            .zip(self.ids.iter().map(|(_, id)| id))
+    }
+
+    /// Each holder, with the counts that it is to have.
+    pub(super) fn each_ref(
+        &self,
+        counts: impl Fn(&LockRequest) -> Counts,
+    ) -> impl Iterator<Item = (&'a LockRequest, HolderRef<'_>)> {
+        self.each().map(move |(request, id)| {
+            let holder = HolderRef {
+                name: &request.name,
+                id,
+                counts: counts(request),
+                fenced: request.options.fenced,
+                token_retention: request.core.timing.token_retention,
+            };
+            (request, holder)
+        })
+    }
+
+    /// The channel on which the server says that it is worth asking for this lock again.
+    pub(super) fn channel(&self, at: usize) -> String {
+        let request = &self.requests.all[at];
+        request.protocol.channel(&request.name, &self.ids[at].1)
+    }
+
+    /// An attempt is about to be sent: from here on the server may have it. The flag is to be raised when
+    /// it has left this client.
+    pub(super) fn sending(&mut self, lane: Lane) -> &AtomicBool {
+        if self.unanswered.replace(lane).is_none() {
+            *self.was_sent.get_mut() = false;
+        }
+        if !std::mem::replace(&mut self.is_known, true) {
+            for (request, (number, holder)) in self.requests.all.iter().zip(&self.ids) {
+                let unguarded = Unguarded {
+                    protocol: request.protocol,
+                    name: request.name.clone(),
+                    holder: Arc::clone(holder),
+                    fenced: request.options.fenced,
+                    lease: request.policy.lease(),
+                };
+                request.core.note_unguarded(*number, unguarded);
+            }
+        }
+        &self.was_sent
+    }
+
+    /// No attempt of theirs can be executed any more.
+    pub(super) fn answered(&mut self) {
+        self.unanswered = None;
+    }
+
+    /// An attempt on this lane may have been executed in part.
+    pub(super) fn doubt(&mut self, lane: Lane) {
+        self.unanswered = Some(lane);
+    }
+
+    /// Whether an attempt may still arrive, so that the ids are not to be used.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.unanswered.is_some()
+    }
+
+    /// The server has nothing under these ids any more.
+    pub(super) fn gone(&mut self) {
+        self.unanswered = None;
+        self.queued_at = None;
+    }
+
+    /// Gives up whatever the server has under these ids.
+    pub(super) fn release(&self) -> Call {
+        let publish = self.requests.core().channels().publish();
+        let mut holders = self.each_ref(|_| Counts::NONE);
+        if let [request] = self.requests.all
+            && let Some((_, holder)) = holders.next()
+        {
+            return request.protocol.release(&holder, Duration::ZERO, publish);
+        }
+        let parts = holders
+            .map(|(request, holder)| request.protocol.release_as_member(&holder, Duration::ZERO));
+        Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
+    }
+
+    /// Makes a hold of each, with one share. From here on it is the shares that have to be given back.
+    pub(super) fn granted(&mut self, grant: Grant, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+        self.gone();
+        let locks = self.requests.all.iter().zip(self.requests.locals);
+        let shares = locks
+            .zip(self.ids.iter().zip(tokens))
+            .map(|((request, local), ((number, holder), token))| {
+                let hold = NewHold {
+                    owner: request.options.owner.clone().unwrap_or_else(Owner::new),
+                    number: *number,
+                    holder: Arc::clone(holder),
+                    sent: grant.sent,
+                    moved: grant.moved,
+                    handover: grant.handover,
+                    policy: request.policy,
+                    mode: request.mode,
+                    token: *token,
+                    spare_tokens: token.map_or(0..0, |token| {
+                        let next = token.get() + 1;
+                        next..next + u64::from(grant.spare_tokens)
+                    }),
+                    replication: request.options.replication,
+                    give_up: request.give_up(),
+                };
+                Hold::granted(&request.core, local, request.protocol, &request.name, hold)
+            })
+            .collect();
+        self.forget();
+        shares
+    }
+
+    /// The client need not undo them any more.
+    fn forget(&mut self) {
+        if std::mem::take(&mut self.is_known) {
+            for (number, _) in &self.ids {
+                self.requests.core().settle_unguarded(*number);
+            }
+        }
+    }
+
+    /// Has whatever the server has under these ids given up in the background, behind what was sent on
+    /// this lane, for as long as that takes.
+    fn undo_later(&self, lane: Lane) {
+        let core = self.requests.core();
+        let leases = self.requests.all.iter().map(|each| each.policy.lease());
+        let lease = leases.max().unwrap_or_default();
+        let now = core.clock.now();
+        let until = now.after(core.timing.linger.max(lease));
+        let release = PendingRelease::of(self.requests.locals.to_vec());
+        core.undo_later(Undo::new(self.release(), lane, lease, until, Some(release)));
+    }
+}
+
+impl Drop for Holders<'_> {
+    fn drop(&mut self) {
+        // Nobody executes what has waited for a connection until now.
+        let was_sent = self.was_sent.load(Ordering::Relaxed);
+        let unanswered = self.unanswered.filter(|_| was_sent);
+        if unanswered.is_some() || self.queued_at.is_some() {
+            self.undo_later(unanswered.unwrap_or(Lane::Command));
+        }
+        self.forget();
+    }
+}

@@ -1,0 +1,199 @@
+//! What a call asks for (which lock, on which terms, how long it waits) and what becomes of it.
+//!
+//! A handle makes one [`LockRequest`] for each call. [`Requests`] are those that are granted together or
+//! not at all, with what this client knows of each lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::counts::Mode;
+use crate::error::{Error, Kind, Result};
+use crate::hold::Share;
+use crate::hold::bound::Bound;
+use crate::hold::core::Core;
+use crate::hold::local::LocalLock;
+use crate::hold::protocol::Protocol;
+use crate::keys::LockName;
+use crate::options::{LeasePolicy, Options, Replication};
+
+/// One lock, and the terms on which a call asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct LockRequest {
+    pub(crate) core: Arc<Core>,
+    pub(crate) protocol: &'static dyn Protocol,
+    pub(crate) name: LockName,
+    pub(crate) options: Options,
+    pub(crate) policy: LeasePolicy,
+    pub(crate) mode: Mode,
+    /// The public method that was called, for errors.
+    pub(crate) operation: &'static str,
+}
+
+impl LockRequest {
+    /// How long its calls go on without an answer.
+    pub(crate) fn give_up(&self) -> Duration {
+        self.options.give_up.unwrap_or(self.core.timing.give_up)
+    }
+
+    /// What this client knows of the lock.
+    pub(super) fn local(&self) -> Arc<LocalLock> {
+        let (kind, key) = (self.protocol.kind(), self.name.key());
+        self.core.locals.get_or_insert(kind, key)
+    }
+
+    pub(super) fn ensure_open(&self) -> Result<()> {
+        let open = self.core.ensure_open(self.operation);
+        open.map_err(|error| error.of_lock(self.name.as_str()))
+    }
+
+    /// The error of a call that gives up: that of the caller who asked before it, if it is known.
+    pub(crate) fn silent(&self, why: Option<Error>) -> Error {
+        let error = match why {
+            Some(error) => error.during(self.operation),
+            None => {
+                let message = format!(
+                    "no answer from the server for {:?}, to this call or to those it queued behind; \
+                     check that it is up and reachable",
+                    self.give_up()
+                );
+                Error::new(Kind::Io, self.operation, message)
+            }
+        };
+        error.of_lock(self.name.as_str())
+    }
+
+    /// Whether one script can name both locks.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
+    }
+}
+
+/// How long to wait for a lock that is held elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    Never,
+    Until(Tick),
+    Forever,
+}
+
+impl Wait {
+    pub(crate) fn deadline(self) -> Option<Tick> {
+        match self {
+            Self::Until(deadline) => Some(deadline),
+            Self::Never | Self::Forever => None,
+        }
+    }
+
+    /// The same, but not past `limit`.
+    pub(crate) fn at_most(self, limit: Tick) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(deadline) => Self::Until(deadline.min(limit)),
+            Self::Forever => Self::Until(limit),
+        }
+    }
+
+    /// What a wait without a deadline led to: it ends with the lock or with an error.
+    pub(crate) fn forever<T>(acquired: Option<T>) -> T {
+        acquired.expect("a wait without a deadline does not time out")
+    }
+
+    /// Whether the search ends if it has led to nothing by `now`.
+    pub(crate) fn is_over(self, now: Tick) -> bool {
+        match self {
+            Self::Never => true,
+            Self::Until(deadline) => now >= deadline,
+            Self::Forever => false,
+        }
+    }
+}
+
+/// What became of an attempt, or of a wait.
+pub(crate) enum Outcome {
+    /// One share of each lock, in the order of the requests; released when dropped.
+    Granted(Vec<Share>),
+    Refused {
+        /// The first lock that was refused.
+        at: usize,
+        /// The rest of its holder's lease, if the server told it.
+        remaining: Option<Duration>,
+        /// Another task of the same owner got one of several locks meanwhile, so it can be entered.
+        is_owned: bool,
+    },
+}
+
+impl Outcome {
+    pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
+        Self::Refused {
+            at,
+            remaining,
+            is_owned: false,
+        }
+    }
+}
+
+/// How long a call for these may go on that starts now.
+pub(crate) fn bound(requests: &[LockRequest], wait: Wait) -> Bound {
+    let give_up = requests.iter().map(LockRequest::give_up).min();
+    requests[0]
+        .core
+        .bound(give_up.unwrap_or_default(), wait.deadline())
+}
+
+/// The requests of one call, at least one, and what this client knows of each lock.
+#[derive(Clone, Copy)]
+pub(super) struct Requests<'a> {
+    pub(super) all: &'a [LockRequest],
+    pub(super) locals: &'a [Arc<LocalLock>],
+    pub(super) bound: Bound,
+}
+
+impl<'a> Requests<'a> {
+    pub(super) fn core(self) -> &'a Arc<Core> {
+        &self.all[0].core
+    }
+
+    pub(super) fn operation(self) -> &'static str {
+        self.all[0].operation
+    }
+
+    /// What replicas have to confirm of all of them, if anything.
+    pub(super) fn replication(self) -> Option<Replication> {
+        let wanted = self.all.iter().map(|request| request.options.replication);
+        wanted.flatten().reduce(Replication::both)
+    }
+
+    /// Names all the locks in an error.
+    pub(super) fn of_locks(self, error: Error) -> Error {
+        let names: Vec<_> = self.all.iter().map(|each| each.name.as_str()).collect();
+        error.of_lock(&names.join(", "))
+    }
+
+    pub(super) fn closed(self) -> Error {
+        self.of_locks(Error::closed(self.operation()))
+    }
+
+    /// Resolves once the releases that this client has decided on for these locks were sent: what it
+    /// asks then goes behind them. Takes no longer than a reply, nor than half of the time until `end`,
+    /// as there is still something to ask.
+    pub(super) async fn releases_sent(self, end: Tick) {
+        let core = self.core();
+        let now = core.clock.now();
+        let limit = now.after(core.timing.reply.min(now.until(end) / 2));
+        for local in self.locals {
+            loop {
+                let mark = local.hint().mark();
+                if !local.has_unsent_release() || core.clock.now() >= limit {
+                    break;
+                }
+                tokio::select! {
+                    biased;
+                    () = local.hint().past(mark) => {}
+                    () = core.clock.sleep_until(limit) => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Several locks of one call: all of them, or none.
+//!
+//! Those that one script can name are taken by one script, and nothing is held while it waits. Others are
+//! taken one after the other, in the one order that all callers have; while one of them is waited for,
+//! those before it are held, for a bounded time.
+
+use std::time::Duration;
+
+use futures_util::future::select_all;
+
+use super::expired::ExpiredGrants;
+use super::local::{is_owned, reenter};
+use super::request::{LockRequest, Outcome, Wait, bound};
+use super::wait::{all, one};
+use crate::error::Result;
+use crate::hold::Share;
+use crate::hold::bound::Bound;
+
+/// Takes all of these locks, in the order of the requests; `None` if they did not become free in time.
+pub(crate) async fn several(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
+        together(requests, wait).await
+    } else {
+        in_order(requests, wait).await
+    }
+}
+
+/// Takes all with one script. So members that their owner holds are entered again only when the others are
+/// granted: entered before, they would be kept from others until then, even if their owner gave them back
+/// meanwhile.
+async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let bound = bound(requests, wait);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let are_owned = requests.iter().map(is_owned);
+        let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
+        let others = requests.iter().zip(&are_owned);
+        let others = others.filter(|(_, is_owned)| !**is_owned);
+        let others: Vec<LockRequest> = others.map(|(request, _)| request.clone()).collect();
+        let granted = if others.is_empty() {
+            Vec::new()
+        } else {
+            match all(&others, wait, bound).await? {
+                Outcome::Granted(granted) => granted,
+                Outcome::Refused { is_owned: true, .. } => continue,
+                Outcome::Refused { .. } => return Ok(None),
+            }
+        };
+        let Some(shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
+            continue;
+        };
+        if !expired.must_retry(requests.iter().zip(&shares))? {
+            return Ok(Some(shares));
+        }
+    }
+}
+
+/// What was granted and what is entered again, in the order of the requests: one order for all who settle
+/// several holds. `None`: their owner does not hold one of them any more.
+async fn join_owned(
+    requests: &[LockRequest],
+    are_owned: &[bool],
+    granted: Vec<Share>,
+    bound: &Bound,
+) -> Result<Option<Vec<Share>>> {
+    let mut granted = granted.into_iter();
+    let mut shares = Vec::with_capacity(requests.len());
+    for (request, is_owned) in requests.iter().zip(are_owned) {
+        let share = if *is_owned {
+            reenter(request, bound).await?
+        } else {
+            granted.next()
+        };
+        match share {
+            Some(share) => shares.push(share),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(shares))
+}
+
+/// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited for so
+/// long that two callers who disagree about the order may be waiting for each other.
+async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let mut held = Reversed(Vec::with_capacity(requests.len()));
+        for request in requests {
+            let wait = if held.0.is_empty() {
+                wait
+            } else {
+                wait.at_most(request.core.clock.now().after(held_wait(request)))
+            };
+            let share = tokio::select! {
+                biased;
+                share = one(request, wait) => share?,
+                () = held.one_lost() => break,
+            };
+            match share {
+                Some(share) => held.0.push(share),
+                None => break,
+            }
+        }
+        let are_all = held.0.len() == requests.len();
+        if are_all && !expired.must_retry(requests.iter().zip(&held.0))? {
+            return Ok(Some(std::mem::take(&mut held.0)));
+        }
+        if wait.is_over(requests[0].core.clock.now()) {
+            return Ok(None);
+        }
+    }
+}
+
+/// How long one member is waited for while others are held: about a lease, never twice the same.
+fn held_wait(request: &LockRequest) -> Duration {
+    request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
+}
+
+/// Shares that are given back last one first.
+struct Reversed(Vec<Share>);
+
+impl Reversed {
+    async fn one_lost(&self) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.0.iter().map(|share| Box::pin(share.lost()))).await;
+    }
+}
+
+impl Drop for Reversed {
+    fn drop(&mut self) {
+        while let Some(share) = self.0.pop() {
+            drop(share);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The wait loop: ask, plan, sleep until a hint or a timer, again.
+//!
+//! Of all tasks of a client that want one lock, only the head of the local queue talks to the server,
+//! unless the lock queues at the server itself; and the head need not, if another task of the client hands
+//! it the lock. Several locks are sought like one: whoever was refused one of them waits for that one, and
+//! then asks for all. Invariants:
+//!
+//! * a hint only ever leads to another attempt, unless a message that hands over the lock came with it
+//!   (`handover.rs`);
+//! * every wait has a timer;
+//! * the server is asked again after a subscription is confirmed, and after every gap;
+//! * nobody waits for one lock while it holds another, or heads its queue;
+//! * a future dropped anywhere in here leaves no hold, no queue place and no subscription behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::expired::ExpiredGrants;
+use super::local::{held_here, owned, reenter, take_over};
+use super::plan::{self, Next};
+use super::queue::{take_place, turn};
+use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use super::waiter::{Marks, Waiter, Woken};
+use crate::clock::{Clock, Tick};
+use crate::conn::Lane;
+use crate::counts::Mode;
+use crate::error::Result;
+use crate::hold::Share;
+use crate::hold::bound::Bound;
+use crate::hold::handoff::Handoff;
+use crate::hold::local::{LocalLock, QueuePlace};
+use crate::hold::silence::Silence;
+
+/// How long the waiters of one client stand back at most after their share of turns, for another
+/// process to come.
+const STAND_BACK: Duration = Duration::from_millis(2);
+
+/// After a subscription could not be made, it is not tried again for this many polls.
+const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
+
+/// After this many hints in a row that led to a refusal, pause before every second attempt. Pausing before
+/// each would make this client always come after its rivals.
+const HINTS_IN_A_ROW_MAX: u32 = 16;
+const HINT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Takes the lock; `None` if it did not become free in time.
+pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Share>> {
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, wait);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let share = match reenter(request, &bound).await? {
+            None => match all(requests, wait, bound).await? {
+                Outcome::Granted(mut shares) => shares.pop(),
+                Outcome::Refused { .. } => None,
+            },
+            share => share,
+        };
+        if !expired.must_retry(share.iter().map(|share| (request, share)))? {
+            return Ok(share);
+        }
+    }
+}
+
+/// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
+pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> Result<Outcome> {
+    let locals: Vec<_> = requests.iter().map(LockRequest::local).collect();
+    let requests = Requests {
+        all: requests,
+        locals: &locals,
+        bound,
+    };
+    match wait {
+        Wait::Never => once(requests).await,
+        Wait::Until(_) | Wait::Forever => Waiting::new(requests).run().await,
+    }
+}
+
+/// One attempt, without a place in a queue.
+async fn once(requests: Requests<'_>) -> Result<Outcome> {
+    let budget = requests.bound.call_budget(requests.core().clock.now());
+    requests.releases_sent(budget.deadline).await;
+    Attempt::single(requests)
+        .ask(0, Lane::Command, budget)
+        .await
+}
+
+/// A call that waits: in the local queue of one lock after the other, and at the server's queue of that
+/// lock.
+struct Waiting<'a> {
+    requests: Requests<'a>,
+    /// Dropped before the place: whoever asks next finds that it is being undone.
+    attempt: Attempt<'a>,
+    waiter: Waiter<'a>,
+    /// In the local queue; `None` where the lock queues at the server.
+    place: Option<QueuePlace<'a>>,
+    /// The lock that is waited for.
+    at: usize,
+    /// The lane of the next attempt: push, to be behind a subscription or to probe a silent connection.
+    lane: Lane,
+    /// How many hints have led to a refusal since the last timer.
+    hints_in_a_row: u32,
+    /// That of a lock that queues at the server, where each asks for itself.
+    own_silence: Silence,
+}
+
+/// What a turn of the loop led to.
+enum Step {
+    Again,
+    Ended(Outcome),
+    /// This lock is to be waited for instead. To be asked next on this lane.
+    WaitFor(usize, Lane),
+}
+
+impl<'a> Waiting<'a> {
+    fn new(requests: Requests<'a>) -> Self {
+        Self {
+            requests,
+            attempt: Attempt::waiting(requests, requests.bound.deadline()),
+            place: take_place(requests, 0),
+            waiter: Waiter::new(&requests.all[0], &requests.locals[0]),
+            at: 0,
+            lane: Lane::Command,
+            hints_in_a_row: 0,
+            own_silence: Silence::default(),
+        }
+    }
+
+    async fn run(mut self) -> Result<Outcome> {
+        loop {
+            let step = self.step().await;
+            if let Err(error) = &step {
+                self.local().silence.failed(error);
+            }
+            match step? {
+                Step::Again => {}
+                Step::Ended(outcome) => return Ok(outcome),
+                Step::WaitFor(..) if self.is_over() => return Ok(self.refused()),
+                Step::WaitFor(at, lane) => self.wait_for(at, lane),
+            }
+        }
+    }
+
+    /// Comes to the head, tries what needs no server, asks, and sleeps.
+    async fn step(&mut self) -> Result<Step> {
+        if let Some(place) = &self.place
+            && let Some(outcome) = turn(self.requests, self.at, place).await?
+        {
+            return Ok(Step::Ended(outcome));
+        }
+        self.request().ensure_open()?;
+        let marks = self.waiter.marks();
+        if let Some(step) = self.local_way_in(marks).await? {
+            return Ok(step);
+        }
+        let now = self.clock().now();
+        let end = self.begin_asking(now)?;
+        self.requests.releases_sent(end).await;
+        self.yield_turn(now).await;
+        // The last look: from here on it asks the server, and is handed nothing.
+        if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
+            return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
+        }
+        let outcome = self.ask(end).await?;
+        self.silence().ends();
+        match outcome {
+            Outcome::Granted(_) => Ok(Step::Ended(outcome)),
+            Outcome::Refused { at, .. } if at != self.at => {
+                self.hints_in_a_row += 1;
+                Ok(Step::WaitFor(at, Lane::Push))
+            }
+            Outcome::Refused { remaining, .. } => self.sleep(marks, remaining).await,
+        }
+    }
+
+    /// Takes what another task of this client hands off, or what its owner has, or waits for the end of a hold
+    /// of this client. `None`: the server has to be asked.
+    async fn local_way_in(&mut self, marks: Marks) -> Result<Option<Step>> {
+        if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::take_handoff)
+            && let Some(step) = self.take_over(handoff).await?
+        {
+            return Ok(Some(step));
+        }
+        if let Some(outcome) = owned(self.requests, self.at).await? {
+            return Ok(Some(Step::Ended(outcome)));
+        }
+        let now = self.clock().now();
+        let Some((held, until)) = held_here(self.requests, self.at) else {
+            return Ok(None);
+        };
+        self.silence().ends();
+        if held != self.at {
+            // Its place in a queue would keep others from a lock that it cannot use yet.
+            self.attempt.start_over();
+            return Ok(Some(Step::WaitFor(held, Lane::Command)));
+        }
+        // The end of the hold gives a hint, and so does its loss.
+        let lease = self.request().core.timing.lease;
+        let Next::WaitUntil(time) = plan::next(now, self.deadline(), Some(now.until(until)), lease)
+        else {
+            return Ok(Some(Step::Ended(self.refused())));
+        };
+        self.waiter.rest(marks, self.place.as_ref(), time);
+        self.waiter.wait(marks, self.place.as_ref(), time).await;
+        Ok(Some(Step::Again))
+    }
+
+    async fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
+        let share = take_over(self.request(), handoff, &self.requests.bound).await?;
+        Ok(share.map(|share| {
+            self.silence().ends();
+            Step::Ended(Outcome::Granted(vec![share]))
+        }))
+    }
+
+    /// Until when to ask.
+    ///
+    /// # Errors
+    /// If those who asked before it got no answer for as long as this call may go on.
+    fn begin_asking(&self, now: Tick) -> Result<Tick> {
+        let bound = &self.requests.bound;
+        let (silent_since, why) = self.silence().asks(now, bound);
+        if why.is_some() {
+            return Err(self.request().silent(why));
+        }
+        Ok(bound.end_of_asking(silent_since, now))
+    }
+
+    /// Lets others ask first: another process, after this client's share of turns, or those who have been
+    /// refused less often.
+    async fn yield_turn(&self, now: Tick) {
+        let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
+        let hints = self.hints_in_a_row;
+        if is_exclusive && self.local().must_yield(now) {
+            tokio::select! {
+                // The message of our own release, and that of the other one.
+                () = self.local().hint().messages(2) => {}
+                () = self.pause(STAND_BACK) => {}
+            }
+        } else if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
+            self.pause(HINT_PAUSE).await;
+        }
+    }
+
+    /// Asks the server until `end`: behind a subscription, if it is time for one.
+    async fn ask(&mut self, end: Tick) -> Result<Outcome> {
+        if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
+            let asking = self
+                .waiter
+                .subscribe_and_ask(&mut self.attempt, self.at, end);
+            match asking.await {
+                Ok(outcome) => return Ok(outcome),
+                // It was granted, and would be no other on the other lane.
+                Err(error) if error.is_not_replicated() => return Err(error),
+                // Subscription is a help, not a need: goes on without. If it is the lock that is the
+                // matter, the other lane says the same.
+                Err(_) => {
+                    let polls = self.request().core.timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
+                    self.waiter.subscribe_after(self.clock().now().after(polls));
+                    if self.attempt.is_in_doubt() {
+                        self.attempt.start_over();
+                    }
+                }
+            }
+        }
+        let budget = self.requests.bound.call_budget_until(end);
+        self.attempt.ask(self.at, Lane::Command, budget).await
+    }
+
+    /// Sleeps after a refusal until it is worth asking again, and decides on which lane. Subscribes first,
+    /// if it does not listen yet.
+    async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
+        self.local().reset_handoffs();
+        let (now, deadline) = (self.clock().now(), self.deadline());
+        let poll_cap = self.request().core.timing.poll_cap;
+        let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
+            return Ok(Step::Ended(self.refused()));
+        };
+        self.waiter.rest(marks, self.place.as_ref(), time);
+        if self.lane != Lane::Push
+            && self.waiter.may_subscribe(deadline)
+            && !self.waiter.is_listening(&self.attempt.channel(self.at))
+        {
+            // Asks once more, behind the subscription: a release in between would go unheard.
+            self.lane = Lane::Push;
+            return Ok(Step::Again);
+        }
+        loop {
+            match self.waiter.wait(marks, self.place.as_ref(), time).await {
+                Woken::HandedOff => self.lane = Lane::Command,
+                Woken::Hint => {
+                    let channel = self.attempt.channel(self.at);
+                    if let Some(message) = self.waiter.take_grant_message(&channel)
+                        && let Some(shares) = self.attempt.accept_handover(&message)
+                    {
+                        return Ok(Step::Ended(Outcome::Granted(shares)));
+                    }
+                    self.hints_in_a_row += 1;
+                    // If it was a release of this client, then behind it.
+                    self.lane = Lane::Command;
+                }
+                Woken::Timer => {
+                    self.hints_in_a_row = 0;
+                    // Over the connection that has been silent: if it is dead, this finds out.
+                    self.lane = Lane::Push;
+                }
+                // Nothing that the server knows more of.
+                Woken::Gained => {
+                    marks = self.waiter.marks_but_messages(marks);
+                    self.request().ensure_open()?;
+                    if let Some(outcome) = owned(self.requests, self.at).await? {
+                        return Ok(Step::Ended(outcome));
+                    }
+                    continue;
+                }
+            }
+            return Ok(Step::Again);
+        }
+    }
+
+    /// Joins the queue of another lock.
+    fn wait_for(&mut self, at: usize, lane: Lane) {
+        // Never waits for one place while it has another.
+        self.place = None;
+        self.place = take_place(self.requests, at);
+        self.waiter = Waiter::new(&self.requests.all[at], &self.requests.locals[at]);
+        self.own_silence = Silence::default();
+        (self.at, self.lane) = (at, lane);
+    }
+
+    async fn pause(&self, span: Duration) {
+        let end = self.clock().now().after(span);
+        let end = self.deadline().map_or(end, |deadline| deadline.min(end));
+        self.clock().sleep_until(end).await;
+    }
+
+    fn request(&self) -> &'a LockRequest {
+        &self.requests.all[self.at]
+    }
+
+    fn local(&self) -> &'a Arc<LocalLock> {
+        &self.requests.locals[self.at]
+    }
+
+    /// How long those who ask for this lock have had no answer.
+    fn silence(&self) -> &Silence {
+        match self.place {
+            Some(_) => &self.local().silence,
+            None => &self.own_silence,
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        self.requests.core().clock
+    }
+
+    fn deadline(&self) -> Option<Tick> {
+        self.requests.bound.deadline()
+    }
+
+    fn is_over(&self) -> bool {
+        let now = self.clock().now();
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    fn refused(&self) -> Outcome {
+        Outcome::refused(self.at, None)
+    }
+}
