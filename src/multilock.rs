@@ -231,7 +231,7 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.take("lock", Wait::Forever).await.map(Wait::forever)
+        self.acquire("lock", Wait::Forever).await.map(Wait::forever)
     }
 
     /// Acquires all members if all are free, or held by the same owner. `None`: one is not, and none is
@@ -243,7 +243,7 @@ impl MultiLock {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
-        self.take("try_lock", Wait::Never).await
+        self.acquire("try_lock", Wait::Never).await
     }
 
     /// Acquires all members, waiting at most `wait` for all of them together. `None`: they did not become
@@ -256,10 +256,10 @@ impl MultiLock {
     /// As for [`lock`](Self::lock), with the limits of [`ReentrantLock::try_lock_for`].
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
         let deadline = self.members[0].core().clock.now().after(wait);
-        self.take("try_lock_for", Wait::Until(deadline)).await
+        self.acquire("try_lock_for", Wait::Until(deadline)).await
     }
 
-    async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
+    async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
         let shares = acquire::several(&self.requests(operation)?, wait).await?;
         Ok(shares.map(|shares| MultiGuard(Bundle::of(shares))))
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::confirm::{Confirmed, confirm};
-use super::handover::{ServerPlace, may_be_handed_over};
+use super::handover::ServerPlace;
 use super::holders::{Grant, Holders};
 use super::request::{LockRequest, Outcome, Requests};
 use crate::clock::Tick;
@@ -106,7 +106,9 @@ impl<'a> Attempt<'a> {
                         handover: None,
                         spare_tokens: reply.spare_tokens,
                     };
-                    return self.granted(at, grant, &tokens, lane, budget).await;
+                    return self
+                        .confirm_and_hold(at, grant, &tokens, lane, budget)
+                        .await;
                 }
                 AcquiredAll::Elsewhere {
                     member,
@@ -114,7 +116,7 @@ impl<'a> Attempt<'a> {
                     until_ms,
                 } => (member, remaining, until_ms),
             };
-            self.refused(at, member, &reply, until_ms);
+            self.note_refusal(at, member, &reply, until_ms);
             if reply.answer.repeated && self.requests.all.len() > 1 {
                 // The first may have been granted, and one of the locks lost since: then the server
                 // still has the others.
@@ -158,7 +160,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Notes what place it has at the server now that the lock at `member` was refused.
-    fn refused(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
+    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
         self.holders.answered();
         if let Some(until_ms) = until_ms {
             self.place = Some(ServerPlace {
@@ -174,7 +176,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Makes holds of a grant, once the replicas that were asked for have it.
-    async fn granted(
+    async fn confirm_and_hold(
         &mut self,
         at: usize,
         grant: Grant,
@@ -208,7 +210,7 @@ impl<'a> Attempt<'a> {
             return Err(self.requests.closed());
         }
         self.place = None;
-        Ok(Outcome::Granted(self.holders.granted(grant, tokens)))
+        Ok(Outcome::Granted(self.holders.make_holds(grant, tokens)))
     }
 
     /// Releases a grant that is not handed out, and waits for the server to do so.
@@ -231,7 +233,7 @@ impl<'a> Attempt<'a> {
         };
         let token = message.token.filter(|_| request.options.fenced);
         self.place = None;
-        Some(self.holders.granted(grant, &[token]))
+        Some(self.holders.make_holds(grant, &[token]))
     }
 
     /// How long a place is kept that it takes where it is refused. `None` takes no place: the attempt is
@@ -264,7 +266,7 @@ impl<'a> Attempt<'a> {
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
-            accepts_handover: may_be_handed_over(self.requests.all),
+            accepts_handover: self.requests.accept_handover(),
             waited: self.since.until(now),
         };
         let mut holders = self.holders.each_ref(|request| Counts::one(request.mode));

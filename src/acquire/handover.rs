@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use super::holders::Grant;
-use super::request::{LockRequest, Requests};
+use super::request::Requests;
 use crate::clock::Tick;
 use crate::hint::Mark;
 use crate::hold::grant_message::GrantMessage;
@@ -34,16 +34,6 @@ pub(super) struct ServerPlace {
     pub(super) until_ms: u64,
 }
 
-/// Whether the server may make this waiter the holder without being asked again. Not where more is needed
-/// than the lock: other locks, replicas that confirm it, or its lease in full, as no renewal lengthens
-/// it.
-pub(super) fn may_be_handed_over(requests: &[LockRequest]) -> bool {
-    match requests {
-        [request] => request.policy.is_renewed() && request.options.replication.is_none(),
-        _ => false,
-    }
-}
-
 impl ServerPlace {
     /// The grant that this message tells of, if it can be used.
     ///
@@ -52,7 +42,7 @@ impl ServerPlace {
     pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
         let request = &requests.all[0];
         let end = local_deadline(self.sent, message.lease);
-        let is_usable = may_be_handed_over(requests.all)
+        let is_usable = requests.accept_handover()
             && message.until_ms == self.until_ms
             && *message.key == **request.name.key()
             && request.core.clock.now().after(REMAINING_MIN) <= end

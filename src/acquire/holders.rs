@@ -150,7 +150,11 @@ impl<'a> Holders<'a> {
     }
 
     /// Makes a hold of each, with one share. From here on it is the shares that have to be given back.
-    pub(super) fn granted(&mut self, grant: Grant, tokens: &[Option<FencingToken>]) -> Vec<Share> {
+    pub(super) fn make_holds(
+        &mut self,
+        grant: Grant,
+        tokens: &[Option<FencingToken>],
+    ) -> Vec<Share> {
         self.gone();
         let locks = self.requests.all.iter().zip(self.requests.locals);
         let shares = locks

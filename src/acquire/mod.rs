@@ -13,7 +13,6 @@ mod handover;
 mod holders;
 mod local;
 mod plan;
-mod queue;
 mod request;
 mod several;
 mod subscribe;

@@ -165,6 +165,16 @@ impl<'a> Requests<'a> {
         wanted.flatten().reduce(Replication::both)
     }
 
+    /// Whether the server may make this waiter the holder without being asked again. Not where more is
+    /// needed than the lock: other locks, replicas that confirm it, or its lease in full, as no renewal
+    /// lengthens it.
+    pub(super) fn accept_handover(self) -> bool {
+        match self.all {
+            [request] => request.policy.is_renewed() && request.options.replication.is_none(),
+            _ => false,
+        }
+    }
+
     /// Names all the locks in an error.
     pub(super) fn of_locks(self, error: Error) -> Error {
         let names: Vec<_> = self.all.iter().map(|each| each.name.as_str()).collect();

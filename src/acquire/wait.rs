@@ -17,9 +17,8 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
-use super::local::{held_here, owned, reenter, take_over};
+use super::local::{held_here, owned, reenter, take_over, take_place, turn};
 use super::plan::{self, Next};
-use super::queue::{take_place, turn};
 use super::request::{LockRequest, Outcome, Requests, Wait, bound};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::clock::{Clock, Tick};
