@@ -22,6 +22,7 @@ use crate::hold::protocol::{AcquireTerms, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
 use crate::script::{Answer, Call, CallBudget, Executed, Failure, catalog};
 
+/// What a call asks the server for, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
     requests: Requests<'a>,
     holders: Holders<'a>,
@@ -33,7 +34,7 @@ pub(super) struct Attempt<'a> {
     place: Option<ServerPlace>,
 }
 
-/// What the server said, and to what.
+/// A reply, and the call that it answers.
 struct Reply {
     /// When the call was made, which may have been sent again later as it was.
     asked: Tick,

@@ -2,7 +2,7 @@
 //!
 //! A guard of one would be lost already. So it is given back, and asked for again: the network or this
 //! process may have stood still for a moment. If that happens several times, the lease is too short for
-//! the way to the server, and the caller is told. Invariant: nobody is handed a lock that is lost by then.
+//! the way to the server, and the call fails. Invariant: nobody is handed a lock that is lost by then.
 
 use super::request::LockRequest;
 use crate::error::{Error, Kind, Result};

@@ -1,11 +1,11 @@
 //! A lock that the server handed over to a waiter, without having been asked once more.
 //!
-//! Whoever frees a fair lock makes the next waiter the holder in the same script, and tells it in one
-//! message. Invariants:
+//! Whoever frees a fair lock makes the next waiter the holder in the same script, and says so in one
+//! message to it. Invariants:
 //!
 //! * the lease of the hold is counted from when the waiter last asked to be kept in the queue, never from
 //!   when the message came;
-//! * a message is used only if it names the lock and the very place that the last answer told of: a stale
+//! * a message is used only if it names the lock and the very place that the last answer reported: a stale
 //!   one does not, nor does one that was forged without reading the keys;
 //! * no attempt is under way when a message is used, so nothing late can meet the hold.
 //!

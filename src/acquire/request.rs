@@ -117,7 +117,7 @@ pub(crate) enum Outcome {
     Refused {
         /// The first lock that was refused.
         at: usize,
-        /// The rest of its holder's lease, if the server told it.
+        /// The rest of its holder's lease, as the server reported it.
         remaining: Option<Duration>,
         /// Another task of the same owner got one of several locks meanwhile, so it can be entered.
         is_owned: bool,

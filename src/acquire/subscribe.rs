@@ -67,7 +67,7 @@ async fn unsubscribe_unused(
     loop {
         let locking = subscription.state.lock();
         let locked = core.clock.within(core.timing.reply, locking).await;
-        // In this order: whoever leaves after the look at the waiters finds it to be ended.
+        // In this order: a waiter that leaves after the check finds the mark, and ends the subscription.
         subscription.mark_subscribed();
         if subscription.is_used() || !subscription.take_subscribed() {
             return;

@@ -1,7 +1,8 @@
-//! Subscription for the release of a lock without asking for it: for who asks several servers at once.
+//! A subscription to the releases of a lock, for a caller that asks several servers at once and so does not
+//! wait at one.
 //!
-//! It shares the subscription with those who wait for this lock at this server alone. Messages and gaps
-//! are hints; silence proves nothing.
+//! It is shared with those who wait for this lock at this server alone. Messages and gaps are hints;
+//! silence proves nothing.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::conn::Lane;
 use crate::hint::Hint;
 use crate::hold::local::LocalLock;
 
-/// How often it is looked whether the subscription still stands, in times of the poll cap.
+/// The subscription is checked once in this many poll caps.
 const POLLS: u32 = 4;
 
 /// Gives `released` whenever this lock may have become free, until it is dropped.

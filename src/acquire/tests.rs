@@ -23,9 +23,10 @@ fn attempts(sent: &[Sent]) -> Vec<(Duration, Lane)> {
 /// Refuses with `remaining`, confirms subscriptions.
 fn refusing(remaining_ms: i64) -> Arc<Scripted> {
     Scripted::new(move |sent| {
-        Answer::Value(match sent.is("EVALSHA") {
-            true => elsewhere(remaining_ms),
-            false => redis::Value::Nil,
+        Answer::Value(if sent.is("EVALSHA") {
+            elsewhere(remaining_ms)
+        } else {
+            redis::Value::Nil
         })
     })
 }
@@ -75,7 +76,7 @@ async fn it_asks_when_the_holders_lease_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_or_a_gap_leads_to_a_look_at_once() {
+async fn a_message_or_a_gap_leads_to_an_attempt_at_once() {
     let server = refusing(25_000);
     let client = Client::over(&server, LEASE);
     let locals = Arc::clone(&client.core().locals);
@@ -276,9 +277,12 @@ async fn a_silent_push_lane_keeps_nobody_from_asking() {
 /// What an earlier operation is stuck in does not hold up a release beyond its own deadline.
 #[tokio::test(start_paused = true)]
 async fn a_release_behind_a_stuck_operation_ends_in_time() {
-    let server = Scripted::new(|sent| match sent.at < MS * 1_000 {
-        true => Answer::Value(granted()),
-        false => Answer::Silence,
+    let server = Scripted::new(|sent| {
+        if sent.at < MS * 1_000 {
+            Answer::Value(granted())
+        } else {
+            Answer::Silence
+        }
     });
     let client = Client::over(&server, LEASE);
     let guard = client
@@ -442,11 +446,16 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
         let items = [member, remaining].map(redis::Value::Int);
         redis::Value::Array(items.to_vec())
     };
-    let server = Scripted::new(move |sent| match sent.is("EVALSHA") {
-        true if sent.at < MS * 1_500 => Answer::Value(refused(2, 25_000)),
-        true if sent.at < MS * 2_500 => Answer::Value(refused(1, 25_000)),
-        true => Answer::Value(refused(3, 25_000)),
-        false => Answer::Value(redis::Value::Nil),
+    let server = Scripted::new(move |sent| {
+        if !sent.is("EVALSHA") {
+            Answer::Value(redis::Value::Nil)
+        } else if sent.at < MS * 1_500 {
+            Answer::Value(refused(2, 25_000))
+        } else if sent.at < MS * 2_500 {
+            Answer::Value(refused(1, 25_000))
+        } else {
+            Answer::Value(refused(3, 25_000))
+        }
     });
     let client = Client::over(&server, LEASE);
     let locks = crate::MultiLock::new([

@@ -157,7 +157,7 @@ impl<'a> Waiting<'a> {
         let end = self.begin_asking(now)?;
         self.requests.releases_sent(end).await;
         self.yield_turn(now).await;
-        // The last look: from here on it asks the server, and is handed nothing.
+        // The last check: from here on it asks the server, and is handed nothing.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
         }
@@ -281,7 +281,7 @@ impl<'a> Waiting<'a> {
             && self.waiter.may_subscribe(deadline)
             && !self.waiter.is_listening(&self.attempt.channel(self.at))
         {
-            // Asks once more, behind the subscription: a release in between would go unheard.
+            // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
             return Ok(Step::Again);
         }

@@ -33,7 +33,7 @@ pub(super) struct Waiter<'a> {
     own: Option<Arc<Subscription>>,
 }
 
-/// Taken before a look; what happens after it ends the wait.
+/// Taken before a check; what happens after it ends the wait.
 #[derive(Clone, Copy)]
 pub(super) struct Marks {
     messages: Mark,
@@ -153,7 +153,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Subscribes if need be, and asks the server behind that on the same connection: a release after
-    /// the answer is heard of. One attempt, as a connection that does not work is no reason to wait;
+    /// the answer gives a message. One attempt, as a connection that does not work is no reason to wait;
     /// unless it would cost the place in a queue at the server.
     pub(super) async fn subscribe_and_ask(
         &self,

@@ -42,9 +42,12 @@ fn is_attempt(sent: &Sent) -> bool {
 
 /// Refuses all attempts, with a place.
 fn full() -> Arc<Scripted> {
-    Scripted::new(|sent| match is_attempt(sent) {
-        true => Answer::Value(a_place(sent)),
-        false => otherwise(sent),
+    Scripted::new(|sent| {
+        if is_attempt(sent) {
+            Answer::Value(a_place(sent))
+        } else {
+            otherwise(sent)
+        }
     })
 }
 
@@ -191,10 +194,14 @@ async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
         // Of another lock with the same channels.
         grant_message_with("- {x}", MS * 1_000, MS * 2_900),
     ] {
-        let server = Scripted::new(move |sent| match is_attempt(sent) {
-            true if sent.at >= at => Answer::Value(granted()),
-            true => Answer::Value(a_place(sent)),
-            false => otherwise(sent),
+        let server = Scripted::new(move |sent| {
+            if !is_attempt(sent) {
+                otherwise(sent)
+            } else if sent.at >= at {
+                Answer::Value(granted())
+            } else {
+                Answer::Value(a_place(sent))
+            }
         });
         let lock = Client::over(&server, LEASE);
         let guard = guard_after(&lock, &server, &lock.fair_lock("x"), at, &message).await;
@@ -209,11 +216,16 @@ async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
 async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
     let at = MS * 1_000;
     for is_granted in [true, false] {
-        let server = Scripted::new(move |sent| match is_attempt(sent) {
-            true if sent.at >= at && is_granted => Answer::Late(MS * 200, granted()),
-            true if sent.at >= at => Answer::Late(MS * 200, a_place(sent)),
-            true => Answer::Value(a_place(sent)),
-            false => otherwise(sent),
+        let server = Scripted::new(move |sent| {
+            if !is_attempt(sent) {
+                otherwise(sent)
+            } else if sent.at >= at && is_granted {
+                Answer::Late(MS * 200, granted())
+            } else if sent.at >= at {
+                Answer::Late(MS * 200, a_place(sent))
+            } else {
+                Answer::Value(a_place(sent))
+            }
         });
         let client = Client::over(&server, LEASE);
         let lock = client.fair_lock("x");
@@ -221,9 +233,10 @@ async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
         let message = grant_message(at, MS * 3_000);
         let guard = guard_after(&client, &server, &lock, at + MS * 100, &message).await;
         assert_eq!(server.clock().now().nanos(), 1_200_000_000);
-        let expected = match is_granted {
-            true => LEASE - MS * 302,
-            false => MS * 3_000 - MS * 32,
+        let expected = if is_granted {
+            LEASE - MS * 302
+        } else {
+            MS * 3_000 - MS * 32
         };
         assert_eq!(guard.remaining(), expected - MS * 200);
         assert_eq!(later_attempts(&server, MS * 1_001), 0);
@@ -237,10 +250,14 @@ async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_comes_with_the_grant_message() {
-    let server = Scripted::new(|sent| match is_attempt(sent) {
-        true if sent.at >= MS * 600 => Answer::Value(redis::Value::BulkString(b"78".to_vec())),
-        true => Answer::Value(a_place(sent)),
-        false => otherwise(sent),
+    let server = Scripted::new(|sent| {
+        if !is_attempt(sent) {
+            otherwise(sent)
+        } else if sent.at >= MS * 600 {
+            Answer::Value(redis::Value::BulkString(b"78".to_vec()))
+        } else {
+            Answer::Value(a_place(sent))
+        }
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fenced();
@@ -255,10 +272,14 @@ async fn a_token_comes_with_the_grant_message() {
     assert_eq!(release.script_args()[4], "redisson_lock_token:{x}");
 
     // One without a token is not what it wants.
-    let server = Scripted::new(|sent| match is_attempt(sent) {
-        true if sent.at >= MS * 600 => Answer::Value(redis::Value::BulkString(b"78".to_vec())),
-        true => Answer::Value(a_place(sent)),
-        false => otherwise(sent),
+    let server = Scripted::new(|sent| {
+        if !is_attempt(sent) {
+            otherwise(sent)
+        } else if sent.at >= MS * 600 {
+            Answer::Value(redis::Value::BulkString(b"78".to_vec()))
+        } else {
+            Answer::Value(a_place(sent))
+        }
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fenced();
@@ -295,10 +316,14 @@ async fn a_place_says_what_its_holder_wants() {
 /// Whatever a server may send: who needs its lease in full asks for it.
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_is_never_handed_over() {
-    let server = Scripted::new(|sent| match is_attempt(sent) {
-        true if sent.at >= MS * 500 => Answer::Value(granted()),
-        true => Answer::Value(a_place(sent)),
-        false => otherwise(sent),
+    let server = Scripted::new(|sent| {
+        if !is_attempt(sent) {
+            otherwise(sent)
+        } else if sent.at >= MS * 500 {
+            Answer::Value(granted())
+        } else {
+            Answer::Value(a_place(sent))
+        }
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x").fixed_lease(LEASE);
@@ -342,10 +367,14 @@ async fn a_lock_that_was_handed_to_nobody_is_given_back() {
 /// whether it has the new one.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
-    let server = Scripted::new(|sent| match is_attempt(sent) {
-        true if sent.at.is_zero() => Answer::Value(granted()),
-        true => Answer::Value(a_place(sent)),
-        false => otherwise(sent),
+    let server = Scripted::new(|sent| {
+        if !is_attempt(sent) {
+            otherwise(sent)
+        } else if sent.at.is_zero() {
+            Answer::Value(granted())
+        } else {
+            Answer::Value(a_place(sent))
+        }
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");

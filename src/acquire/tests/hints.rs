@@ -20,9 +20,12 @@ async fn who_has_lost_often_pauses_every_other_time_only() {
     let (got, ()) = tokio::join!(lock.try_lock_for(between * (HINTS + 1)), hints);
     assert!(got.unwrap().is_none());
     let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
-    let expected = (1..=HINTS).map(|hint| match hint > 16 && hint % 2 == 0 {
-        true => between * hint + MS * 5,
-        false => between * hint,
+    let expected = (1..=HINTS).map(|hint| {
+        if hint > 16 && hint % 2 == 0 {
+            between * hint + MS * 5
+        } else {
+            between * hint
+        }
     });
     // The first two are made without a hint, and the last at the deadline.
     assert_eq!(asked[2..asked.len() - 1], expected.collect::<Vec<_>>());

@@ -9,9 +9,10 @@ fn is_takeover(sent: &Sent, what: What) -> bool {
 }
 
 fn of(client: &Client, fixed: bool) -> ReentrantLock {
-    match fixed {
-        true => client.lock("x").fixed_lease(LEASE),
-        false => client.lock("x"),
+    if fixed {
+        client.lock("x").fixed_lease(LEASE)
+    } else {
+        client.lock("x")
     }
 }
 

@@ -246,9 +246,10 @@ async fn what_is_to_be_read() {
     for writes in [true, false, true] {
         let lock = lock.clone();
         next.push(tokio::spawn(async move {
-            match writes {
-                true => drop(lock.write().await.unwrap()),
-                false => drop(lock.read().await.unwrap()),
+            if writes {
+                drop(lock.write().await.unwrap())
+            } else {
+                drop(lock.read().await.unwrap())
             }
         }));
         others().await;
