@@ -93,7 +93,9 @@ impl Redlock {
     ///
     /// Each client is one of a single server that shares nothing with the others: no replicas of each other,
     /// no nodes of one cluster. The server of a [lazy](crate::ClientBuilder::lazy) client counts once it was
-    /// seen.
+    /// seen. A server with replicas has no vote, because one that takes over at its address may have missed
+    /// one; unless the servers are [persistent](RedlockBuilder::persistent_nodes), or replicas confirm each
+    /// grant ([`replicated`](crate::RedlockLock::replicated)).
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid): no client; two clients of one server, which would have two

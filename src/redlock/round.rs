@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all, select_all};
+use futures_util::future::{BoxFuture, join, join_all, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
@@ -161,21 +161,30 @@ impl QuorumRequest {
             return (reason, None);
         }
         self.servers.health.note_request(server);
-        let answer =
-            match acquire::attempt_once(self.requests[server].clone(), self.vote_timeout).await {
-                Ok(Some(Outcome::Granted(mut shares))) => match self.servers.disqualified(server) {
-                    Some(reason) => (reason, None),
-                    None => (VoteOutcome::Granted, shares.pop()),
-                },
-                Ok(Some(Outcome::Refused { remaining, .. })) => {
-                    self.servers.observe_lease(remaining.unwrap_or_default());
-                    (VoteOutcome::HeldElsewhere(remaining), None)
-                }
-                Ok(None) => (VoteOutcome::NoAnswer(self.vote_timeout), None),
-                Err(error) => (VoteOutcome::Failed(error), None),
-            };
+        let attempt = acquire::attempt_once(self.requests[server].clone(), self.vote_timeout);
+        // Sent together.
+        let (attempted, has_replicas) = join(attempt, self.has_unconfirmed_replicas(server)).await;
+        let answer = match attempted {
+            Ok(Some(Outcome::Granted(_))) if has_replicas => (VoteOutcome::HasReplicas, None),
+            Ok(Some(Outcome::Granted(mut shares))) => match self.servers.disqualified(server) {
+                Some(reason) => (reason, None),
+                None => (VoteOutcome::Granted, shares.pop()),
+            },
+            Ok(Some(Outcome::Refused { remaining, .. })) => {
+                self.servers.observe_lease(remaining.unwrap_or_default());
+                (VoteOutcome::HeldElsewhere(remaining), None)
+            }
+            Ok(None) => (VoteOutcome::NoAnswer(self.vote_timeout), None),
+            Err(error) => (VoteOutcome::Failed(error), None),
+        };
         self.servers.health.note_outcome(server, &answer.0);
         answer
+    }
+
+    /// Whether a server has replicas that need not have a vote of this call before it counts.
+    async fn has_unconfirmed_replicas(&self, server: usize) -> bool {
+        let is_confirmed = self.requests[server].options.replication.is_some();
+        !is_confirmed && self.servers.has_replicas(server, self.vote_timeout).await
     }
 
     /// Whether a majority of the shares lasts long enough to be used. Records those that do not.

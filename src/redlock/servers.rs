@@ -11,6 +11,9 @@
 //! Another process at a known address counts from when it was first seen there: it may have been up
 //! elsewhere, and have taken over.
 //!
+//! A server with replicas has no vote, as the one that takes over at its address would have one at once in
+//! a process that has not seen the other. It is asked for that beside its first vote.
+//!
 //! The longest lease is known of this process only. Others may use longer ones. One that is seen in the
 //! way counts from then on. And whoever needs the vote of a server that was started not long ago waits
 //! for the votes of all others first, as one of them may know of a holder that this one has forgotten.
@@ -20,12 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 
 use super::health::Health;
-use super::tally::{Tally, VoteOutcome};
+use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
 use crate::client::Client;
 use crate::conn::url::{self, Target};
-use crate::conn::{Lane, Process, Transport, process};
+use crate::conn::{Fault, Lane, Process, Transport, process};
 use crate::error::{Error, Result};
 use crate::options::check_lease;
 use crate::script::millis;
@@ -45,6 +49,8 @@ pub(super) struct Servers {
     pub(super) longest_lease: Option<Duration>,
     /// The longest rest of a lease that was seen in the way, in milliseconds.
     longest_seen: AtomicU64,
+    /// By server: the run of it that said that it has no replicas.
+    without_replicas: Box<[Mutex<Option<Arc<str>>>]>,
     pub(super) health: Arc<Health>,
 }
 
@@ -73,6 +79,7 @@ impl Servers {
         let clients: Arc<[Client]> = clients.into();
         let health = Health::new(Arc::clone(&clients), quorum(clients.len()));
         let servers = Self {
+            without_replicas: clients.iter().map(|_| Mutex::default()).collect(),
             clients,
             queue_client,
             longest_lease: (!is_persistent).then_some(longest),
@@ -97,7 +104,8 @@ impl Servers {
         }
         let servers = Self::of(clients, Duration::ZERO, false)?;
         let clients = &servers.clients;
-        let answers = join_all(clients.iter().map(check_no_replicas)).await;
+        let answers = (0..clients.len()).map(|at| servers.check(at));
+        let answers = join_all(answers).await;
         let mut tally = Tally::new(clients.len(), servers.quorum());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
@@ -163,6 +171,40 @@ impl Servers {
         self.shortfall(&process, self.min_uptime()?)
     }
 
+    /// Checks that a server answers and has no replicas.
+    async fn check(&self, at: usize) -> Result<()> {
+        let client = &self.clients[at];
+        client.is_served().await?;
+        if self.has_replicas(at, client.core().timing.reply).await {
+            return Err(invalid(HAS_REPLICAS.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether a server has replicas, one of which may take over at its address and lack a vote. Asks once
+    /// in each of its runs, for at most `limit`; not if no other server ever answers at its address.
+    pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
+        if self.longest_lease.is_none() {
+            return false;
+        }
+        let before = self.process(at);
+        let is_known = |process: &Process| {
+            let alone = self.without_replicas[at].lock();
+            alone.as_ref() == Some(&process.run_id)
+        };
+        if before.as_ref().is_some_and(is_known) {
+            return false;
+        }
+        let has_replicas = has_replicas(&self.clients[at], limit).await;
+        if has_replicas == Some(false)
+            && let Some(process) = self.process(at)
+            && before.is_none_or(|before| before.is_run(&process))
+        {
+            *self.without_replicas[at].lock() = Some(process.run_id);
+        }
+        has_replicas == Some(true)
+    }
+
     /// Why it is of no use to ask a server, if it was started too recently as far as is known.
     pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
         self.shortfall(&self.process(at)?, self.min_uptime()?)
@@ -201,26 +243,21 @@ impl Servers {
     }
 }
 
-/// Checks that a server answers and has no replicas: one that takes over at its address may lack a vote.
-async fn check_no_replicas(client: &Client) -> Result<()> {
-    client.is_served().await?;
+/// Whether a server says that it has replicas. `None` if it does not answer in time.
+async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
-    let limit = client.core().timing.reply;
-    let lines = transport(client)
-        .send(Lane::Command, "", &info, limit)
-        .await;
-    let lines = lines.unwrap_or(redis::Value::Nil);
-    let mut lines = process::text(&lines).into_iter().flat_map(str::lines);
+    let core = client.core();
+    // A server that is slower than the limit is not dead: its connection stays.
+    let answer = transport(client).send(Lane::Command, "", &info, core.timing.reply);
+    let answer = match core.clock.within(limit, answer).await? {
+        Ok(lines) => lines,
+        Err(Fault::Answered(_)) => redis::Value::Nil,
+        Err(_) => return None,
+    };
+    let mut lines = process::text(&answer).into_iter().flat_map(str::lines);
     let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
-    if replicas.is_some_and(|replicas| replicas.trim() != "0") {
-        return Err(invalid(
-            "has replicas, and one that takes over at its address may have missed a vote: take servers \
-             without; if none of them ever takes over, give clients to Redlock::new"
-                .to_owned(),
-        ));
-    }
-    Ok(())
+    Some(replicas.is_some_and(|replicas| replicas.trim() != "0"))
 }
 
 /// The smallest majority.

@@ -7,6 +7,12 @@ use std::time::Duration;
 
 use crate::error::{Error, Kind};
 
+/// What is the matter with a server that has replicas.
+pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may have \
+                                       missed a vote: take servers without, have replicas confirm each \
+                                       grant with `replicated`, or declare the servers persistent if no \
+                                       other one ever answers at their addresses";
+
 /// What became of the vote of one server.
 #[derive(Clone, Debug)]
 pub(super) enum VoteOutcome {
@@ -29,6 +35,8 @@ pub(super) enum VoteOutcome {
     UnknownUptime,
     /// It is the server of this other address, which has its vote.
     Duplicate(String),
+    /// The server has replicas: one that takes over at its address may lack a vote.
+    HasReplicas,
     /// No answer within this time.
     NoAnswer(Duration),
     /// The server did not answer a moment ago, and is not asked for a while.
@@ -56,7 +64,7 @@ impl VoteOutcome {
     /// Whether the server would answer the same however often it is asked.
     fn is_permanent(&self) -> bool {
         match self {
-            Self::UnknownUptime | Self::Duplicate(_) => true,
+            Self::UnknownUptime | Self::Duplicate(_) | Self::HasReplicas => true,
             Self::Failed(error) => error.is_invalid() || error.is_closed(),
             _ => false,
         }
@@ -91,6 +99,7 @@ impl fmt::Display for VoteOutcome {
                 f,
                 "is the same server as {other}, which has its vote: name each server once"
             ),
+            Self::HasReplicas => f.write_str(HAS_REPLICAS),
             Self::NoAnswer(limit) => write!(f, "no answer within {limit:?}"),
             Self::Down => f.write_str("no answer a moment ago"),
             Self::Failed(error) => f.write_str(error.message()),

@@ -56,6 +56,34 @@ async fn a_server_with_replicas_is_refused() {
     assert!(told.to_string().contains("has replicas"), "{told}");
 }
 
+/// Also where nobody looked before: the first vote tells. Unless it is said that replicas do no harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_replicas_has_no_vote() {
+    let replicated = Replicated::start().await;
+    let client = client(replicated.primary().url(), LEASE).await;
+    let lock = Redlock::new([client.clone()])
+        .unwrap()
+        .lock(unique_name("redlock"));
+    // Until then it is too young for a vote anyway.
+    eventually(SOON * 2, "it is refused for its replicas", async || {
+        let told = lock.try_lock().await.expect_err("it has no vote");
+        assert!(told.is_quorum(), "{told}");
+        told.to_string().contains("has replicas")
+    })
+    .await;
+    let confirmed = lock.clone().replicated(1, LEASE / 3);
+    eventually(SOON, "a replica confirms it", async || {
+        matches!(confirmed.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    let declared = Redlock::builder([client])
+        .persistent_nodes()
+        .build()
+        .unwrap();
+    let lock = declared.lock(unique_name("redlock"));
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_do_not_say_who_they_are_have_no_vote() {
     let servers = servers(3);
