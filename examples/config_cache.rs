@@ -1,31 +1,30 @@
-//! A configuration that many read and one reloads now and then, under a read-write lock.
+//! A configuration that many tasks read and one reloads now and then, under a read-write lock.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example config_cache
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use futures_util::future::try_join_all;
 use lockset::{Client, Result};
 
-/// Two values that belong together: who reads during a reload sees one old and one new.
-type Config = Arc<(AtomicU64, AtomicU64)>;
+/// Two values that belong together: a read during a reload would see one old and one new.
+type Config = (AtomicU64, AtomicU64);
 
-async fn read(client: Client, config: Config) -> Result<()> {
+async fn read(client: &Client, config: &Config) -> Result<()> {
     let guard = client.rw_lock("shop:config").read().await?;
     let first = config.0.load(Relaxed);
     assert_eq!(first, config.1.load(Relaxed), "a torn read");
     guard.release().await
 }
 
-async fn reload(client: Client, config: Config) -> Result<()> {
+async fn reload(client: &Client, config: &Config) -> Result<()> {
     let writing = client.rw_lock("shop:config").write().await?;
     config.0.fetch_add(1, Relaxed);
-    tokio::task::yield_now().await;
+    tokio::task::yield_now().await; // without the lock, readers would get in between
     config.1.fetch_add(1, Relaxed);
-    // Others may read from here on. Nobody writes before this reader is done.
-    let reading = writing.downgrade().await?;
+    let reading = writing.downgrade().await?; // others may read now; nobody wrote in between
     println!("reloaded: version {}", config.0.load(Relaxed));
     reading.release().await
 }
@@ -35,11 +34,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
     let client = Client::connect(&url).await?;
     let config = Config::default();
-    let readers = (0..50).map(|_| tokio::spawn(read(client.clone(), config.clone())));
-    let readers: Vec<_> = readers.collect();
-    reload(client, config).await?;
-    for reader in readers {
-        reader.await??;
-    }
+    let readers = try_join_all((0..50).map(|_| read(&client, &config)));
+    tokio::try_join!(readers, reload(&client, &config))?;
     Ok(())
 }

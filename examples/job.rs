@@ -1,4 +1,4 @@
-//! A job that every instance starts when its clock says so, and that one of them runs.
+//! A job that every instance starts at the same time of day, and that one of them runs.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example job
@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockset::{Client, Result};
 
-/// True if this instance ran it. The lock stays for a minute, also when the job is done long before:
-/// an instance whose clock is a few seconds late does not run it again.
+/// True if this instance ran it. The lock stays held for a minute even if the job ends sooner: an instance
+/// whose clock is a few seconds late does not run it again.
 async fn report(client: &Client, scheduled: u64) -> Result<bool> {
     let lock = client.lock(format!("job:report:{scheduled}"));
     let Some(guard) = lock.fixed_lease(Duration::from_secs(60)).try_lock().await? else {
         return Ok(false);
     };
     if let Err(lost) = guard.run(async { println!("writing the report") }).await {
-        println!("stopped: {lost}"); // the lease is over: another instance may have begun
+        println!("stopped: {lost}"); // the lease ended: another instance may have begun
     }
     guard.forget();
     Ok(true)

@@ -1,4 +1,4 @@
-//! Takes a lock, works under it, gives it back.
+//! Acquires a lock, works under it, releases it.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example quickstart
@@ -15,24 +15,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Waits for its turn. The watchdog renews the lease until the guard is gone.
     let guard = client.lock("order:7").lock().await?;
-    println!(
-        "holding {} for {} ms and on",
-        guard.name(),
-        guard.remaining().as_millis()
-    );
+    println!("{} is held for {:?} more", guard.name(), guard.remaining());
 
-    // Whoever cannot wait asks once, or for a limited time.
+    // Without time to wait: try once, or for a limited time.
     let wait = Duration::from_millis(200);
     match client.lock("order:7").try_lock_for(wait).await? {
         Some(_) => unreachable!("the lock is held"),
-        None => println!("somebody else has it, as expected"),
+        None => println!("still held, as expected"),
     }
 
-    // The work is dropped if the lock is lost before it ends.
+    // `run` drops the work if the lock is lost before it ends.
     guard.run(async { println!("shipping order 7") }).await?;
     guard.release().await?;
 
-    // A dropped guard is released in the background: this waits until that is done.
+    // Waits for the background releases of dropped guards; here there are none.
     client.shutdown().await?;
     Ok(())
 }

@@ -64,12 +64,13 @@ async fn customer(number: usize, desk: Desk) -> Result<()> {
 
 /// `None`: left without being served.
 async fn at_fair_desk(number: usize, desk: &FairLock) -> Result<Option<FencingToken>> {
-    let guard = match number == IMPATIENT {
-        true => match desk.try_lock_for(PATIENCE).await? {
+    let guard = if number == IMPATIENT {
+        match desk.try_lock_for(PATIENCE).await? {
             Some(guard) => guard,
             None => return Ok(None),
-        },
-        false => desk.lock().await?,
+        }
+    } else {
+        desk.lock().await?
     };
     sleep(SERVICE).await;
     let token = guard.fencing_token();

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lockset::Guard;
 use lockset_testkit::unique_name;
 use tokio::sync::Mutex;
 
 use crate::scene::Scene;
 use crate::support::Result;
-use crate::support::lock::{Guard, Locks};
+use crate::support::lock::Locks;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
@@ -41,9 +42,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn or_worse(self, other: Self) -> Self {
-        let by_number = match other.forgotten >= self.forgotten {
-            true => other,
-            false => self,
+        let by_number = if other.forgotten >= self.forgotten {
+            other
+        } else {
+            self
         };
         Self {
             outage: self.outage.max(other.outage),
@@ -58,7 +60,7 @@ impl Seen {
 /// A lock that is held, until its holder is told otherwise.
 struct Held {
     name: String,
-    guard: Arc<Guard>,
+    guard: Arc<dyn Guard>,
 }
 
 pub(crate) async fn watch(scene: Scene) -> Result<Seen> {
@@ -110,7 +112,7 @@ async fn grant(
     while !is_over.load(Ordering::Relaxed) {
         let name = format!("{tag}:{granted}");
         // A grant that nobody gets to know of is none.
-        let Ok(Some(guard)) = locks.lock(&name).try_lock().await else {
+        let Ok(Some(guard)) = locks.try_lock(&name).await else {
             continue;
         };
         outage = outage.max(last.elapsed());
@@ -119,7 +121,7 @@ async fn grant(
         let mut held = held.lock().await;
         held.push_back(Held {
             name,
-            guard: Arc::new(guard),
+            guard: Arc::from(guard),
         });
         if held.len() > HELD_MAX {
             held.pop_front();
@@ -146,7 +148,7 @@ async fn ask(
                 .collect()
         };
         for (name, guard) in now {
-            let Ok(Some(ours)) = locks.lock(&name).try_lock().await else {
+            let Ok(Some(ours)) = locks.try_lock(&name).await else {
                 continue;
             };
             found.push(tokio::spawn(async move {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::database::Database;
 use crate::participant::{with_lock, without_lock};
 use crate::support::Result;
-use crate::support::lock::{Lock, Locks};
+use crate::support::lock::Locks;
 use crate::support::worker::{Orders, server_url};
 use crate::{OFFICES, PEOPLE};
 
@@ -39,12 +39,10 @@ pub(crate) struct Turn {
 pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Result<()> {
     let number: usize = number.parse()?;
     let database = Arc::new(Database::open(Path::new(database))?);
-    let locks = match lock {
-        Some(_) => Some(Locks::connect(&server_url()?).await?),
+    let lock = match lock {
+        Some(name) => Some((Locks::connect(&server_url()?).await?, name.to_owned())),
         None => None,
     };
-    let both = locks.as_ref().zip(lock);
-    let lock = both.map(|(locks, name)| locks.lock(name));
 
     if Orders::take()?.next().await?.as_deref() != Some("go") {
         return Err("nobody said go".into());
@@ -60,7 +58,11 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     Ok(())
 }
 
-async fn serve(person: usize, database: Arc<Database>, lock: Option<Lock>) -> Result<Served> {
+async fn serve(
+    person: usize,
+    database: Arc<Database>,
+    lock: Option<(Locks, String)>,
+) -> Result<Served> {
     let turn = match lock {
         None => without_lock(&database, person).await?,
         Some(lock) => with_lock(&lock, &database, person).await?,

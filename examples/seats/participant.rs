@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::FencingToken;
+use lockset::{FencingToken, Guard as _};
 
 use crate::SEATS;
 use crate::database::{Database, is_too_late};
 use crate::office::Turn;
 use crate::support::Result;
-use crate::support::lock::Lock;
+use crate::support::lock::Locks;
 
 /// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
 ///
@@ -37,11 +37,15 @@ pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<T
 }
 
 /// One after the other, whatever process they are in.
-pub(crate) async fn with_lock(lock: &Lock, database: &Database, person: usize) -> Result<Turn> {
+pub(crate) async fn with_lock(
+    (locks, name): &(Locks, String),
+    database: &Database,
+    person: usize,
+) -> Result<Turn> {
     let asked = Instant::now();
     let mut turn = Turn::default();
     loop {
-        let guard = lock.lock().await?;
+        let guard = locks.lock(name).await?;
         turn.waited = asked.elapsed();
         let token = guard.fencing_token();
 
@@ -53,7 +57,7 @@ pub(crate) async fn with_lock(lock: &Lock, database: &Database, person: usize) -
                 // Given back; or the lease ended after the sale, which the database took in time.
                 _ => return Ok(Turn { bought, ..turn }),
             },
-            // Nothing was sold, so stand in line again: either the database refused a token that was
+            // Nothing was sold, so queue again: either the database refused a token that was
             // no longer the newest, whatever this process still believed about its lock,
             Ok(Err(error)) if is_too_late(&error) => turn.too_late += 1,
             Ok(Err(error)) => return Err(error),

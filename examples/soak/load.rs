@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use lockset::{Client, MultiLock, Redlock};
+use lockset::{Client, Guard, Lock, MultiLock, Redlock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -127,38 +127,34 @@ async fn call(locks: &Locks, counters: &Counters, turn: usize) {
     };
 }
 
-/// Takes a lock and gives it back; every second guard is dropped instead.
+/// Holds one of the locks for a moment.
 async fn take(locks: &Locks, turn: usize) -> lockset::Result<bool> {
-    /// What is common to guards of all kinds.
-    macro_rules! hold {
-        ($granted:expr) => {
-            match $granted.await? {
-                Some(guard) => {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    if turn % 2 == 0 && !guard.is_lost() {
-                        guard.release().await?;
-                    }
-                    Ok(true)
-                }
-                None => Ok(false),
-            }
-        };
-    }
     let name = format!("{}", turn % NAMES);
     let client = match locks {
-        Locks::Quorum(redlock) => return hold!(redlock.lock(name).try_lock_for(WAIT)),
+        Locks::Quorum(redlock) => return hold(redlock.lock(name), turn).await,
         Locks::Client(client) => client,
     };
     match turn / NAMES % 5 {
-        0 => hold!(client.fair_lock(format!("fair:{name}")).try_lock_for(WAIT)),
-        1 => hold!(client.rw_lock(format!("rw:{name}")).try_read_for(WAIT)),
-        2 => hold!(client.rw_lock(format!("rw:{name}")).try_write_for(WAIT)),
+        0 => hold(client.fair_lock(format!("fair:{name}")), turn).await,
+        1 => hold(client.rw_lock(format!("rw:{name}")).read_side(), turn).await,
+        2 => hold(client.rw_lock(format!("rw:{name}")).write_side(), turn).await,
         3 => {
             let next = (turn + 1) % NAMES;
             let names = [format!("all:{name}"), format!("all:{next}")];
-            let all = MultiLock::new(names.map(|name| client.lock(name)))?;
-            hold!(all.try_lock_for(WAIT))
+            hold(MultiLock::new(names.map(|name| client.lock(name)))?, turn).await
         }
-        _ => hold!(client.lock(name).fenced().try_lock_for(WAIT)),
+        _ => hold(client.lock(name).fenced(), turn).await,
     }
+}
+
+/// Acquires a lock and releases it; every second guard is dropped instead. False if it was held elsewhere.
+async fn hold(lock: impl Lock, turn: usize) -> lockset::Result<bool> {
+    let Some(guard) = lock.try_lock_for(WAIT).await? else {
+        return Ok(false);
+    };
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    if turn % 2 == 0 && !guard.is_lost() {
+        guard.release().await?;
+    }
+    Ok(true)
 }

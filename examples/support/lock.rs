@@ -1,46 +1,31 @@
-//! A lock at one server, however that is found, or at a quorum of several.
+//! Locks at one server, however that is found, or at a quorum of several.
 
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use lockset::{
-    Client, ClientBuilder, FencingToken, Lost, LostReason, Redlock, RedlockGuard, RedlockLock,
-    ReentrantGuard, ReentrantLock,
-};
+use lockset::{Client, ClientBuilder, Guard, Redlock};
 
 use super::Result;
 
 /// An outage that is shorter than a third of it is waited for.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A server that was started has no vote in a quorum for as long as this, in case that it was
-/// restarted and has forgotten one.
+/// A server that was started has no vote in a quorum for this long, in case it was restarted and has
+/// forgotten one.
 pub(crate) const QUORUM_LEASE: Duration = Duration::from_secs(3);
 
-/// Where locks are taken.
+/// Where locks are kept. Each grant comes with a fencing token.
+#[derive(Clone)]
 pub(crate) enum Locks {
     Server(Client),
     Quorum(Redlock),
 }
 
-#[derive(Clone)]
-pub(crate) enum Lock {
-    Server(ReentrantLock),
-    Quorum(RedlockLock),
-}
-
-pub(crate) enum Guard {
-    Server(ReentrantGuard),
-    Quorum(RedlockGuard),
-}
-
 impl Locks {
     /// `urls` is one URL, or those of a quorum with a space between them.
     pub(crate) async fn connect(urls: &str) -> Result<Self> {
-        let lease = match urls.contains(' ') {
-            true => QUORUM_LEASE,
-            false => LEASE,
-        };
+        let is_quorum = urls.contains(' ');
+        let lease = if is_quorum { QUORUM_LEASE } else { LEASE };
         Self::with(urls, |builder| builder.lease(lease)).await
     }
 
@@ -57,64 +42,21 @@ impl Locks {
         })
     }
 
-    /// Each grant of it comes with a fencing token.
-    pub(crate) fn lock(&self, name: &str) -> Lock {
-        match self {
-            Self::Server(client) => Lock::Server(client.lock(name).fenced()),
-            Self::Quorum(redlock) => Lock::Quorum(redlock.lock(name).fenced()),
-        }
-    }
-}
-
-impl Lock {
-    pub(crate) async fn lock(&self) -> lockset::Result<Guard> {
+    pub(crate) async fn lock(&self, name: &str) -> lockset::Result<Box<dyn Guard>> {
         Ok(match self {
-            Self::Server(lock) => Guard::Server(lock.lock().await?),
-            Self::Quorum(lock) => Guard::Quorum(lock.lock().await?),
+            Self::Server(client) => Box::new(client.lock(name).fenced().lock().await?),
+            Self::Quorum(redlock) => Box::new(redlock.lock(name).fenced().lock().await?),
         })
     }
 
-    pub(crate) async fn try_lock(&self) -> lockset::Result<Option<Guard>> {
+    pub(crate) async fn try_lock(&self, name: &str) -> lockset::Result<Option<Box<dyn Guard>>> {
         Ok(match self {
-            Self::Server(lock) => lock.try_lock().await?.map(Guard::Server),
-            Self::Quorum(lock) => lock.try_lock().await?.map(Guard::Quorum),
+            Self::Server(client) => client.lock(name).fenced().try_lock().await?.map(boxed),
+            Self::Quorum(redlock) => redlock.lock(name).fenced().try_lock().await?.map(boxed),
         })
     }
 }
 
-impl Guard {
-    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        match self {
-            Self::Server(guard) => guard.fencing_token(),
-            Self::Quorum(guard) => guard.fencing_token(),
-        }
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        match self {
-            Self::Server(guard) => guard.is_lost(),
-            Self::Quorum(guard) => guard.is_lost(),
-        }
-    }
-
-    pub(crate) async fn lost(&self) -> LostReason {
-        match self {
-            Self::Server(guard) => guard.lost().await,
-            Self::Quorum(guard) => guard.lost().await,
-        }
-    }
-
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        match self {
-            Self::Server(guard) => guard.run(work).await,
-            Self::Quorum(guard) => guard.run(work).await,
-        }
-    }
-
-    pub(crate) async fn release(self) -> lockset::Result<()> {
-        match self {
-            Self::Server(guard) => guard.release().await,
-            Self::Quorum(guard) => guard.release().await,
-        }
-    }
+fn boxed(guard: impl Guard) -> Box<dyn Guard> {
+    Box::new(guard)
 }

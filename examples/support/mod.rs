@@ -33,9 +33,10 @@ pub(crate) type Rule = (bool, &'static str);
 pub(crate) fn all_kept(rules: impl IntoIterator<Item = Rule>) -> Result<()> {
     let broken = rules.into_iter().filter(|(kept, _)| !kept);
     let broken: Vec<&str> = broken.map(|(_, fault)| fault).collect();
-    match broken.is_empty() {
-        true => Ok(()),
-        false => Err(broken.join("; ").into()),
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(broken.join("; ").into())
     }
 }
 

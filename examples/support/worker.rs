@@ -66,9 +66,10 @@ impl Worker {
             return Ok(Some(line));
         }
         let status = self.process.wait().await?;
-        match status.success() {
-            true => Ok(None),
-            false => Err(format!("{} failed: {status}", self.name).into()),
+        if status.success() {
+            Ok(None)
+        } else {
+            Err(format!("{} failed: {status}", self.name).into())
         }
     }
 
