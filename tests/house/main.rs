@@ -1,5 +1,7 @@
 //! The order of the house: what a reader is told about the tree is true.
 
+mod api;
+mod dependencies;
 mod imports;
 mod pages;
 mod source;

@@ -62,7 +62,9 @@ fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
                 }
             }
             TokenTree::Group(group) if is_doc(&group) => {
-                kept.pop();
+                if kept.pop().is_some_and(|sign| is(&sign, '!')) {
+                    kept.pop();
+                }
             }
             TokenTree::Group(group) => {
                 let inside = without_tests(group.stream()).into_iter().collect();
@@ -81,7 +83,7 @@ fn is_test_only(attribute: &Group) -> bool {
         && attribute.to_string().replace(' ', "") == "[cfg(test)]"
 }
 
-/// `#[doc = ".."]` is what `///` becomes. The `!` of an inner one stays, and does no harm.
+/// `#[doc = ".."]` is what `///` becomes, `#![doc = ".."]` what `//!` becomes.
 fn is_doc(attribute: &Group) -> bool {
     let mut inside = attribute.stream().into_iter();
     attribute.delimiter() == Delimiter::Bracket
@@ -190,7 +192,7 @@ fn follow(tokens: &[TokenTree], mut path: Vec<String>, found: &mut Vec<Vec<Strin
     at
 }
 
-fn is(token: &TokenTree, sign: char) -> bool {
+pub(crate) fn is(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 

@@ -1,0 +1,340 @@
+//! The public API, read from the sources and compared with `docs/public-api.txt`: a change to it is seen in
+//! a review, never found out by a user.
+//!
+//! What is `pub` can be reached (the lint `unreachable_pub` sees to that), so everything `pub` is listed, also
+//! where a macro stamps it onto several types.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+
+use crate::source::{is, library};
+
+const WRITE: &str = "LOCKSET_WRITE_API=1 cargo test --test house api";
+
+/// What has a name and is not a function.
+const KINDS: &[&str] = &["struct", "enum", "trait", "type", "const", "mod"];
+
+/// An item without its attributes and its body.
+struct Item {
+    attributes: Vec<String>,
+    head: Vec<TokenTree>,
+    body: Option<Group>,
+}
+
+impl Item {
+    fn is_public(&self) -> bool {
+        let is_group = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Group(_)));
+        self.word(0) == "pub" && !is_group(self.head.get(1))
+    }
+
+    fn word(&self, at: usize) -> String {
+        self.head
+            .get(at)
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
+
+    fn inside(&self) -> Vec<TokenTree> {
+        let body = self.body.as_ref().map(Group::stream);
+        body.into_iter().flatten().collect()
+    }
+
+    /// The attributes that concern a user, and the head.
+    fn shown(&self) -> String {
+        let kept = [
+            "#[derive",
+            "#[non_exhaustive",
+            "#[cfg",
+            "#[deprecated",
+            "#[doc(hidden",
+        ];
+        let concern = |text: &&String| kept.iter().any(|kept| text.starts_with(kept));
+        let attributes: Vec<&str> = self
+            .attributes
+            .iter()
+            .filter(concern)
+            .map(|a| &**a)
+            .collect();
+        let head = tidy(&self.head);
+        // The value of a constant may change; what a private field holds is nobody's business.
+        let cut = match &*self.word(1) {
+            "const" => head.split(" = ").next(),
+            "struct" if !head.contains("(pub ") => head.split('(').next(),
+            _ => None,
+        };
+        [&attributes[..], &[cut.unwrap_or(&head)]]
+            .concat()
+            .join(" ")
+    }
+}
+
+/// Splits what is at the top level of a file or of a body into items.
+fn items(tokens: Vec<TokenTree>) -> Vec<Item> {
+    let mut found = Vec::new();
+    let (mut attributes, mut head) = (Vec::new(), Vec::new());
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(sign) if sign.as_char() == '#' && head.is_empty() => {
+                tokens.next_if(|token| is(token, '!'));
+                let text = tokens.next().map(|attribute| tidy(&[attribute]));
+                attributes.push(format!("#{}", text.unwrap_or_default()));
+            }
+            TokenTree::Punct(end) if end.as_char() == ';' => {
+                found.push(Item {
+                    attributes: std::mem::take(&mut attributes),
+                    head: std::mem::take(&mut head),
+                    body: None,
+                });
+            }
+            TokenTree::Group(body) if body.delimiter() == Delimiter::Brace => {
+                found.push(Item {
+                    attributes: std::mem::take(&mut attributes),
+                    head: std::mem::take(&mut head),
+                    body: Some(body),
+                });
+            }
+            other => head.push(other),
+        }
+    }
+    found
+}
+
+/// A macro of one rule: what it takes, and what it becomes.
+struct Macro {
+    takes: Vec<TokenTree>,
+    becomes: Vec<TokenTree>,
+}
+
+type Bound = BTreeMap<String, TokenTree>;
+
+impl Macro {
+    fn of(item: &Item) -> Option<(String, Self)> {
+        let mut groups = item.inside().into_iter().filter_map(|token| match token {
+            TokenTree::Group(group) => Some(group.stream().into_iter().collect()),
+            _ => None,
+        });
+        let (takes, becomes) = (groups.next()?, groups.next()?);
+        (item.word(0) == "macro_rules").then(|| (item.word(2), Self { takes, becomes }))
+    }
+
+    fn expand(&self, given: Vec<TokenTree>) -> Vec<TokenTree> {
+        let takes = repetition(&self.takes).unwrap_or(self.takes.clone());
+        let mut given = given.into_iter().peekable();
+        let mut each = Vec::new();
+        while given.peek().is_some() && !takes.is_empty() {
+            let mut bound = Bound::new();
+            let mut takes = takes.clone().into_iter();
+            while let Some(token) = takes.next() {
+                let one = given.next();
+                if is(&token, '$') {
+                    let name = takes.next().expect("a name").to_string();
+                    // The colon and the kind.
+                    takes.by_ref().take(2).for_each(drop);
+                    bound.extend(one.map(|one| (name, one)));
+                }
+            }
+            each.push(bound);
+        }
+        fill(&self.becomes, &each)
+    }
+}
+
+/// What is inside of `$( .. )*`, if that is how `tokens` begin.
+fn repetition(tokens: &[TokenTree]) -> Option<Vec<TokenTree>> {
+    match tokens {
+        [sign, TokenTree::Group(group), ..] if is(sign, '$') => {
+            Some(group.stream().into_iter().collect())
+        }
+        _ => None,
+    }
+}
+
+/// The body of a macro with its arguments.
+fn fill(body: &[TokenTree], each: &[Bound]) -> Vec<TokenTree> {
+    let mut filled = Vec::new();
+    let mut at = 0;
+    while at < body.len() {
+        match (&body[at], body.get(at + 1)) {
+            (sign, Some(TokenTree::Group(_))) if is(sign, '$') => {
+                let repeated = repetition(&body[at..]).expect("one");
+                let one_each = each.chunks(1).flat_map(|bound| fill(&repeated, bound));
+                filled.extend(one_each);
+                at += 3;
+            }
+            (sign, Some(TokenTree::Ident(name))) if is(sign, '$') && name == "crate" => at += 4,
+            (sign, Some(TokenTree::Ident(name))) if is(sign, '$') => {
+                let bound = each.first().and_then(|bound| bound.get(&name.to_string()));
+                filled.extend(bound.cloned());
+                at += 2;
+            }
+            (TokenTree::Group(group), _) => {
+                let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+                let inside = fill(&inside, each).into_iter().collect();
+                filled.push(Group::new(group.delimiter(), inside).into());
+                at += 1;
+            }
+            (token, _) => {
+                filled.push(token.clone());
+                at += 1;
+            }
+        }
+    }
+    filled
+}
+
+/// As it would be written on one line.
+fn tidy(tokens: &[TokenTree]) -> String {
+    let text = tokens.iter().cloned().collect::<TokenStream>().to_string();
+    let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let closer = [
+        (":: std :: time :: ", ""),
+        (":: std :: future :: ", ""),
+        (":: std :: ", "std :: "),
+        (" ::", "::"),
+        (":: ", "::"),
+        (" <", "<"),
+        ("< ", "<"),
+        (" >", ">"),
+        (" ,", ","),
+        (" :", ":"),
+        ("& ", "&"),
+        (" (", "("),
+        ("( ", "("),
+        (" )", ")"),
+        (",)", ")"),
+        (" !", "!"),
+        ("->(", "-> ("),
+    ];
+    for (loose, tight) in closer {
+        text = text.replace(loose, tight);
+    }
+    text
+}
+
+/// Drops what is implemented for or with types and traits that are private among `all`: no user sees it.
+fn without_hidden(all: Vec<Item>) -> Vec<Item> {
+    let named = |item: &Item| {
+        let is_kind = |token: &TokenTree| KINDS[..3].contains(&&*token.to_string());
+        let at = item.head.iter().position(is_kind)?;
+        Some(item.word(at + 1))
+    };
+    let (public, private): (Vec<&Item>, Vec<&Item>) = all.iter().partition(|item| item.is_public());
+    let public: BTreeSet<String> = public.into_iter().filter_map(named).collect();
+    let private = private.into_iter().filter_map(named);
+    let private = private.chain(["sealed".to_owned()]);
+    let hidden: BTreeSet<String> = private.filter(|name| !public.contains(name)).collect();
+    let is_hidden = |item: &Item| {
+        item.word(0) == "impl" && idents(&item.head).iter().any(|word| hidden.contains(word))
+    };
+    all.into_iter().filter(|item| !is_hidden(item)).collect()
+}
+
+/// All items of the library, with what macros make of them.
+fn all_items() -> Vec<Item> {
+    let files = library().into_values().map(|module| items(module.tokens));
+    let files: Vec<Vec<Item>> = files.collect();
+    let macros = files.iter().flatten().filter_map(Macro::of);
+    let macros: BTreeMap<String, Macro> = macros.collect();
+    let expanded = |item: Item| {
+        let called = macros.get(&item.word(0)).filter(|_| item.word(1) == "!");
+        let Some(called) = called else {
+            return vec![item];
+        };
+        let given = match item.head.get(2) {
+            Some(TokenTree::Group(given)) => given.stream().into_iter().collect(),
+            _ => item.inside(),
+        };
+        items(called.expand(given))
+    };
+    // A name that is private in one file may be public in another.
+    let of_file = |file: Vec<Item>| without_hidden(file.into_iter().flat_map(expanded).collect());
+    without_hidden(files.into_iter().flat_map(of_file).collect())
+}
+
+/// What is public of a type or a trait, a line each.
+fn members(item: &Item) -> Vec<String> {
+    let kind = item.word(1);
+    if kind == "enum" || kind == "struct" {
+        let inside = item.inside();
+        let parts = inside.split(|token| is(token, ','));
+        let parts = parts.map(|part| tidy(part)).filter(|part| !part.is_empty());
+        return parts
+            .filter(|part| kind == "enum" || part.starts_with("pub "))
+            .collect();
+    }
+    let required = items(item.inside()).into_iter();
+    required.map(|item| item.shown()).collect()
+}
+
+fn public_api() -> String {
+    let all = all_items();
+    let defined = all
+        .iter()
+        .filter(|item| item.is_public() && KINDS.contains(&&*item.word(1)));
+    let mut api: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for item in defined {
+        let lines = api.entry(item.word(2)).or_default();
+        lines.insert(0, item.shown());
+        lines.extend(members(item));
+    }
+    for item in all.iter().filter(|item| item.word(0) == "impl") {
+        let words = idents(&item.head);
+        let of_trait = words.iter().position(|word| word == "for");
+        // What follows `for`, else what the trait is about: `impl From<FencingToken> for u64`.
+        let (trait_words, type_words) = words.split_at(of_trait.unwrap_or_default());
+        let mut about = type_words.iter().chain(trait_words);
+        let Some(name) = about.find(|word| api.contains_key(*word)) else {
+            continue;
+        };
+        let lines = api.get_mut(name).expect("it was looked for");
+        if of_trait.is_none() {
+            let public = items(item.inside()).into_iter().filter(Item::is_public);
+            lines.extend(public.map(|item| item.shown()));
+        } else {
+            lines.push(item.shown());
+        }
+    }
+    let of_one = |(name, mut lines): (String, Vec<String>)| {
+        // The definition stays first; in what file the others are is nobody's business.
+        lines[1..].sort();
+        let lines = lines.into_iter().map(|line| format!("{name}: {line}\n"));
+        lines.collect::<String>()
+    };
+    api.into_iter().map(of_one).collect()
+}
+
+fn idents(tokens: &[TokenTree]) -> Vec<String> {
+    let mut found = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) => found.push(Ident::to_string(word)),
+            TokenTree::Group(group) => {
+                let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+                found.extend(idents(&inside));
+            }
+            _ => (),
+        }
+    }
+    found
+}
+
+#[test]
+fn the_public_api_is_that_of_the_snapshot() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/public-api.txt");
+    let now = public_api();
+    if std::env::var_os("LOCKSET_WRITE_API").is_some() {
+        std::fs::write(&file, &now).unwrap();
+    }
+    let then = std::fs::read_to_string(&file).unwrap_or_default();
+    let (was, is): (BTreeSet<&str>, BTreeSet<&str>) =
+        (then.lines().collect(), now.lines().collect());
+    let gone: Vec<&&str> = was.difference(&is).collect();
+    let new: Vec<&&str> = is.difference(&was).collect();
+    assert!(
+        then == now,
+        "the API has changed; if it is to: {WRITE}\ngone: {gone:#?}\nnew: {new:#?}"
+    );
+}
