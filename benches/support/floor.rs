@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 
 use super::LEASE;
 use super::ours::Hold;
-use portions::{Portions, Traffic};
+use paced_read::{InFlight, PacedRead};
 
 /// The library's own.
-#[path = "../../src/conn/link/portions.rs"]
-mod portions;
+#[path = "../../src/conn/link/paced_read.rs"]
+mod paced_read;
 
 const COMPARE_AND_DELETE: &str = include_str!("compare_and_delete.lua");
 
@@ -43,7 +43,7 @@ pub(crate) enum Nagle {
 pub(crate) struct Floor {
     connection: MultiplexedConnection,
     /// Counted on lockset's socket alone.
-    traffic: Option<Arc<Traffic>>,
+    in_flight: Option<Arc<InFlight>>,
     release: Arc<str>,
 }
 
@@ -64,24 +64,24 @@ impl Floor {
     /// Over a socket that gives answers in portions, as lockset's does.
     pub(crate) async fn in_portions(url: &str) -> Self {
         let info = info(url, Nagle::Off);
-        let traffic = Arc::<Traffic>::default();
+        let in_flight = Arc::<InFlight>::default();
         let stream = TcpStream::connect(info.addr().to_string()).await;
         let stream = stream.expect("the server takes connections");
         stream.set_nodelay(true).expect("a socket of TCP");
-        let stream = Portions::new(stream, Arc::clone(&traffic));
+        let stream = PacedRead::new(stream, Arc::clone(&in_flight));
         let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config())
                 .await
                 .expect("the server takes connections");
         tokio::spawn(driver);
-        Self::over(connection, Some(traffic)).await
+        Self::over(connection, Some(in_flight)).await
     }
 
-    async fn over(connection: MultiplexedConnection, traffic: Option<Arc<Traffic>>) -> Self {
+    async fn over(connection: MultiplexedConnection, in_flight: Option<Arc<InFlight>>) -> Self {
         let mut floor = Self {
             connection,
-            traffic,
+            in_flight,
             release: "".into(),
         };
         floor.release = floor.load(COMPARE_AND_DELETE).await;
@@ -112,7 +112,7 @@ impl Floor {
     }
 
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Value {
-        let _asked = self.traffic.as_deref().map(|traffic| traffic.asked(1));
+        let _guard = self.in_flight.as_deref().map(|in_flight| in_flight.add(1));
         let reply = self.connection.send_packed_command(command);
         tokio::time::timeout(REPLY_MAX, reply)
             .await

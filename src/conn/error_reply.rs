@@ -1,13 +1,14 @@
-//! What an error answer of a server means: whether anything was executed, whether to try again, and
-//! what to tell the caller.
+//! What an error reply of a server means: whether anything was executed, whether to try again, and what
+//! to tell the caller.
 
 use redis::RedisError;
 
-use super::{Fault, tls};
+use super::tls;
+use super::transport::Fault;
 use crate::error::{Error, Kind};
 
-/// "Not now": nothing was executed, and a later attempt may succeed.
-const NOT_NOW: &[&str] = &[
+/// Refused for now: nothing was executed, and a later attempt may succeed.
+const TEMPORARY: &[&str] = &[
     "LOADING",
     "BUSY",
     "TRYAGAIN",
@@ -18,8 +19,8 @@ const NOT_NOW: &[&str] = &[
     "UNBLOCKED",
 ];
 
-/// Refused before anything was executed; for `OOM` and `WRONGTYPE` because every script looks at its
-/// keys before it writes, and its first write is the one that can be refused.
+/// Refused before anything was executed. That holds for `OOM` and `WRONGTYPE` because every script reads
+/// its keys before it writes, and its first write is the one that can be refused.
 const REFUSED: &[&str] = &[
     "NOSCRIPT",
     "NOAUTH",
@@ -33,12 +34,11 @@ const REFUSED: &[&str] = &[
     "ASK",
 ];
 
-/// The code of an answer. Redis 6 wraps what a command inside a script was answered, code and all,
-/// into an `ERR`.
+/// The code of an error. Redis 6 wraps the error of a command inside a script, code and all, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
     let detail = error.detail().unwrap_or_default();
-    // Its code differs from version to version.
+    // The code of this one differs from version to version.
     if ["ACL failure in script", "The user executing the script"]
         .iter()
         .any(|words| detail.contains(words))
@@ -51,20 +51,21 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let inner = detail
         .split(' ')
         .map(|word| word.trim_start_matches('-'))
-        .find(|word| NOT_NOW.contains(word) || REFUSED.contains(word));
+        .find(|word| TEMPORARY.contains(word) || REFUSED.contains(word));
     Some(inner.unwrap_or(code))
 }
 
+/// Whether nothing was executed, and a later attempt may succeed.
 pub(crate) fn is_temporary(error: &RedisError) -> bool {
-    code(error).is_some_and(|code| NOT_NOW.contains(&code))
+    code(error).is_some_and(|code| TEMPORARY.contains(&code))
 }
 
 /// Whether it is certain that nothing was executed.
 pub(crate) fn was_not_executed(error: &RedisError) -> bool {
-    code(error).is_some_and(|code| NOT_NOW.contains(&code) || REFUSED.contains(&code))
+    code(error).is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
 }
 
-/// What an answer means to the caller and what to do about it.
+/// What an error means to the caller and what to do about it.
 pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     if let Some(advice) = tls::advice(error) {
         return (Kind::Invalid, advice);
@@ -105,7 +106,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Invalid,
             "the URL names a database that the server does not have: see its setting `databases`",
         ),
-        // What it was refused for has lost its code on the way.
+        // The client library drops the code of this one.
         _ if says(error, "no permissions to run the 'select' command") => (
             Kind::Denied,
             "the URL names a database: give the user the right to SELECT, or leave it out",
@@ -131,39 +132,39 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     }
 }
 
-/// The error as the words of whoever speaks in it: the server `at` that address, if that is known.
-pub(crate) fn describe(error: &RedisError, at: &str) -> String {
+/// The error in the words of the server, which is named if its `endpoint` is known.
+pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     if tls::advice(error).is_some() {
-        return format!("no connection to {at} over TLS: {error}");
+        return format!("no connection to {endpoint} over TLS: {error}");
     }
     let words = match error.detail() {
         Some(words) if is_foreign(error) => {
-            return format!("what answers at {at} is no Redis or Valkey: it says {words:?}");
+            return format!("what answers at {endpoint} is no Redis or Valkey: it says {words:?}");
         }
         Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
         _ => error.to_string(),
     };
-    match at {
-        "" => format!("the server says {words}"),
-        at => format!("the server {at} says {words}"),
+    if endpoint.is_empty() {
+        return format!("the server says {words}");
     }
+    format!("the server {endpoint} says {words}")
 }
 
 const IS_REPLICA: &str = "this server is a replica, or was made one: connect to the primary; \
                           redis+sentinel:// follows it through failovers";
 
-/// Why a client of one server cannot be one of this.
-pub(crate) fn not_a_primary(at: &str) -> Error {
-    let message = format!("the server {at} says that it takes no writes; {IS_REPLICA}");
+/// Why a client of one server cannot use this one.
+pub(crate) fn not_a_primary(endpoint: &str) -> Error {
+    let message = format!("the server {endpoint} says that it takes no writes; {IS_REPLICA}");
     Error::new(Kind::Refused, "connect", message)
 }
 
 /// Why a client could not be connected.
-pub(crate) fn connect_error(fault: Fault, at: &str) -> Error {
+pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
             let (kind, advice) = advice(&error);
-            let message = format!("{}; {advice}", describe(&error, at));
+            let message = format!("{}; {advice}", describe(&error, endpoint));
             Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
@@ -175,11 +176,12 @@ pub(crate) fn connect_error(fault: Fault, at: &str) -> Error {
     }
 }
 
+/// Servers and proxies that lack a command, or have it under another name.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")
 }
 
-/// Whether it is no answer of a server of this kind at all.
+/// Whether the server speaks another protocol.
 fn is_foreign(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Parse
 }
@@ -194,7 +196,7 @@ fn is_no_cluster(error: &RedisError) -> bool {
     says(error, "cluster support disabled")
 }
 
-/// Whether the server's words have these in them, whichever letters are large.
+/// Whether the server's words contain these, in upper or lower case.
 fn says(error: &RedisError, words: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail
@@ -207,8 +209,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_mean_what_they_say() {
-        for (line, kind, nothing, not_now) in [
+    fn errors_mean_what_they_say() {
+        for (line, kind, not_executed, temporary) in [
             (
                 "WRONGTYPE Operation against a key",
                 Kind::WrongType,
@@ -293,8 +295,8 @@ mod tests {
         ] {
             let error = crate::testing::error(line);
             assert_eq!(advice(&error).0, kind, "{line}");
-            assert_eq!(was_not_executed(&error), nothing, "{line}");
-            assert_eq!(is_temporary(&error), not_now, "{line}");
+            assert_eq!(was_not_executed(&error), not_executed, "{line}");
+            assert_eq!(is_temporary(&error), temporary, "{line}");
         }
     }
 }

@@ -1,72 +1,21 @@
 //! Many servers of one kind, each with its connections, made when it is first asked for.
 //!
 //! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its
-//! role changes: only so a connection that replaces another can make an end of that.
+//! role changes. Only so can a connection that replaces another one have that killed.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 
-use super::Setup;
+use super::address::Address;
+use super::setup::Setup;
 use super::single::SingleServer;
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Address {
-    pub(crate) host: Arc<str>,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As a URL has it: colons of its own would run into that of the port.
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
-/// Where servers are to be reached that tell an address which does not lead to them from here.
-#[derive(Clone, Default)]
-pub(crate) struct AddressMap(Option<Arc<Mapping>>);
-
-type Mapping = dyn Fn(&str, u16) -> Option<(String, u16)> + Send + Sync;
-
-impl AddressMap {
-    pub(crate) fn of(
-        map: impl Fn(&str, u16) -> Option<(String, u16)> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Some(Arc::new(map)))
-    }
-
-    /// Where the server is that told this address of itself or of another.
-    pub(super) fn lead(&self, told: Address) -> Address {
-        let mapped = self.0.as_ref().and_then(|map| map(&told.host, told.port));
-        match mapped {
-            Some((host, port)) => Address {
-                host: host.into(),
-                port,
-            },
-            None => told,
-        }
-    }
-}
-
-impl fmt::Debug for AddressMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AddressMap")
-            .field(&self.0.is_some())
-            .finish()
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// What all have in common: user, password, TLS; of its address only the kind counts.
+    /// What all have in common: user, password, TLS. Of its address only the kind counts.
     model: ConnectionInfo,
     setup: Setup,
     known: Mutex<HashMap<Address, Arc<SingleServer>>>,
@@ -98,9 +47,9 @@ impl Nodes {
             .collect()
     }
 
-    /// Where the server is that told this address of itself or of another.
-    pub(super) fn lead(&self, told: Address) -> Address {
-        self.setup.address_map.lead(told)
+    /// Where the server is that announced this address, of itself or of another server.
+    pub(super) fn resolve(&self, announced: Address) -> Address {
+        self.setup.address_map.resolve(announced)
     }
 
     pub(crate) fn setup(&self) -> &Setup {
@@ -109,25 +58,7 @@ impl Nodes {
 
     /// How to connect to this address.
     pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
-        let there = connect_to(&self.model, address);
+        let there = address.connect_like(self.model.addr());
         self.model.clone().set_addr(there)
-    }
-}
-
-/// Where this address is, in the way of the model: with or without TLS.
-pub(super) fn connect_to(model: &ConnectionInfo, address: &Address) -> ConnectionAddr {
-    let (host, port) = (address.host.to_string(), address.port);
-    match model.addr().clone() {
-        ConnectionAddr::TcpTls {
-            insecure,
-            tls_params,
-            ..
-        } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure,
-            tls_params,
-        },
-        _ => ConnectionAddr::Tcp(host, port),
     }
 }

@@ -1,10 +1,11 @@
-//! One run of a server: who it is and since when it is up, as far as it says.
+//! One run of a server: which one it is and since when it is up, as far as it says.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
+use super::value::text;
 use crate::clock::Tick;
 
 /// One run of a server.
@@ -17,15 +18,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Whether both are one run of one server.
-    pub(crate) fn is_run(&self, other: &Self) -> bool {
+    /// Whether both are the same run of the same server.
+    pub(crate) fn is_same_run(&self, other: &Self) -> bool {
         self.run_id == other.run_id
     }
 
-    /// From an answer to `INFO server` that was here at `now`. The server counts whole seconds from a
-    /// whole second, so what it says may be up to one more than the truth. It goes by the time of day: if
-    /// that was set back since it was started, it is up for less than nothing, and nobody knows more than
-    /// that it is up now.
+    /// From a reply to `INFO server` that arrived at `now`. The server counts whole seconds from a whole
+    /// second, so its uptime may be up to one too large. It goes by the time of day: if that was set back
+    /// since the server started, the uptime is negative, and all that is known is that it is up now.
     pub(super) fn of(lines: &Value, now: Tick) -> Option<Self> {
         let lines = text(lines)?;
         let field = |name: &str| {
@@ -41,25 +41,16 @@ impl Process {
         })
     }
 
-    /// As it is seen at `now`, where `before` was seen last. The earlier of two bounds, if both are of one
-    /// run. Another one may have been up elsewhere all the time, such as a replica that has taken over
-    /// and has not heard of all that was written: it counts from now.
+    /// As it is seen at `now`, where `before` was seen last: the earlier of two bounds, if both are the
+    /// same run. Another run counts from now: it may have been up elsewhere all the time, such as a replica
+    /// that has taken over without all that was written.
     pub(super) fn after(mut self, before: Option<&Self>, now: Tick) -> Self {
         self.up_since = match before {
-            Some(before) if before.is_run(&self) => self.up_since.min(before.up_since),
+            Some(before) if before.is_same_run(&self) => self.up_since.min(before.up_since),
             Some(_) => now,
             None => self.up_since,
         };
         self
-    }
-}
-
-/// What is answered in lines.
-pub(crate) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::VerbatimString { text, .. } => Some(text),
-        _ => None,
     }
 }
 
@@ -68,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_no_younger_than_is_said() {
+    fn a_process_is_no_younger_than_it_says() {
         let seconds = |count| Tick::ZERO.after(Duration::from_secs(count));
         let info = |run: &str, uptime: i64| {
             let lines = format!(

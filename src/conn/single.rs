@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, Value};
+use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::error_reply::{code, is_unknown_command};
-use super::link::{Link, Reach};
-use super::{Channels, Fault, Lane, Process, Setup, Transport};
+use super::link::{Link, Reachability};
+use super::process::Process;
+use super::setup::{Setup, with_defaults};
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::clock::Tick;
-
-/// The server is probed this often on an idle connection, so that a dead peer is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// What a server says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,53 +24,53 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct SingleServer {
     address: String,
-    reach: Arc<Reach>,
+    reachability: Arc<Reachability>,
     command: Link,
     renewal: Link,
     push: Link,
     /// Opened when replicas are waited for.
     confirm: Link,
-    /// What has to be seen to happen after a subscription, where nothing but subscriptions may be
-    /// sent on the link for pushes; see [`Hearing`](super::hearing::Hearing).
+    /// What has to come after a subscription, where nothing but subscriptions may be sent on the push
+    /// link; see [`PushState`](super::push::PushState).
     behind_push: Link,
 }
 
 impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
-        let info = connected_with(info);
+        let info = with_defaults(info);
         let address = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Messages come on the connection that asked for them only in the newer protocol.
         let settings = info.redis_settings().clone();
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
-        let reach = Arc::default();
-        let link = |lane: &str, info, events| {
+        let reachability = Arc::default();
+        let link = |lane: &str, info, is_for_push| {
             let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, &reach, events)
+            Link::new(info, label, setup, &reachability, is_for_push)
         };
         Self {
             address,
-            command: link("command", info.clone(), None),
-            renewal: link("renewal", info.clone(), None),
-            confirm: link("confirm", info.clone(), None),
-            behind_push: link("behind-push", info, None),
-            push: link("push", push_info, Some(Arc::clone(&setup.events))),
-            reach,
+            command: link("command", info.clone(), false),
+            renewal: link("renewal", info.clone(), false),
+            confirm: link("confirm", info.clone(), false),
+            behind_push: link("behind-push", info, false),
+            push: link("push", push_info, true),
+            reachability,
         }
     }
 
-    /// Opens the connections that every client needs; the one for pushes waits for its first use.
+    /// Opens the connections that every client needs; the push connection waits for its first use.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
         let (command, renewal) =
             futures_util::future::join(self.command.open(), self.renewal.open()).await;
         command.and(renewal)
     }
 
-    /// What it says of itself. A user who may not ask takes the word of whoever named it a primary.
+    /// What it says of itself. A user who may not ask has to believe whoever named it a primary.
     pub(crate) async fn role(&self, limit: Duration) -> Result<Role, Fault> {
         match self.command.send(&redis::cmd("ROLE"), limit).await {
-            Ok(Value::Array(said))
-                if said.first() == Some(&Value::BulkString(b"master".into())) =>
+            Ok(Value::Array(role))
+                if role.first() == Some(&Value::BulkString(b"master".into())) =>
             {
                 Ok(Role::Primary)
             }
@@ -97,9 +95,8 @@ impl SingleServer {
         &self.behind_push
     }
 
-    /// What is known of reaching it.
-    pub(super) fn reach(&self) -> &Arc<Reach> {
-        &self.reach
+    pub(super) fn reachability(&self) -> &Arc<Reachability> {
+        &self.reachability
     }
 
     fn links(&self) -> [&Link; 5] {
@@ -107,8 +104,7 @@ impl SingleServer {
         [command, renewal, push, &self.confirm, &self.behind_push]
     }
 
-    /// Closes its connections once what is under way on them has ended; they are made anew if it is
-    /// asked again.
+    /// Closes its connections once what is in flight on them has ended; the next command makes new ones.
     pub(crate) fn close(&self) {
         self.links().into_iter().for_each(|link| link.close());
     }
@@ -122,27 +118,6 @@ impl SingleServer {
     pub(super) fn reinstate(&self) {
         self.links().into_iter().for_each(|link| link.reinstate());
     }
-}
-
-/// How all connections are made.
-pub(super) fn connected_with(info: ConnectionInfo) -> ConnectionInfo {
-    let info = info.set_tcp_settings(tcp_settings());
-    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        // The library's first words there bring to light what the server has against us.
-        return info;
-    }
-    // It would tell each connection its own name, which costs a round trip.
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    info.set_redis_settings(settings)
-}
-
-/// How all connections over TCP are made.
-pub(super) fn tcp_settings() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true).set_keepalive(
-        socket2::TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE),
-    )
 }
 
 impl Transport for SingleServer {

@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
 pub use self::settings::Tls;
 #[cfg(feature = "tls")]
-pub(super) use self::settings::{choose_cryptography, with_certificates};
+pub(super) use self::settings::{install_crypto_provider, with_certificates};
 
 /// What to do about a connection that could not be made because of TLS; `None` if that was not it.
 #[cfg(not(feature = "tls"))]
@@ -64,7 +64,7 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     })
 }
 
-/// Why the handshake failed, from below what redis and io wrap around it.
+/// Why the handshake failed: the error that redis and io wrapped.
 #[cfg(feature = "tls")]
 fn reason(error: &RedisError) -> Option<&rustls::Error> {
     use std::error::Error;
@@ -83,17 +83,17 @@ fn reason(error: &RedisError) -> Option<&rustls::Error> {
     }
 }
 
-/// What to look at when a server seems to speak TLS, and the URL is one without.
-pub(super) const USE_IT: &str = " (if it speaks TLS on this port, the URL starts with rediss)";
+/// A hint for when a server seems to speak TLS and the URL does not.
+pub(super) const USE_TLS: &str = " (if it speaks TLS on this port, the URL starts with rediss)";
 
-/// What to look at when a server says nothing that can be read, and the URL is one with TLS.
-pub(super) const DOES_IT: &str =
+/// A hint for when the URL is one with TLS and the server says nothing that can be read.
+pub(super) const CHECK_TLS: &str =
     " (does it speak TLS on this port, and does it ask for a client certificate?)";
 
-/// The connection as it is to be made where certificates name another host than the one there is to
-/// connect to: to the name, which is looked up as the host.
+/// How to connect where certificates name another host than the one to connect to: to the name, which is
+/// resolved to that host.
 #[cfg(feature = "tls")]
-pub(super) fn under_name(
+pub(super) fn with_server_name(
     info: ConnectionInfo,
     name: Option<&str>,
     config: AsyncConnectionConfig,
@@ -121,9 +121,9 @@ pub(super) fn under_name(
     (info, config.set_dns_resolver(settings::Host(host)))
 }
 
-/// Without TLS nobody shows a name.
+/// Without TLS there is no certificate that names a host.
 #[cfg(not(feature = "tls"))]
-pub(super) fn under_name(
+pub(super) fn with_server_name(
     info: ConnectionInfo,
     _: Option<&str>,
     config: AsyncConnectionConfig,

@@ -29,7 +29,7 @@ use super::health::Health;
 use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
 use crate::client::Client;
 use crate::conn::url::{self, Target};
-use crate::conn::{Fault, Lane, Process, Transport, process};
+use crate::conn::{Fault, Lane, Process, Transport, value};
 use crate::error::{Error, Result};
 use crate::options::check_lease;
 use crate::script::millis;
@@ -198,7 +198,7 @@ impl Servers {
         let has_replicas = has_replicas(&self.clients[at], limit).await;
         if has_replicas == Some(false)
             && let Some(process) = self.process(at)
-            && before.is_none_or(|before| before.is_run(&process))
+            && before.is_none_or(|before| before.is_same_run(&process))
         {
             *self.without_replicas[at].lock() = Some(process.run_id);
         }
@@ -239,7 +239,7 @@ impl Servers {
     /// Whether two addresses are known to lead to one process.
     fn is_same_run(&self, at: usize, other: usize) -> bool {
         let (one, other) = (self.process(at), self.process(other));
-        one.is_some_and(|one| other.is_some_and(|other| other.is_run(&one)))
+        one.is_some_and(|one| other.is_some_and(|other| other.is_same_run(&one)))
     }
 }
 
@@ -255,7 +255,7 @@ async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
         Err(Fault::Answered(_)) => redis::Value::Nil,
         Err(_) => return None,
     };
-    let mut lines = process::text(&answer).into_iter().flat_map(str::lines);
+    let mut lines = value::text(&answer).into_iter().flat_map(str::lines);
     let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
     Some(replicas.is_some_and(|replicas| replicas.trim() != "0"))
 }

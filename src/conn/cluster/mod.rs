@@ -1,20 +1,20 @@
 //! A cluster: each command goes to the node that serves the slot of its key.
 //!
-//! Routing is our own ([`Router`]), over one server for each node, because order and outcome matter
-//! more here than convenience: a command is sent again only when a node answered that it was not
-//! executed. A task keeps the map of slots up to date ([`keeper`]).
+//! Routing is our own ([`Router`]), over one server for each node, because order and outcome matter more
+//! here than convenience: a command is sent again only when a node replied that it was not executed. A
+//! task keeps the map of slots up to date ([`refresh`]).
 //!
 //! Where channels are sharded, a node has a link for nothing but subscriptions
-//! ([`Hearing`](super::hearing::Hearing) says why), and what has to come after a subscription is held
-//! back until that has ended ([`gate::Gate`]).
+//! ([`PushState`](super::push::PushState) says why), and what has to come after a subscription is held
+//! back until that has ended ([`subscribe_barrier`]).
 
-mod gate;
-mod glance;
-mod keeper;
+mod discover;
+mod poll;
 mod redirect;
+mod refresh;
 mod route;
 mod slots;
-mod survey;
+mod subscribe_barrier;
 mod view;
 
 use std::sync::Arc;
@@ -27,15 +27,17 @@ use tokio::task::AbortHandle;
 
 use self::route::Router;
 use self::slots::slot_of;
+use super::address::Address;
 use super::error_reply::connect_error;
-use super::nodes::{Address, Nodes};
-use super::{Channels, Fault, Lane, Setup, Transport};
+use super::nodes::Nodes;
+use super::setup::Setup;
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
     router: Arc<Router>,
-    keeper: AbortHandle,
+    refresh: AbortHandle,
 }
 
 impl Cluster {
@@ -46,25 +48,27 @@ impl Cluster {
         setup: Setup,
     ) -> Result<Self, Error> {
         let nodes = Nodes::new(model, setup);
-        let (answered, view) = survey::survey(&nodes, &seeds, 0).await.map_err(no_seed)?;
-        let channels = survey::channels(&nodes, &answered).await;
+        let (answered, view) = discover::discover(&nodes, &seeds, 0)
+            .await
+            .map_err(no_seed)?;
+        let channels = discover::channels(&nodes, &answered).await;
         let channels = channels.map_err(|fault| connect_error(fault, &answered.to_string()))?;
         let router = Arc::new(Router::new(nodes, seeds, channels));
-        let mark = router.wanted.mark();
+        let mark = router.refresh_wanted.mark();
         router.adopt(&view);
-        let keeper = keeper::keep(Arc::clone(&router), view, mark);
-        let keeper = tokio::spawn(keeper).abort_handle();
-        Ok(Self { router, keeper })
+        let refresh = refresh::run(Arc::clone(&router), view, mark);
+        let refresh = tokio::spawn(refresh).abort_handle();
+        Ok(Self { router, refresh })
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.refresh.abort();
     }
 }
 
-/// None of the seeds has a map. What one of them answered says more than that another is away.
+/// Why none of the seeds has a map. An error reply of one says more than the silence of another.
 fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     let mut silent = Vec::new();
     for (address, fault) in faults {
@@ -87,10 +91,10 @@ impl Transport for Cluster {
         command: &'a Cmd,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>> {
-        match route.is_empty() {
-            true => self.router.send_to_any(lane, command, limit).boxed(),
-            false => self.router.send(lane, route, command, limit).boxed(),
+        if route.is_empty() {
+            return self.router.send_to_any(lane, command, limit).boxed();
         }
+        self.router.send(lane, route, command, limit).boxed()
     }
 
     fn send_together<'a>(

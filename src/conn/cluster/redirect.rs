@@ -1,19 +1,19 @@
-//! What a node answers when another one serves the slot. Pure.
+//! The error reply of a node when another one serves the slot. Pure.
 
 use redis::RedisError;
 
-use crate::conn::nodes::Address;
+use crate::conn::address::Address;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// This node serves the slot from now on.
     Moved { slot: u16, to: Address },
-    /// The slot is on its way: this once, the other node is to be asked.
+    /// The slot is migrating: for this command only, the other node is to be asked.
     Ask { slot: u16, to: Address },
 }
 
 impl Redirect {
-    /// `asked` is who answered: a node without an address of its own is on the same host.
+    /// `asked` is the node that replied: one without an address of its own is on the same host.
     pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
         let is_moved = match error.code()? {
             "MOVED" => true,
@@ -32,9 +32,10 @@ impl Redirect {
             host: host.into(),
             port: port.parse().ok()?,
         };
-        Some(match is_moved {
-            true => Self::Moved { slot, to },
-            false => Self::Ask { slot, to },
+        Some(if is_moved {
+            Self::Moved { slot, to }
+        } else {
+            Self::Ask { slot, to }
         })
     }
 }

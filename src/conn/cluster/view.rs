@@ -1,8 +1,9 @@
-//! What one node says of its cluster: who serves which slots. Pure.
+//! One node's view of its cluster: which node serves which slots. Pure.
 
 use redis::Value;
 
-use crate::conn::nodes::Address;
+use crate::conn::address::Address;
+use crate::conn::value::text;
 
 /// The slots with both ends included, and the primary that serves them.
 pub(super) type Range = (u16, u16, Address);
@@ -10,11 +11,11 @@ pub(super) type Range = (u16, u16, Address);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) ranges: Vec<Range>,
-    /// Asked if no primary answers; nothing is ever read from them.
+    /// Asked for the map if no primary replies; nothing is ever read from them.
     pub(super) replicas: Vec<Address>,
     /// Whether the node thinks that the cluster works.
     pub(super) is_ok: bool,
-    /// Grows with each failover: of two nodes, the one with the greater has heard more.
+    /// Grows with each failover: of two nodes, the one with the greater epoch knows more.
     pub(super) epoch: u64,
 }
 
@@ -59,11 +60,11 @@ impl View {
         Some(view)
     }
 
-    /// The same, with the addresses to be used for those that were told.
-    pub(super) fn led(mut self, lead: impl Fn(Address) -> Address) -> Self {
+    /// The same, with the addresses to be used for those that were announced.
+    pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
         let ranges = self.ranges.into_iter();
-        self.ranges = ranges.map(|(a, b, told)| (a, b, lead(told))).collect();
-        self.replicas = self.replicas.into_iter().map(lead).collect();
+        self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
+        self.replicas = self.replicas.into_iter().map(resolve).collect();
         self.replicas.sort_unstable();
         self
     }
@@ -94,10 +95,10 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     };
     let more = rest.get(1);
     let host = match text(host) {
-        // It is to be reached by a name, and has none.
+        // It is to be announced by name, and has none.
         Some("?") => more.and_then(ip).unwrap_or(&asked.host),
         Some(host) if !host.is_empty() => host,
-        // It does not know its own address: the one it was asked at leads to it.
+        // It does not know its own address: it is where it was asked.
         _ => &asked.host,
     };
     Some(Address {
@@ -106,7 +107,7 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     })
 }
 
-/// The address among what else is known, which is a map or a flat list.
+/// The IP address among what else is known, which is a map or a flat list.
 fn ip(more: &Value) -> Option<&str> {
     let is_ip = |key: &Value| text(key) == Some("ip");
     let ip = match more {
@@ -121,14 +122,6 @@ fn ip(more: &Value) -> Option<&str> {
         _ => None,
     };
     ip.and_then(text).filter(|ip| !ip.is_empty())
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -236,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_to_the_question_is_no_view() {
+    fn a_reply_to_another_question_is_no_view() {
         for odd in [
             &["+OK"][..],
             &["*1", ":1"],

@@ -1,9 +1,9 @@
-//! How a link gets its connection: one attempt at a time, made by a task of its own, whose result all
-//! wait for who need it.
+//! The current connection of a link, and how it gets another: one attempt at a time, in a task of its
+//! own, whose result everybody waits for who needs it.
 //!
 //! Invariant: nobody's patience ends an attempt. A caller whose time is over goes; the attempt goes on,
-//! and the next caller finds what came of it. It ends with its link, or with the runtime that it runs
-//! on; in either case whoever waits is told.
+//! and the next caller finds its result. It ends with its link, or with the runtime that it runs on; in
+//! either case whoever waits is told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,111 +13,183 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::{Inner, Live};
-use crate::conn::{Fault, Reason};
+use super::connection::Connection;
+use super::connector::Connector;
+use crate::conn::transport::{Fault, Reason};
 use crate::hint::Hint;
 
-#[derive(Debug, Default)]
-pub(super) struct Dial {
-    is_under_way: AtomicBool,
+#[derive(Debug)]
+pub(super) struct Dialer {
+    connector: Connector,
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Whether there is to be no connection for now.
+    is_retired: AtomicBool,
+    is_dialing: AtomicBool,
     /// Given when an attempt has ended.
     ended: Hint,
-    /// Why the last attempt came to nothing.
-    failed: Mutex<Option<Fault>>,
+    /// Why the last attempt failed, if it did.
+    failure: Mutex<Option<Fault>>,
     task: Mutex<Option<AbortHandle>>,
 }
 
-impl Dial {
-    /// Ends the attempt that is under way.
-    pub(super) fn abandon(&self) {
+impl Dialer {
+    pub(super) fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            current: Mutex::default(),
+            is_retired: AtomicBool::new(false),
+            is_dialing: AtomicBool::new(false),
+            ended: Hint::default(),
+            failure: Mutex::default(),
+            task: Mutex::default(),
+        }
+    }
+
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+        let mut current = self.current.lock();
+        current.take_if(|connection| connection.push.is_desynced());
+        current.clone()
+    }
+
+    /// Stops using a connection; the next command makes another.
+    pub(super) fn replace(&self, dead: &Arc<Connection>) {
+        let mut current = self.current.lock();
+        if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, dead)) {
+            *current = None;
+            drop(current);
+            dead.push.report_gap();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        if let Some(connection) = self.current() {
+            self.replace(&connection);
+        }
+    }
+
+    pub(super) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.close();
+    }
+
+    pub(super) fn reinstate(&self) {
+        self.is_retired.store(false, Ordering::Release);
+    }
+
+    /// Ends the attempt in progress.
+    pub(super) fn abort(&self) {
         if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
-}
 
-impl Inner {
-    /// A connection, and what is left of `limit` when there is one.
-    pub(super) async fn dialled(
+    /// A connection, and what remains of `limit` when there is one.
+    pub(super) async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
-    ) -> Result<(Arc<Live>, Duration), Fault> {
-        let end = self.clock.now().after(limit);
-        let live = self.clock.within(limit, self.connected()).await;
-        let live = live.unwrap_or_else(|| {
-            // Why the last attempt came to nothing says more than that the next has not ended yet.
-            let failed = self.dial.failed.lock().clone();
+    ) -> Result<(Arc<Connection>, Duration), Fault> {
+        let clock = self.connector.clock();
+        let end = clock.now().after(limit);
+        let connection = clock.within(limit, self.connected()).await;
+        let connection = connection.unwrap_or_else(|| {
+            // Why the last attempt failed says more than that the next has not ended yet.
+            let failure = self.failure.lock().clone();
             let why = || Reason::timed_out(format!("no connection within {limit:?}"));
-            Err(failed.unwrap_or_else(|| self.unsent(why())))
+            Err(failure.unwrap_or_else(|| self.unsent(why())))
         });
-        Ok((live?, self.clock.now().until(end)))
+        Ok((connection?, clock.now().until(end)))
     }
 
-    /// The connection there is, or what comes of the next attempt to make one.
-    pub(super) async fn connected(self: &Arc<Self>) -> Result<Arc<Live>, Fault> {
-        let ended = self.dial.ended.mark();
+    /// The current connection, or the result of the next attempt to make one.
+    pub(super) async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
+        let ended = self.ended.mark();
         self.ensure_in_use()?;
-        if let Some(live) = self.live() {
-            return Ok(live);
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
-        if let Some(declined @ Fault::Declined(_)) = &*self.dial.failed.lock()
-            && self.reach.pauses(self.clock.now())
+        if let Some(declined @ Fault::Declined(_)) = &*self.failure.lock()
+            && self.connector.is_backing_off()
         {
-            // It would say the same again.
+            // The server would say the same again.
             return Err(declined.clone());
         }
         self.start()?;
-        self.dial.ended.past(ended).await;
-        if let Some(live) = self.live() {
-            return Ok(live);
+        self.ended.past(ended).await;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
-        let failed = self.dial.failed.lock().clone();
-        Err(failed.unwrap_or_else(|| self.unsent("a new connection was cut at once")))
+        let failure = self.failure.lock().clone();
+        Err(failure.unwrap_or_else(|| self.unsent("a new connection was cut at once")))
     }
 
-    /// Starts an attempt unless one is under way.
+    /// Starts an attempt unless one is in progress.
     fn start(self: &Arc<Self>) -> Result<(), Fault> {
         let runtime = Handle::try_current();
         let runtime = runtime.map_err(|_| self.unsent("no tokio runtime to connect on"))?;
-        if self.dial.is_under_way.swap(true, Ordering::AcqRel) {
+        if self.is_dialing.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let attempt = Attempt {
-            link: Arc::clone(self),
-            ended: Err(self.unsent("the runtime has ended on which a connection was being made")),
+            dialer: Arc::clone(self),
+            result: Err(self.unsent("the runtime has ended on which a connection was being made")),
         };
-        // Where the runtime is ending, that has ended it by now.
-        let task = runtime.spawn(attempt.make()).abort_handle();
-        *self.dial.task.lock() = Some(task);
+        // If the runtime is shutting down, this ends the attempt at once.
+        let task = runtime.spawn(attempt.run()).abort_handle();
+        *self.task.lock() = Some(task);
         Ok(())
+    }
+
+    /// Makes a connection, which is the current one from then on.
+    async fn dial(&self) -> Result<(), Fault> {
+        self.ensure_in_use()?;
+        let connection = Arc::new(self.connector.connect().await?);
+        let mut current = self.current.lock();
+        // Under the lock: it may have been retired meanwhile.
+        self.ensure_in_use()?;
+        *current = Some(connection);
+        Ok(())
+    }
+
+    fn ensure_in_use(&self) -> Result<(), Fault> {
+        if self.is_retired.load(Ordering::Acquire) {
+            return Err(self.unsent("this server is not in use now"));
+        }
+        Ok(())
+    }
+
+    fn unsent(&self, why: impl Into<Reason>) -> Fault {
+        Fault::Unsent(self.connector.named(why))
     }
 }
 
-/// One attempt, and what came of it. It tells that however it ends.
+/// One attempt and its result, which is reported however the attempt ends.
 struct Attempt {
-    link: Arc<Inner>,
-    ended: Result<(), Fault>,
+    dialer: Arc<Dialer>,
+    result: Result<(), Fault>,
 }
 
 impl Attempt {
-    async fn make(mut self) {
-        let link = &self.link;
-        // One that has ended just before this began may have got through.
-        if link.live().is_none() {
-            link.reach.turn(link.clock).await;
-            self.ended = link.make().await;
+    async fn run(mut self) {
+        let dialer = &self.dialer;
+        // An attempt that ended just before this one began may have made one.
+        if dialer.current().is_none() {
+            dialer.connector.wait_turn().await;
+            self.result = dialer.dial().await;
         } else {
-            self.ended = Ok(());
+            self.result = Ok(());
         }
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let dial = &self.link.dial;
-        let ended = std::mem::replace(&mut self.ended, Ok(()));
-        *dial.failed.lock() = ended.err();
-        dial.is_under_way.store(false, Ordering::Release);
-        dial.ended.give();
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        *self.dialer.failure.lock() = result.err();
+        self.dialer.is_dialing.store(false, Ordering::Release);
+        self.dialer.ended.give();
     }
 }

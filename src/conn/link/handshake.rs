@@ -1,140 +1,123 @@
-//! What is said on a new connection before it is used: who we are, who they are, and that the
-//! connection before it is to be ended.
+//! What is exchanged on a new connection before it is used: who we are, who the server is, and that the
+//! connections before this one are to be killed.
+//!
+//! Invariant: once it has run, what was sent on earlier connections is executed or dead, or
+//! [`Handshake::earlier_commands_settled`] is false until nothing can arrive any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ErrorKind, PushInfo, RedisError, ServerError, Value,
-};
+use redis::{Cmd, RedisError, ServerError, Value};
 
-use super::socket::{Socket, Step};
-use super::words::{Meaning, Words};
-use super::{Inner, Live};
+use super::socket::Step;
+use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::{code, is_temporary};
-use crate::conn::hearing::Hearing;
-use crate::conn::process::{Process, text};
-use crate::conn::{Fault, LATE_ARRIVAL_MAX, Reason, tls};
+use crate::conn::process::Process;
+use crate::conn::setup::{Preload, Setup};
+use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
+use crate::conn::value::text;
 
-/// Commands that may wait for the connection's writer before a sender has to wait its turn.
-const WRITE_QUEUE: usize = 1024;
+/// What the connections of one link have in common, and what is known of those before.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
+    label: String,
+    clock: Clock,
+    preload: Arc<Preload>,
+    /// Told when the server was restarted.
+    events: Arc<dyn EventHandler>,
+    /// Which process answered when the last connection was made. Set before that is used.
+    process: Mutex<Option<Process>>,
+    /// The connections that may still have commands at the server; `None` for one that cannot be named.
+    earlier: Mutex<Vec<Option<Identity>>>,
+    /// Until then something sent on an earlier connection may still arrive.
+    unsettled_until: AtomicU64,
+}
 
 /// A connection as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+struct Identity {
     id: u64,
     addr: String,
 }
 
-impl Inner {
-    /// Makes a connection, and has it used from now on.
-    pub(super) async fn make(&self) -> Result<(), Fault> {
-        self.ensure_in_use()?;
-        let words = Words::default();
-        let began = self.clock.now();
-        let hearing = Arc::new(Hearing::new(self.events.clone()));
-        let made = self.connect(&hearing, &words).await;
-        let socket = match made {
-            Ok(socket) => socket,
-            Err(error) => {
-                let fault = self.fault(error, &words);
-                self.reach.failed(self.clock.now());
-                return Err(fault);
-            }
-        };
-        let now = self.clock.now();
-        self.reach.got_through(began.until(now));
-        let live = Arc::new(Live {
-            socket,
-            heard: AtomicU64::new(now.nanos()),
-            hearing,
-        });
-        let mut slot = self.live.lock();
-        // Under the lock: it may have been retired meanwhile.
-        self.ensure_in_use()?;
-        *slot = Some(live);
+impl Handshake {
+    pub(super) fn new(label: String, setup: &Setup) -> Self {
+        Self {
+            label,
+            clock: setup.clock,
+            preload: Arc::clone(&setup.preload),
+            events: Arc::clone(&setup.events),
+            process: Mutex::default(),
+            earlier: Mutex::default(),
+            unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
+        }
+    }
+
+    pub(super) fn earlier_commands_settled(&self) -> bool {
+        self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
+    }
+
+    pub(super) fn process(&self) -> Option<Process> {
+        self.process.lock().clone()
+    }
+
+    pub(super) async fn run(
+        &self,
+        connection: &mut MultiplexedConnection,
+        step: Step,
+    ) -> Result<(), RedisError> {
+        let missing = step.made("answer", self.introduce(connection)).await?;
+        if !missing.is_empty() {
+            // Only now: a server cuts off an unauthenticated client that sends it much.
+            let loaded = pipelined(connection, missing);
+            step.made("answer", loaded).await?;
+        }
         Ok(())
     }
 
-    async fn connect(&self, hearing: &Arc<Hearing>, words: &Words) -> Result<Socket, RedisError> {
-        let step = Step {
-            clock: self.clock,
-            limit: self.reach.patience(self.step_timeout),
-        };
-        let (info, name) = (self.info.clone(), self.server_name.as_deref());
-        let (info, config) = tls::under_name(info, name, self.config(hearing));
-        let mut socket = Socket::connect(&info, config, step, words, &self.disconnected).await?;
-        let connection = &mut socket.connection;
-        let missing = step.made("answer", self.introduce(connection)).await?;
-        if !missing.is_empty() {
-            // Only now: a server cuts off a stranger who sends it much.
-            let told = pipelined(connection, missing);
-            step.made("answer", told).await?;
-        }
-        Ok(socket)
-    }
-
-    fn config(&self, hearing: &Arc<Hearing>) -> AsyncConnectionConfig {
-        // Timeouts are ours: they cover connecting, and differ from call to call.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE);
-        if self.events.is_none() {
-            return config;
-        }
-        let hearing = Arc::clone(hearing);
-        config.set_push_sender(move |push: PushInfo| {
-            hearing.heard(&push);
-            Ok::<(), std::convert::Infallible>(())
-        })
-    }
-
-    /// In one write: names the connection, asks how the server knows us and since when it is up, makes
-    /// sure that nothing sent on an earlier connection can be executed any more, and asks what of the
-    /// preload it does not know, which is returned. A user without the right to ask gets a connection
-    /// without an identity, or without a process, and loads all of it.
+    /// In one write: names the connection, asks how the server knows it and since when the server is up,
+    /// kills what may be left of earlier connections, and checks the preload, of which the missing parts
+    /// are returned. A user without the right to ask gets a connection without an identity, or without a
+    /// process, and loads all of the preload.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<Vec<Cmd>, RedisError> {
-        let past = self.past.lock().clone();
+        let earlier = self.earlier.lock().clone();
         let mut commands = vec![
-            words("CLIENT", &["SETNAME", &self.label]),
-            words("CLIENT", &["INFO"]),
-            words("INFO", &["server"]),
+            command("CLIENT", &["SETNAME", &self.label]),
+            command("CLIENT", &["INFO"]),
+            command("INFO", &["server"]),
         ];
-        let kills = past.iter().flatten().map(Identity::kill);
-        commands.extend(kills);
-        // A request of its own: a stranger who sends one that is long is cut off, and what the server
-        // says to the others is why.
+        commands.extend(earlier.iter().flatten().map(Identity::kill));
+        // The check is a request of its own: a server cuts off an unauthenticated client that sends a
+        // long one, and its reply to the other request says why.
         let mut other = connection.clone();
-        let (replies, known) = join(
+        let (replies, present) = join(
             pipelined(connection, commands),
             pipelined(&mut other, Vec::from_iter(self.preload.check.clone())),
         )
         .await;
         let replies = replies?;
-        let identity = said(replies.get(1))?.and_then(Identity::of);
-        let process = said(replies.get(2))?;
-        self.has_process(process.and_then(|lines| Process::of(lines, self.clock.now())));
-        self.settle(
-            &past,
-            identity.as_ref(),
-            replies.get(3..).unwrap_or_default(),
-        )?;
-        self.past.lock().push(identity);
-        let known = known?;
-        let known = said(known.first())?;
-        Ok(self.preload.missing(known))
+        let identity = permitted(replies.get(1))?.and_then(Identity::of);
+        let info = permitted(replies.get(2))?;
+        self.note_process(info.and_then(|info| Process::of(info, self.clock.now())));
+        let kills = replies.get(3..).unwrap_or_default();
+        self.settle(&earlier, identity.as_ref(), kills)?;
+        self.earlier.lock().push(identity);
+        let present = present?;
+        let present = permitted(present.first())?;
+        Ok(self.preload.missing(present))
     }
 
-    fn has_process(&self, process: Option<Process>) {
+    fn note_process(&self, process: Option<Process>) {
         let is_another = {
-            // From here on, what is asked about answers of an earlier connection is answered for a
-            // later process: that is the careful way round.
+            // From here on, a question about replies on an earlier connection is answered for a later
+            // process, which is the careful way round.
             let mut known = self.process.lock();
             let run =
                 |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
@@ -143,31 +126,31 @@ impl Inner {
             is_another
         };
         if is_another {
-            // It was restarted, and may have forgotten what is held. Told now: it is not seen again
-            // if this connection comes to nothing.
-            self.watcher.moved();
+            // The server was restarted, and may have lost what is held. Reported now: if this connection
+            // fails, the change is not seen again.
+            self.events.moved();
         }
     }
 
-    /// Whether nothing sent on these connections can be executed any more, by what the server said when
-    /// it was told to end those that can be named.
+    /// Finds out whether nothing sent on earlier connections can be executed any more, from the replies
+    /// to the kills of those that can be named.
     fn settle(
         &self,
-        past: &[Option<Identity>],
-        me: Option<&Identity>,
-        replies: &[Value],
+        earlier: &[Option<Identity>],
+        current: Option<&Identity>,
+        kills: &[Value],
     ) -> Result<(), RedisError> {
-        let mut replies = replies.iter();
+        let mut kills = kills.iter();
         let mut is_settled = true;
-        for old in past {
+        for old in earlier {
             is_settled &= match old {
                 None => false,
                 Some(old) => {
-                    let killed = replies.next();
-                    // Ids only grow while a server runs: a smaller one means that it was restarted,
-                    // and that its connections died with it.
-                    let died = me.is_some_and(|me| me.id < old.id);
-                    died || said(killed)?.is_some()
+                    let killed = kills.next();
+                    // Ids only grow while a server runs: a smaller one means that it was restarted, and
+                    // that its connections died with it.
+                    let died = current.is_some_and(|current| current.id < old.id);
+                    died || permitted(killed)?.is_some()
                 }
             };
         }
@@ -175,39 +158,12 @@ impl Inner {
             let until = self.clock.now().after(LATE_ARRIVAL_MAX);
             self.unsettled_until.store(until.nanos(), Ordering::Release);
         }
-        self.past.lock().clear();
+        self.earlier.lock().clear();
         Ok(())
-    }
-
-    /// Why a connection came to nothing, in the server's own words if it has said why.
-    fn fault(&self, error: RedisError, words: &Words) -> Fault {
-        if error.kind() == ErrorKind::AuthenticationFailed {
-            // The library says no more than that.
-            let what = "authentication failed";
-            return Fault::Declined(match words.refusal() {
-                Some(words) => (ErrorKind::AuthenticationFailed, what, words).into(),
-                None => error,
-            });
-        }
-        if error.code().is_some() || tls::advice(&error).is_some() {
-            return Fault::Declined(error);
-        }
-        let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
-        let hint = match (self.info.addr(), words.meaning()) {
-            (_, Meaning::Error(said)) => return Fault::Declined(said),
-            (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_IT,
-            // Who had a connection before is not mistaken in the protocol.
-            _ if self.reach.is_known() => "",
-            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_IT,
-            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => tls::DOES_IT,
-            _ => "",
-        };
-        let words = format!("{error}{hint}");
-        self.unsent(Reason::from(error).with_message(words))
     }
 }
 
-fn words(verb: &str, rest: &[&str]) -> Cmd {
+fn command(verb: &str, rest: &[&str]) -> Cmd {
     let mut command = redis::cmd(verb);
     command.arg(rest);
     command
@@ -228,21 +184,22 @@ async fn pipelined(
     }
 }
 
-/// What was replied. A refusal that is for good is fine, and nothing: the right is missing. One for now
-/// makes the connection fail, so that it is made again; so does one of a stranger, who can do nothing.
-fn said(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
+/// A reply, or `None` where the user lacks the right to ask: that is refused for good, and acceptable.
+/// A refusal for now makes the connection fail, so that it is made again; so does one for lack of
+/// authentication, without which nothing can be done.
+fn permitted(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
     match reply {
-        Some(Value::ServerError(no)) => answered(no).map(|()| None),
+        Some(Value::ServerError(no)) => refused_for_good(no).map(|()| None),
         reply => Ok(reply),
     }
 }
 
-fn answered(no: &ServerError) -> Result<(), RedisError> {
+fn refused_for_good(no: &ServerError) -> Result<(), RedisError> {
     let error = RedisError::from(no.clone());
-    match is_temporary(&error) || code(&error) == Some("NOAUTH") {
-        true => Err(error),
-        false => Ok(()),
+    if is_temporary(&error) || code(&error) == Some("NOAUTH") {
+        return Err(error);
     }
+    Ok(())
 }
 
 impl Identity {
@@ -260,7 +217,7 @@ impl Identity {
 
     fn kill(&self) -> Cmd {
         let id = self.id.to_string();
-        words("CLIENT", &["KILL", "ID", &id, "ADDR", &self.addr])
+        command("CLIENT", &["KILL", "ID", &id, "ADDR", &self.addr])
     }
 }
 

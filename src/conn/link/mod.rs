@@ -1,360 +1,214 @@
 //! One lane's connection to one server, replaced when it falls silent.
 //!
-//! Invariant: a new connection is used only after the server was told to kill the one before it, by
-//! its id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late
-//! and overtake what is sent from now on. The cost is paid on a reconnect alone. A user who may not
-//! kill his own connections leaves the past unsettled for a while, and the engine cancels
-//! repeatedly. `handshake` has the words of it, `dial` who makes it and when.
+//! Invariant: a new connection is used only after the server was told to kill the one before it, by its
+//! id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late and
+//! overtake what is sent from now on. The cost is paid on a reconnect alone. Without the right to kill
+//! its own connections, a user's earlier commands stay unsettled for a while, and the engine cancels
+//! repeatedly. `dial` decides when a connection is made, `connector` makes it, `handshake` introduces it.
 
+mod connection;
+mod connector;
 mod dial;
+mod first_bytes;
 mod handshake;
-mod portions;
-mod reach;
+mod paced_read;
+mod reachability;
 mod socket;
-#[cfg(test)]
-mod tests;
-mod words;
 
-use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
-use self::dial::Dial;
-use self::handshake::Identity;
-pub(crate) use self::reach::Reach;
-use self::socket::Socket;
+use self::connection::Connection;
+use self::connector::Connector;
+use self::dial::Dialer;
+pub(crate) use self::reachability::Reachability;
 use super::error_reply::code;
-use super::hearing::Hearing;
-use super::nodes::Address;
 use super::process::Process;
-use super::{EventHandler, Fault, Preload, Reason, Setup, sent};
+use super::sent;
+use super::setup::Setup;
+use super::transport::{Fault, Reason};
 use crate::clock::{Clock, Tick};
-use crate::hint::Hint;
 
 /// The task that makes a connection ends with this.
 #[derive(Debug)]
-pub(crate) struct Link(Arc<Inner>);
-
-impl Deref for Link {
-    type Target = Arc<Inner>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
+pub(crate) struct Link {
+    clock: Clock,
+    dialer: Arc<Dialer>,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.dial.abandon();
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    info: ConnectionInfo,
-    /// Where the server is, in messages.
-    at: String,
-    clock: Clock,
-    /// The longest that a step of making a connection may take.
-    step_timeout: Duration,
-    /// Shared by all links to the server.
-    reach: Arc<Reach>,
-    /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
-    label: String,
-    preload: Arc<Preload>,
-    events: Option<Arc<dyn EventHandler>>,
-    /// What the server's certificate names, if that is not the host of its address.
-    server_name: Option<Arc<str>>,
-    /// Told when the server was restarted.
-    watcher: Arc<dyn EventHandler>,
-    /// Given when a connection has ended by itself.
-    disconnected: Arc<Hint>,
-    live: Mutex<Option<Arc<Live>>>,
-    /// Whether there is to be no connection for now.
-    is_retired: AtomicBool,
-    /// Who answered when the last connection was made. Set before that is used.
-    process: Mutex<Option<Process>>,
-    dial: Dial,
-    /// Those connections that may still have commands at the server; `None` for one that cannot be
-    /// named.
-    past: Mutex<Vec<Option<Identity>>>,
-    /// Until then something sent on an earlier connection may still arrive.
-    unsettled_until: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Live {
-    socket: Socket,
-    /// When the server was last heard on this connection.
-    heard: AtomicU64,
-    hearing: Arc<Hearing>,
-}
-
-impl Live {
-    async fn ask(&self, first: Option<&Cmd>, command: &Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.socket.connection.clone();
-        let Some(first) = first else {
-            let _asked = self.socket.traffic.asked(1);
-            return connection.send_packed_command(command).await;
-        };
-        let mut pipe = redis::pipe();
-        pipe.add_command(first.clone());
-        pipe.add_command(command.clone());
-        let _asked = self.socket.traffic.asked(pipe.len());
-        let replies = connection
-            .send_packed_commands(&pipe, 0, pipe.len())
-            .await?;
-        let mut replies = replies.into_iter();
-        let before = replies.next();
-        match (before, replies.next()) {
-            // What follows from that says less.
-            (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => Ok(no),
-            (_, answer) => Ok(answer.unwrap_or(Value::Nil)),
-        }
-    }
-
-    async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let mut pipe = redis::pipe();
-        for command in commands {
-            pipe.add_command(command.clone());
-        }
-        let _asked = self.socket.traffic.asked(pipe.len());
-        let mut connection = self.socket.connection.clone();
-        connection.send_packed_commands(&pipe, 0, pipe.len()).await
+        self.dialer.abort();
     }
 }
 
 impl Link {
+    /// `label` is shown by `CLIENT LIST`, so that an operator knows whose connection it is. One that
+    /// `is_for_push` reports its messages and gaps.
     pub(crate) fn new(
         info: ConnectionInfo,
         label: String,
         setup: &Setup,
-        reach: &Arc<Reach>,
-        events: Option<Arc<dyn EventHandler>>,
+        reachability: &Arc<Reachability>,
+        is_for_push: bool,
     ) -> Self {
-        Self(Arc::new(Inner {
-            at: shown(info.addr()),
-            info,
+        let connector = Connector::new(info, label, setup, reachability, is_for_push);
+        Self {
             clock: setup.clock,
-            step_timeout: setup.step_timeout,
-            reach: Arc::clone(reach),
-            label,
-            server_name: setup.server_name.clone(),
-            preload: Arc::clone(&setup.preload),
-            events,
-            watcher: Arc::clone(&setup.events),
-            disconnected: Arc::clone(&setup.disconnected),
-            live: Mutex::new(None),
-            is_retired: AtomicBool::new(false),
-            process: Mutex::new(None),
-            dial: Dial::default(),
-            past: Mutex::default(),
-            unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
-        }))
-    }
-}
-
-/// An address as messages have it.
-fn shown(at: &ConnectionAddr) -> String {
-    match at {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            let host = host.as_str().into();
-            Address { host, port: *port }.to_string()
+            dialer: Arc::new(Dialer::new(connector)),
         }
-        other => other.to_string(),
     }
-}
 
-impl Inner {
-    /// Where the server is, in messages: host and port, or a path.
+    /// Where the server is, for messages: host and port, or a path.
     pub(crate) fn endpoint(&self) -> &str {
-        &self.at
+        self.dialer.connector().endpoint()
     }
 
     pub(crate) fn earlier_commands_settled(&self) -> bool {
-        self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
+        self.dialer.connector().earlier_commands_settled()
     }
 
-    /// When the server last answered on the connection that there is.
+    /// When the server last replied on the current connection.
     pub(crate) fn last_reply_at(&self) -> Tick {
-        let heard = self
-            .live()
-            .map_or(0, |live| live.heard.load(Ordering::Relaxed));
-        Tick::ZERO.after(Duration::from_nanos(heard))
+        let current = self.dialer.current();
+        current.map_or(Tick::ZERO, |connection| connection.last_reply_at())
     }
 
     /// The process behind the last connection; `None` if it did not say, or the user may not ask.
     pub(crate) fn process(&self) -> Option<Process> {
-        self.process.lock().clone()
+        self.dialer.connector().process()
     }
 
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        command: &Cmd,
-        limit: Duration,
-    ) -> Result<Value, Fault> {
+    pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
         self.send_behind(None, command, limit).await
     }
 
     /// Sends `first` and right behind it, with nothing in between, the command that counts.
     pub(crate) async fn send_behind(
-        self: &Arc<Self>,
+        &self,
         first: Option<&Cmd>,
         command: &Cmd,
         limit: Duration,
     ) -> Result<Value, Fault> {
-        let (live, left) = match self.live() {
-            Some(live) => (live, limit),
-            None => self.dialled(limit).await?,
-        };
+        let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        let expected = live.hearing.expect(command);
-        match self.clock.within(left, live.ask(first, command)).await {
+        let expected = connection.push.expect(command);
+        let reply = connection.send(first, command);
+        match self.clock.within(remaining, reply).await {
             Some(Ok(value)) => {
-                live.heard
-                    .store(self.clock.now().nanos(), Ordering::Relaxed);
+                connection.has_replied(self.clock.now());
                 if !expected.accepts(command, &value) {
-                    self.replace(&live);
+                    self.dialer.replace(&connection);
                     return Err(self.unknown("the answer to another command"));
                 }
-                self.judge(&live, &value);
+                self.replace_if_demoted(&connection, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
             Some(Err(error)) => {
-                self.replace(&live);
+                self.dialer.replace(&connection);
                 Err(self.unknown(error))
             }
             None => {
-                // Others may have been answered meanwhile, or the connection made: then it is slow,
-                // not dead.
-                let sent = self.clock.now().before(limit);
-                if live.heard.load(Ordering::Relaxed) < sent.nanos() {
-                    self.replace(&live);
+                // If others had replies meanwhile, or the connection was made meanwhile, it is slow, not
+                // dead.
+                if connection.last_reply_at() < self.clock.now().before(limit) {
+                    self.dialer.replace(&connection);
                 }
-                Err(self.unknown(Reason::timed_out(format!("no reply within {limit:?}"))))
+                Err(self.no_reply_within(limit))
             }
         }
     }
 
-    /// Sends these right behind each other over one connection; an error that one of them was
-    /// answered is the value in its place. Not for a connection that listens.
+    /// Sends these right behind each other over one connection; an error reply is the value in its
+    /// place. Not for a connection that is for push.
     pub(crate) async fn send_together(
-        self: &Arc<Self>,
+        &self,
         commands: &[Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
-        let (live, left) = match self.live() {
-            Some(live) => (live, limit),
-            None => self.dialled(limit).await?,
-        };
+        let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        match self.clock.within(left, live.ask_all(commands)).await {
+        let replies = connection.send_all(commands);
+        match self.clock.within(remaining, replies).await {
             Some(Ok(values)) => {
-                live.heard
-                    .store(self.clock.now().nanos(), Ordering::Relaxed);
+                connection.has_replied(self.clock.now());
                 for value in &values {
-                    self.judge(&live, value);
+                    self.replace_if_demoted(&connection, value);
                 }
                 Ok(values)
             }
             Some(Err(error)) => {
-                self.replace(&live);
+                self.dialer.replace(&connection);
                 Err(self.unknown(error))
             }
             None => {
-                // What comes behind would be held up; unless it was made meanwhile, and this had less
-                // time than that.
-                if left == limit {
-                    self.replace(&live);
+                // It would hold up what comes behind it. If the connection was made meanwhile, this had
+                // less time than that, and proves nothing.
+                if remaining == limit {
+                    self.dialer.replace(&connection);
                 }
-                Err(self.unknown(Reason::timed_out(format!("no reply within {limit:?}"))))
+                Err(self.no_reply_within(limit))
             }
         }
     }
 
-    /// Whether its connection has, or may still have, a channel that `which` says.
+    /// Whether its connection has, or may still have, a channel for which `which` holds.
     pub(crate) fn has_channel(&self, which: impl Fn(&[u8]) -> bool) -> bool {
-        self.live()
-            .is_some_and(|live| live.hearing.has_channel(which))
+        let current = self.dialer.current();
+        current.is_some_and(|connection| connection.push.has_channel(which))
     }
 
-    /// Stops using the connection there is, once what is under way on it has ended.
+    /// Stops using the current connection, which closes once what is in flight on it has ended.
     pub(crate) fn close(&self) {
-        if let Some(live) = self.live() {
-            self.replace(&live);
-        }
+        self.dialer.close();
     }
 
     /// Makes a connection unless there is one.
-    pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
-        self.connected().await.map(drop)
+    pub(crate) async fn open(&self) -> Result<(), Fault> {
+        self.dialer.connected().await.map(drop)
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.live().is_some()
+        self.dialer.current().is_some()
     }
 
     /// Closes the connection; no other is made until it is reinstated.
     pub(super) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Release);
-        self.close();
+        self.dialer.retire();
     }
 
     pub(super) fn reinstate(&self) {
-        self.is_retired.store(false, Ordering::Release);
+        self.dialer.reinstate();
     }
 
-    fn ensure_in_use(&self) -> Result<(), Fault> {
-        match self.is_retired.load(Ordering::Acquire) {
-            true => Err(self.unsent("this server is not in use now")),
-            false => Ok(()),
+    /// A connection, and what remains of `limit` when there is one.
+    async fn connection(&self, limit: Duration) -> Result<(Arc<Connection>, Duration), Fault> {
+        match self.dialer.current() {
+            Some(connection) => Ok((connection, limit)),
+            None => self.dialer.connected_within(limit).await,
         }
     }
 
-    fn live(&self) -> Option<Arc<Live>> {
-        let mut live = self.live.lock();
-        live.take_if(|live| live.hearing.is_out_of_step());
-        live.clone()
-    }
-
-    /// Stops using a connection whose server says that it is none to write to: it was demoted; the
-    /// address may lead to another server by now.
-    fn judge(&self, live: &Arc<Live>, answer: &Value) {
-        if let Value::ServerError(no) = answer
+    /// Stops using a connection whose server no longer takes writes: it was demoted, and the address may
+    /// lead to another server by now.
+    fn replace_if_demoted(&self, connection: &Arc<Connection>, reply: &Value) {
+        if let Value::ServerError(no) = reply
             && matches!(
                 code(&RedisError::from(no.clone())),
                 Some("READONLY" | "MASTERDOWN")
             )
         {
-            self.replace(live);
+            self.dialer.replace(connection);
         }
-    }
-
-    /// Stops using a connection; the next command makes another.
-    fn replace(&self, dead: &Arc<Live>) {
-        let mut live = self.live.lock();
-        if live.as_ref().is_some_and(|live| Arc::ptr_eq(live, dead)) {
-            *live = None;
-            drop(live);
-            dead.hearing.end();
-        }
-    }
-
-    fn unsent(&self, why: impl Into<Reason>) -> Fault {
-        Fault::Unsent(self.named(why.into()))
     }
 
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
-        Fault::Unknown(self.named(why.into()))
+        Fault::Unknown(self.dialer.connector().named(why))
     }
 
-    /// The same, and which server it is about.
-    fn named(&self, why: Reason) -> Reason {
-        let words = format!("{}: {why}", self.at);
-        why.with_message(words)
+    fn no_reply_within(&self, limit: Duration) -> Fault {
+        self.unknown(Reason::timed_out(format!("no reply within {limit:?}")))
     }
 }

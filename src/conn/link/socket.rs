@@ -1,4 +1,4 @@
-//! How a link's connection is made: over a socket of ours, which gives answers in portions.
+//! The socket under a connection: one of ours, which is read in portions.
 //!
 //! It is connected as the client library would do it: to all addresses of a name at once, of which
 //! the first that answers is taken. TLS is left to the library, with the socket it makes: portions
@@ -21,12 +21,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::portions::{Portions, Traffic};
-use super::words::{Heard, Words};
+use super::first_bytes::{FirstBytes, Recorder};
+use super::paced_read::{InFlight, PacedRead};
 use crate::clock::Clock;
 use crate::hint::Hint;
 
-/// The time that each step of making a connection has.
+/// The time that each step of connecting has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) clock: Clock,
@@ -52,33 +52,33 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) connection: MultiplexedConnection,
-    pub(super) traffic: Arc<Traffic>,
+    pub(super) in_flight: Arc<InFlight>,
     /// Of a task that the client library does not end by itself.
     driver: Option<AbortHandle>,
 }
 
 impl Socket {
-    /// What the server says first is noted in `words`, unless it is over TLS. `disconnected` is given when the
-    /// connection ends by itself.
+    /// What the server sends first is recorded in `first_bytes`, unless it is over TLS. `disconnected` is
+    /// given when the connection ends by itself.
     pub(super) async fn connect(
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
         step: Step,
-        words: &Words,
+        first_bytes: &FirstBytes,
         disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect_tcp(host, *port, info.tcp_settings());
                 let stream = step.made("connection", stream).await?;
-                let stream = Heard::new(stream, words.clone());
+                let stream = Recorder::new(stream, first_bytes.clone());
                 step.made("answer", Self::over(stream, info, config, disconnected))
                     .await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                let stream = Heard::new(stream, words.clone());
+                let stream = Recorder::new(stream, first_bytes.clone());
                 step.made("answer", Self::over(stream, info, config, disconnected))
                     .await
             }
@@ -87,7 +87,7 @@ impl Socket {
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 Ok(Self {
                     connection: step.made("connection", connection).await?,
-                    traffic: Arc::default(),
+                    in_flight: Arc::default(),
                     driver: None,
                 })
             }
@@ -100,8 +100,8 @@ impl Socket {
         config: AsyncConnectionConfig,
         disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
-        let traffic = Arc::<Traffic>::default();
-        let stream = Portions::new(stream, Arc::clone(&traffic));
+        let in_flight = Arc::<InFlight>::default();
+        let stream = PacedRead::new(stream, Arc::clone(&in_flight));
         let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
@@ -112,7 +112,7 @@ impl Socket {
         });
         Ok(Self {
             connection,
-            traffic,
+            in_flight,
             driver: Some(driver.abort_handle()),
         })
     }

@@ -1,72 +1,73 @@
 //! Finding the primary, and the task that goes on doing so.
 //!
-//! Invariant: a server becomes the primary here only when sentinels name it and it says itself that it
-//! is one. What nobody confirms changes nothing: without sentinels the last primary stays.
+//! Invariant: a server becomes the primary here only when sentinels name it and it says itself that it is
+//! one. What nobody confirms changes nothing: without sentinels the last primary stays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::council::Council;
-use super::present::Present;
-use super::trouble::Trouble;
+use super::current_primary::CurrentPrimary;
+use super::diagnosis::Diagnosis;
+use super::sentinels::Sentinels;
 use super::view::{View, believed};
 use crate::clock::{Clock, Tick};
-use crate::conn::Fault;
-use crate::conn::nodes::{Address, Nodes};
+use crate::conn::address::Address;
+use crate::conn::nodes::Nodes;
 use crate::conn::single::Role;
+use crate::conn::transport::Fault;
 use crate::error::Error;
 use crate::hint::Mark;
 
-/// The sentinels are asked this often when all is well: an announcement may be missed.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The sentinels are polled this often when all is well: an announcement may be missed.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// And this often while the primary is in doubt: doubled from the first to the second.
+/// And this often while the primary is in doubt: doubled from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// A client that connects during a failover goes on looking for so long.
+/// A client that connects during a failover goes on looking this long.
 const FIND_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Follower {
     name: String,
-    council: Council,
+    sentinels: Sentinels,
     nodes: Nodes,
-    present: Arc<Present>,
+    current: Arc<CurrentPrimary>,
     clock: Clock,
-    /// The longest wait for an answer of one server.
+    /// The longest wait for a reply of one server.
     limit: Duration,
     /// The view that was acted on last.
     last: Option<View>,
-    /// Whether its primary is the present one; if not, there is none.
-    is_present: bool,
-    /// Whether that has to say again that it is a primary.
+    /// Whether its primary is the current one; if not, there is none.
+    is_current: bool,
+    /// Whether the current primary has to say again that it is one.
     is_doubted: bool,
-    /// What the sentinels had announced when they were asked last.
-    told: Mark,
+    /// What the sentinels had announced when they were polled last.
+    seen: Mark,
 }
 
 impl Follower {
     pub(super) fn new(
         name: String,
-        council: Council,
+        sentinels: Sentinels,
         nodes: Nodes,
-        present: Arc<Present>,
+        current: Arc<CurrentPrimary>,
         clock: Clock,
         limit: Duration,
     ) -> Self {
         Self {
             name,
-            told: council.announced().mark(),
-            council,
+            seen: sentinels.announced().mark(),
+            sentinels,
             nodes,
-            present,
+            current,
             clock,
             limit,
             last: None,
-            is_present: false,
+            is_current: false,
             is_doubted: false,
         }
     }
@@ -76,11 +77,11 @@ impl Follower {
         let until = self.clock.now().after(FIND_FOR);
         let mut pause = PAUSE_FIRST;
         loop {
-            let Err(trouble) = self.look(true).await else {
+            let Err(diagnosis) = self.poll(true).await else {
                 return Ok(());
             };
-            if trouble.is_final || self.clock.now().after(pause) >= until {
-                return Err(Error::new(trouble.kind, "connect", trouble.why));
+            if diagnosis.is_final || self.clock.now().after(pause) >= until {
+                return Err(Error::new(diagnosis.kind, "connect", diagnosis.why));
             }
             tokio::time::sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);
@@ -92,109 +93,114 @@ impl Follower {
     }
 
     async fn follow(mut self) {
-        let announced = Arc::clone(self.council.announced());
-        let present = Arc::clone(&self.present);
-        let mut doubted = present.doubted.mark();
+        let announced = Arc::clone(self.sentinels.announced());
+        let current = Arc::clone(&self.current);
+        let mut doubted = current.doubted.mark();
         // Unless it was found before.
-        let mut is_settled = self.is_present || self.look(true).await.is_ok();
-        let mut pause = if is_settled { LOOK_EVERY } else { PAUSE_FIRST };
-        let mut last_look = Tick::ZERO;
+        let mut is_settled = self.is_current || self.poll(true).await.is_ok();
+        let mut pause = if is_settled {
+            POLL_INTERVAL
+        } else {
+            PAUSE_FIRST
+        };
+        let mut last_poll = Tick::ZERO;
         loop {
             let is_woken = tokio::select! {
-                () = announced.past(self.told) => true,
-                // While it is in doubt, everything that fails says so.
-                () = present.doubted.past(doubted), if is_settled => true,
+                () = announced.past(self.seen) => true,
+                // While it is in doubt, every failure says so.
+                () = current.doubted.past(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
             };
-            self.clock.sleep_until(last_look.after(PAUSE_FIRST)).await;
+            self.clock.sleep_until(last_poll.after(PAUSE_FIRST)).await;
             if is_woken {
-                // The first look may be too early.
+                // The first poll may be too early.
                 pause = PAUSE_FIRST;
             }
-            last_look = self.clock.now();
-            let mark = present.doubted.mark();
+            last_poll = self.clock.now();
+            let mark = current.doubted.mark();
             self.is_doubted |= mark != doubted;
             doubted = mark;
-            let looked = self.look(is_woken || !is_settled).await;
-            is_settled = looked.is_ok();
-            pause = (pause * 2).min(if is_settled { LOOK_EVERY } else { PAUSE_MAX });
+            let polled = self.poll(is_woken || !is_settled).await;
+            is_settled = polled.is_ok();
+            pause = (pause * 2).min(if is_settled { POLL_INTERVAL } else { PAUSE_MAX });
         }
     }
 
-    /// Asks the sentinels and acts on it. An error if there is no primary now, or none that answers.
-    async fn look(&mut self, hurried: bool) -> Result<(), Trouble> {
-        self.told = self.council.announced().mark();
-        let round = self.council.ask(hurried, self.last.as_ref()).await;
-        let looked = match believed(&round.views(), round.asked, self.last.as_ref()) {
-            Some(view) if self.is_present(&view.primary) => {
+    /// Polls the sentinels and acts on their replies. An error if there is no primary now, or it does not
+    /// reply.
+    async fn poll(&mut self, is_urgent: bool) -> Result<(), Diagnosis> {
+        self.seen = self.sentinels.announced().mark();
+        let round = self.sentinels.poll(is_urgent, self.last.as_ref()).await;
+        let polled = match believed(&round.views(), round.asked, self.last.as_ref()) {
+            Some(view) if self.is_current(&view.primary) => {
                 self.last = Some(view);
                 self.confirm().await
             }
-            Some(view) => self.follow_to(view).await,
-            // The sentinels are away, or behind: that does not make it a worse primary.
-            None if self.is_present => self.confirm().await,
-            None => Err(Trouble::nobody(&self.name, &round)),
+            Some(view) => self.switch_to(view).await,
+            // The sentinels are down, or behind: that makes it no worse a primary.
+            None if self.is_current => self.confirm().await,
+            None => Err(Diagnosis::no_primary(&self.name, &round)),
         };
-        if let Err(trouble) = &looked
-            && !self.is_present
+        if let Err(diagnosis) = &polled
+            && !self.is_current
         {
-            self.present.dismiss(trouble.why.clone());
+            self.current.clear(diagnosis.why.clone());
         }
-        looked
+        polled
     }
 
-    fn is_present(&self, address: &Address) -> bool {
+    fn is_current(&self, address: &Address) -> bool {
         let last = self.last.as_ref();
-        self.is_present && last.is_some_and(|last| last.primary == *address)
+        self.is_current && last.is_some_and(|last| last.primary == *address)
     }
 
-    /// Has the present primary say that it is one, if that is in doubt.
-    async fn confirm(&mut self) -> Result<(), Trouble> {
+    /// Asks the current primary whether it is one, if that is in doubt.
+    async fn confirm(&mut self) -> Result<(), Diagnosis> {
         let Some(last) = self.last.as_ref().filter(|_| self.is_doubted) else {
             return Ok(());
         };
         let address = &last.primary;
         let server = self.nodes.at(address);
-        let said = tokio::select! {
-            said = server.role(self.limit) => said,
-            // It may be frozen, and another one take its place.
-            () = self.council.announced().past(self.told) => {
+        let role = tokio::select! {
+            role = server.role(self.limit) => role,
+            // It may hang, while another one takes its place.
+            () = self.sentinels.announced().past(self.seen) => {
                 Err(Fault::Unknown("a failover is under way".into()))
             }
         };
-        match said {
+        match role {
             Ok(Role::Primary) => {
                 self.is_doubted = false;
                 Ok(())
             }
             Ok(Role::Replica) => {
-                self.is_present = false;
-                Err(Trouble::demoted(&self.name, address))
+                self.is_current = false;
+                Err(Diagnosis::demoted(&self.name, address))
             }
-            Err(fault) => Err(Trouble::of(&self.name, address, fault)),
+            Err(fault) => Err(Diagnosis::unreachable(&self.name, address, fault)),
         }
     }
 
-    /// Moves over to another primary, if that says of itself that it is one.
-    async fn follow_to(&mut self, view: View) -> Result<(), Trouble> {
+    /// Switches to another primary, if that says itself that it is one.
+    async fn switch_to(&mut self, view: View) -> Result<(), Diagnosis> {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
         let opened = match server.open().await {
             Ok(()) => server.role(self.limit).await,
             Err(fault) => Err(fault),
         };
-        let trouble = match opened {
+        let diagnosis = match opened {
             Ok(Role::Primary) => {
-                self.present.exchange(&server);
+                self.current.switch_to(&server);
                 self.last = Some(view);
-                (self.is_present, self.is_doubted) = (true, false);
+                (self.is_current, self.is_doubted) = (true, false);
                 return Ok(());
             }
-            Ok(Role::Replica) => Trouble::demoted(&self.name, &view.primary),
-            Err(fault) => Trouble::of(&self.name, &view.primary, fault),
+            Ok(Role::Replica) => Diagnosis::demoted(&self.name, &view.primary),
+            Err(fault) => Diagnosis::unreachable(&self.name, &view.primary, fault),
         };
         server.retire();
-        Err(trouble)
+        Err(diagnosis)
     }
 }
 

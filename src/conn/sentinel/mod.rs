@@ -1,26 +1,16 @@
 //! A primary with replicas, followed through failovers by asking sentinels.
 //!
-//! Invariant: a command goes to the server that was the primary when it was sent, and its answer counts
-//! only while that is so.
-//!
-//! Why nothing that is late can do harm. At an exchange of A for B, B said itself that it is a primary:
-//! it copies A no more, so whatever A still executes stays with A and dies with it when A becomes a
-//! replica and takes over B's data. An undoing that goes to B although its attempt went to A finds
-//! nothing to undo, unless A had copied the attempt to B before. If A becomes the primary again, it is
-//! the same [`SingleServer`]: its new connections make an end of its old ones first, so what was sent
-//! before the exchange is executed or dead before anything new is. What A had executed and B never
-//! saw, it may have kept, if A came back without having copied B: an attempt nobody waits for is then
-//! there until its lease ends, as with every server that comes back with old data; it keeps others
-//! out and lets nobody in, since a holder id is used for one hold only. So the past of the present
-//! primary's own connections is all the past there is.
-//!
-//! What remains is the time between a promotion and the moment we hear of it: the old primary grants and
-//! renews as before, and what it says then is lost. All holds are looked at again at the exchange.
+//! Invariant: a command goes to the server that was the primary when it was sent, and its reply counts only
+//! while that is so. Nothing that arrives late does harm: docs/design/ordering.md has the argument. What the
+//! old primary granted between a promotion and the moment we learn of it is lost; every hold is checked at
+//! the switch.
 
-mod council;
+mod current_primary;
+mod deployment;
+mod diagnosis;
 mod follow;
-mod present;
-mod trouble;
+mod reply;
+mod sentinels;
 mod view;
 
 use std::sync::Arc;
@@ -30,18 +20,19 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, ConnectionInfo, Value};
 
-use self::council::Council;
+use self::current_primary::CurrentPrimary;
 use self::follow::{Follower, Following};
-use self::present::Present;
-use super::error_reply::code;
-use super::nodes::{Address, Nodes};
-use super::{Channels, Fault, Lane, Opening, Setup, Transport};
+use self::sentinels::Sentinels;
+use super::address::Address;
+use super::nodes::Nodes;
+use super::setup::{Opening, Setup};
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::error::Error;
 
 #[derive(Debug)]
 pub(super) struct FollowedPrimary {
     address: String,
-    present: Arc<Present>,
+    current: Arc<CurrentPrimary>,
     /// Ends the task with this.
     _following: Following,
 }
@@ -61,25 +52,22 @@ impl FollowedPrimary {
         shown.dedup();
         let db = model.redis_settings().db();
         let address = format!("sentinel:{name}@{}/{db}", shown.join(","));
-        let present = Arc::new(Present::unknown(Arc::clone(&setup.events)));
-        let council = Council::new(sentinels, &name, sentinel_model, &setup);
+        let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
+        let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
         let clock = setup.clock;
         let limit = setup.reply_timeout;
         let nodes = Nodes::new(model, setup);
-        let mut follower = Follower::new(name, council, nodes, Arc::clone(&present), clock, limit);
+        let mut follower =
+            Follower::new(name, sentinels, nodes, Arc::clone(&current), clock, limit);
         if opening == Opening::Eager {
             follower.find().await?;
         }
         Ok(Self {
             address,
-            present,
+            current,
             _following: follower.start(),
         })
     }
-}
-
-fn exchanged() -> Fault {
-    Fault::Unknown("another server became the primary meanwhile".into())
 }
 
 impl Transport for FollowedPrimary {
@@ -91,18 +79,9 @@ impl Transport for FollowedPrimary {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>> {
         async move {
-            let (primary, mark) = self.present.primary()?;
-            let answer = tokio::select! {
-                biased;
-                () = self.present.exchanged.past(mark) => return Err(exchanged()),
-                answer = primary.link(lane).send(command, limit) => answer,
-            };
-            if let Err(fault) = &answer
-                && puts_in_doubt(fault)
-            {
-                self.present.doubted.give();
-            }
-            answer
+            let (primary, mark) = self.current.get()?;
+            let reply = primary.link(lane).send(command, limit);
+            self.current.during(mark, reply).await
         }
         .boxed()
     }
@@ -115,24 +94,15 @@ impl Transport for FollowedPrimary {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         async move {
-            let (primary, mark) = self.present.primary()?;
-            let answers = tokio::select! {
-                biased;
-                () = self.present.exchanged.past(mark) => return Err(exchanged()),
-                answers = primary.link(lane).send_together(commands, limit) => answers,
-            };
-            if let Err(fault) = &answers
-                && puts_in_doubt(fault)
-            {
-                self.present.doubted.give();
-            }
-            answers
+            let (primary, mark) = self.current.get()?;
+            let replies = primary.link(lane).send_together(commands, limit);
+            self.current.during(mark, replies).await
         }
         .boxed()
     }
 
     fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {
-        let primary = self.present.primary();
+        let primary = self.current.get();
         primary.is_ok_and(|(primary, _)| primary.link(lane).earlier_commands_settled())
     }
 
@@ -149,7 +119,7 @@ impl Transport for FollowedPrimary {
     }
 
     fn endpoint(&self, _route: &str) -> String {
-        match self.present.primary() {
+        match self.current.get() {
             Ok((primary, _)) => primary.endpoint(""),
             Err(_) => self.address.clone(),
         }
@@ -157,15 +127,5 @@ impl Transport for FollowedPrimary {
 
     fn channels(&self) -> Channels {
         Channels::Plain
-    }
-}
-
-/// Whether the server that a command was meant for may be away, or no primary any more.
-fn puts_in_doubt(fault: &Fault) -> bool {
-    match fault {
-        Fault::Unsent(_) | Fault::Unknown(_) => true,
-        Fault::Answered(error) | Fault::Declined(error) => {
-            matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
-        }
     }
 }

@@ -94,7 +94,7 @@ impl Tls {
     }
 
     /// As redis takes them, once they are known to be of use.
-    pub(in crate::conn) fn certificates(&self) -> Result<TlsCertificates> {
+    pub(crate) fn certificates(&self) -> Result<TlsCertificates> {
         self.check()?;
         Ok(TlsCertificates {
             client_tls: self.client.clone(),
@@ -118,7 +118,7 @@ impl Tls {
             let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
             let key = PrivateKeyDer::from_pem_slice(&client.client_key);
             let key = key.map_err(|_| unusable(CLIENT_KEY_UNREADABLE))?;
-            choose_cryptography();
+            install_crypto_provider();
             rustls::ClientConfig::builder()
                 .with_root_certificates(roots)
                 .with_client_auth_cert(chain, key)
@@ -137,8 +137,8 @@ const CLIENT_KEY_UNREADABLE: &str = "the client key is no unencrypted private ke
 const CLIENT_KEY_OF_ANOTHER: &str =
     "the client key cannot be used with the client certificate: give the key it was made with";
 
-/// Where every name leads.
-pub(in crate::conn) struct Host(pub(in crate::conn) String);
+/// Resolves every name to this host.
+pub(crate) struct Host(pub(crate) String);
 
 impl AsyncDNSResolver for Host {
     fn resolve<'a, 'b: 'a>(
@@ -155,19 +155,19 @@ impl AsyncDNSResolver for Host {
     }
 }
 
-/// The connection with these certificates.
-pub(in crate::conn) fn with_certificates(
+/// How to connect with these certificates.
+pub(crate) fn with_certificates(
     info: ConnectionInfo,
     certificates: &TlsCertificates,
 ) -> Result<ConnectionInfo> {
-    // Its own words are not repeated: they may be those of a parser that read a key.
+    // The message is not repeated: it may be that of a parser that read a key.
     redis::Client::build_with_tls(info, certificates.clone())
         .map(|client| client.get_connection_info().clone())
         .map_err(|_| unusable("the certificates cannot be used"))
 }
 
-/// The authorities that the system trusts, but for those that cannot be read or understood; `None`
-/// if there are none: redis knows those of Mozilla's list.
+/// The authorities that the system trusts, except those that cannot be read or parsed; `None` if there are
+/// none, and redis uses those of Mozilla's list.
 fn system_roots() -> Option<Vec<u8>> {
     let found = rustls_native_certs::load_native_certs().certs;
     let usable = found
@@ -189,11 +189,11 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     certificates.ok().filter(|read| !read.is_empty())
 }
 
-/// Where a program builds rustls with several kinds of cryptography and has chosen none, rustls
-/// would panic: ours is chosen then. A choice of the program stands.
-pub(in crate::conn) fn choose_cryptography() {
+/// Installs a crypto provider unless the program has: if it builds rustls with several and has chosen
+/// none, rustls would panic.
+pub(crate) fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
-        // Lost against another thread: then there is one.
+        // It fails if another thread was faster: then there is one.
         drop(ring::default_provider().install_default());
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     use crate::conn::url;
 
     #[test]
-    fn what_is_no_certificate_or_key_is_said_and_never_shown() {
+    fn an_unusable_certificate_or_key_is_reported_and_never_shown() {
         let begun = "-----BEGIN PRIVATE KEY-----\ns3cret";
         let stray = "s3cret\n-----END PRIVATE KEY-----";
         for (tls, wrong) in [
@@ -239,9 +239,9 @@ mod tests {
             let target = url::parse("rediss://h").unwrap();
             let error = target.secured(Some(&tls)).unwrap_err();
             assert!(error.is_invalid() && !error.is_io(), "{error}");
-            let told = format!("{error} {error:?} {tls:?}");
-            assert!(told.contains(wrong) && told.contains("TLS"), "{told}");
-            assert!(!told.contains("s3cret"), "{told}");
+            let shown = format!("{error} {error:?} {tls:?}");
+            assert!(shown.contains(wrong) && shown.contains("TLS"), "{shown}");
+            assert!(!shown.contains("s3cret"), "{shown}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a URL may say, and errors that show the right form without repeating a password.
+//! What a URL may contain, and errors that show the right form without repeating a password.
 
 mod parts;
 #[cfg(test)]
@@ -7,9 +7,9 @@ mod tests;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
-use super::nodes::Address;
+use super::address::Address;
 #[cfg(feature = "tls")]
-use super::tls::{Tls, choose_cryptography, with_certificates};
+use super::tls::{Tls, install_crypto_provider, with_certificates};
 use crate::error::{Error, Result};
 
 const SERVER_PORT: u16 = 6379;
@@ -41,7 +41,7 @@ pub(crate) enum Target {
 
 #[cfg(feature = "tls")]
 impl Target {
-    /// With whom to trust and how to be known, if it is over TLS.
+    /// With certificates, if it is over TLS.
     pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<Self> {
         let model = match &self {
             Self::Single(info) => info,
@@ -57,7 +57,7 @@ impl Target {
                 )),
             };
         }
-        choose_cryptography();
+        install_crypto_provider();
         let certificates = tls.unwrap_or(&Tls::new()).certificates()?;
         let secured = |info| with_certificates(info, &certificates);
         Ok(match self {
@@ -162,7 +162,7 @@ fn invalid(wrong: Wrong, forms: &str) -> Error {
 fn single(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     let [host] = &*parts.hosts else {
         return Err(
-            "several hosts are those of a cluster (redis+cluster://) or sentinels \
+            "several hosts need a cluster (redis+cluster://) or sentinels \
              (redis+sentinel://)",
         );
     };
@@ -191,7 +191,7 @@ fn unix(rest: &str) -> Result<Target, Wrong> {
 fn cluster(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     let [] = query(parts.query, [])?;
     if !["", "0", "0/"].contains(&parts.path) {
-        return Err("a cluster has database 0 alone, and nothing is said behind its hosts");
+        return Err("a cluster has only database 0, and takes nothing after its hosts");
     }
     let seeds = addresses(&parts.hosts, SERVER_PORT);
     let model = info(connect_to(&seeds[0], tls), parts.login)?;
@@ -204,7 +204,7 @@ fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     let (primary, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     let primary = decoded(primary)?;
     if primary.is_empty() {
-        return Err("behind the sentinels the name is missing under which they watch the primary");
+        return Err("the primary's name is missing after the sentinels");
     }
     let sentinels = addresses(&parts.hosts, SENTINEL_PORT);
     let at = connect_to(&sentinels[0], tls);
@@ -236,16 +236,18 @@ fn addresses(hosts: &[Host], default_port: u16) -> Vec<Address> {
 }
 
 fn connect_to(address: &Address, tls: bool) -> ConnectionAddr {
-    let (host, port) = (address.host.to_string(), address.port);
-    match tls {
-        true => ConnectionAddr::TcpTls {
+    let (host, port) = (String::new(), 0);
+    let model = if tls {
+        ConnectionAddr::TcpTls {
             host,
             port,
             insecure: false,
             tls_params: None,
-        },
-        false => ConnectionAddr::Tcp(host, port),
-    }
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    address.connect_like(&model)
 }
 
 fn info(at: ConnectionAddr, login: Option<Login>) -> Result<ConnectionInfo, Wrong> {
@@ -272,7 +274,7 @@ fn with_db(info: ConnectionInfo, text: &str) -> Result<ConnectionInfo, Wrong> {
     Ok(info.set_redis_settings(settings))
 }
 
-/// Of the connections that need no particular one.
+/// With the protocol of the connections that need no particular one.
 fn with_protocol(info: ConnectionInfo, text: Option<String>) -> Result<ConnectionInfo, Wrong> {
     let protocol = match text.as_deref() {
         None => return Ok(info),

@@ -1,7 +1,6 @@
-//! A URL taken apart: who connects, to which hosts, and what is said behind them. Pure.
+//! A URL taken apart: login, hosts, and what follows them. Pure.
 //!
-//! Invariant: what is wrong is said in fixed words, so that no error can repeat a part of a URL that
-//! may be a secret.
+//! Invariant: errors are fixed texts, so that none can repeat a part of a URL that may be a secret.
 
 use std::net::Ipv6Addr;
 
@@ -15,7 +14,7 @@ const HOST_INVALID: Wrong =
     "a host has a character that no host has, or is an IPv6 address without brackets";
 const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
 
-/// Nothing of it is decoded but user and password.
+/// Only user and password are decoded.
 #[derive(Debug, Default)]
 pub(super) struct Parts<'a> {
     pub(super) login: Option<Login>,
@@ -71,22 +70,22 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The only fragment anybody gives switches the checks of TLS off.
+/// The only fragment in use switches the checks of TLS off.
 pub(super) fn without_fragment(behind: &str) -> Result<&str, Wrong> {
-    match behind.contains('#') {
-        true => Err(
+    if behind.contains('#') {
+        return Err(
             "it has a #: lockset never connects without checking a certificate, and in user, \
              password and names a # is written %23",
-        ),
-        false => Ok(behind),
+        );
     }
+    Ok(behind)
 }
 
 impl Login {
     fn of(text: &str) -> Result<Option<Self>, Wrong> {
         if text.contains([',', '@']) {
             return Err(
-                "user and password stand once, before the first host; in them write @ as %40 and \
+                "user and password are given once, before the first host; in them write @ as %40 and \
                  a comma as %2C",
             );
         }
@@ -97,7 +96,7 @@ impl Login {
         Self::from(decoded(user)?, password.map(decoded).transpose()?)
     }
 
-    /// A server knows no login of a user alone, and nobody should be somebody else without noticing.
+    /// A server knows no login of a user alone, and nobody should log in as somebody else unawares.
     pub(super) fn from(user: String, password: Option<String>) -> Result<Option<Self>, Wrong> {
         match (user.is_empty(), password) {
             (true, None) => Ok(None),
@@ -177,13 +176,13 @@ pub(super) fn query<const N: usize>(
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair
             .split_once('=')
-            .ok_or("behind the ? a value is missing")?;
+            .ok_or("a key after the ? has no value")?;
         let at = keys.iter().position(|known| *known == key);
-        let at = at.ok_or("behind the ? stands a key that is not known here")?;
+        let at = at.ok_or("unknown key after the ?")?;
         // As in a form: a plus is a space.
         let value = decoded(&value.replace('+', " "))?;
         if values[at].replace(value).is_some() {
-            return Err("behind the ? a key stands twice");
+            return Err("a key after the ? is given twice");
         }
     }
     Ok(values)

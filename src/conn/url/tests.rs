@@ -154,7 +154,7 @@ fn tls_where_it_is_built_in() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_the_right_form_shown() {
+fn an_error_says_what_is_wrong_and_shows_the_right_form() {
     for (url, wrong, form) in [
         ("", "scheme", "redis://["),
         ("localhost:6379", "scheme", "redis+sentinel://["),
@@ -186,7 +186,7 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
         ("redis://h/s3cret", "database", "redis://["),
         ("redis://h/-1", "database", "redis://["),
         ("redis://h/0/main", "database", "redis://["),
-        ("redis://h?s3cret=1", "not known", "redis://["),
+        ("redis://h?s3cret=1", "unknown key", "redis://["),
         ("redis://h?s3cret", "value", "redis://["),
         ("redis://h?protocol=s3cret", "protocol", "redis://["),
         ("redis://a,b", "redis+cluster://", "redis://["),
@@ -208,7 +208,7 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
         ),
         (
             "redis+cluster://u:s3cret@a?db=1",
-            "not known",
+            "unknown key",
             "redis+cluster://[",
         ),
         (
@@ -234,7 +234,7 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
         ),
         (
             "redis+sentinel://a/main?password=s3cret",
-            "not known",
+            "unknown key",
             "redis+sentinel://[",
         ),
         (
@@ -245,9 +245,9 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
     ] {
         let error = parse(url).expect_err(url);
         assert!(error.is_invalid(), "{url}");
-        let told = format!("{error} {error:?}");
-        assert!(!told.contains("s3cret"), "{url}: {told}");
-        let (said, forms) = told.split_once("; use ").expect("the right form");
+        let shown = format!("{error} {error:?}");
+        assert!(!shown.contains("s3cret"), "{url}: {shown}");
+        let (said, forms) = shown.split_once("; use ").expect("the right form");
         assert!(said.contains(wrong), "{url}: {said}");
         assert!(forms.contains(form), "{url}: {forms}");
     }
@@ -341,11 +341,11 @@ proptest! {
             1 => format!("redis+sentinel://a/main?{behind}&sentinel_password={secret}"),
             _ => format!("unix:///{behind}?pass={secret}"),
         };
-        let told = match parse(&url) {
+        let shown = match parse(&url) {
             Ok(target) => format!("{target:?}"),
             Err(error) => format!("{error} {error:?}"),
         };
-        prop_assert!(!told.contains("s3cret"), "{}: {}", url, told);
+        prop_assert!(!shown.contains("s3cret"), "{}: {}", url, shown);
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn info(url: &str) -> ConnectionInfo {
     let info = url.into_connection_info().unwrap();
     let settings = info.redis_settings().clone().set_skip_set_lib_name();
     info.set_redis_settings(settings)
-        .set_tcp_settings(crate::conn::single::tcp_settings())
+        .set_tcp_settings(crate::conn::setup::tcp_settings())
 }
 
 fn config() -> AsyncConnectionConfig {
@@ -26,7 +26,14 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         clock: Clock::System,
         limit: BOUND,
     };
-    Socket::connect(info, config(), step, &Words::default(), &Arc::default()).await
+    Socket::connect(
+        info,
+        config(),
+        step,
+        &FirstBytes::default(),
+        &Arc::default(),
+    )
+    .await
 }
 
 #[tokio::test]

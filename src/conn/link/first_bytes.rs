@@ -1,7 +1,7 @@
-//! The first words that a server says on a connection, for when it comes to nothing.
+//! The first bytes that a server sends on a connection, which say why connecting failed.
 //!
 //! A server that takes no more clients says so and hangs up: what is noticed first may be that it hung
-//! up. And what speaks another protocol than Redis says in its first line which.
+//! up. And a server of another protocol shows in its first line which one.
 
 use std::io;
 use std::io::IoSlice;
@@ -14,7 +14,7 @@ use redis::{ErrorKind, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A line that says what is wrong is not longer.
-const WORDS_MAX: usize = 200;
+const RECORDED_MAX: usize = 200;
 
 /// So much of a line is shown.
 const SHOWN_MAX: usize = 100;
@@ -25,28 +25,28 @@ const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
 /// The type of a record in which TLS says that it understands nothing.
 const TLS_ALERT: u8 = 0x15;
 
-/// What was heard so far, up to a bound.
+/// What was received so far, up to a bound.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words(Arc<Mutex<Vec<u8>>>);
+pub(super) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
-/// What the first words of a connection that came to nothing say.
+/// What the first bytes of a connection that failed say.
 #[derive(Debug)]
 pub(super) enum Meaning {
     /// Nothing was said.
     Silence,
     /// They do not say why.
     Nothing,
-    /// They are an error, and all that was said; or no words of a Redis server.
+    /// An error and nothing else, or another protocol than that of Redis.
     Error(RedisError),
-    /// It speaks TLS.
+    /// The server speaks TLS.
     Tls,
 }
 
-impl Words {
+impl FirstBytes {
     /// The first line, if it is an error.
     pub(super) fn refusal(&self) -> Option<String> {
-        let heard = self.0.lock();
-        let line = heard
+        let received = self.0.lock();
+        let line = received
             .strip_prefix(b"-")?
             .split(|byte| *byte == b'\r')
             .next()?;
@@ -54,24 +54,24 @@ impl Words {
     }
 
     pub(super) fn meaning(&self) -> Meaning {
-        let heard = self.0.lock();
-        let Some(first) = heard.first() else {
+        let received = self.0.lock();
+        let Some(first) = received.first() else {
             return Meaning::Silence;
         };
         if *first == TLS_ALERT {
             return Meaning::Tls;
         }
         if !TYPES.contains(first) {
-            let line = heard.split(|byte| b"\r\n".contains(byte)).next();
+            let line = received.split(|byte| b"\r\n".contains(byte)).next();
             let shown = String::from_utf8_lossy(line.unwrap_or_default());
             let shown: String = shown.chars().take(SHOWN_MAX).collect();
             let what = "not the protocol of Redis";
             return Meaning::Error((ErrorKind::Parse, what, shown).into());
         }
-        // An error behind which nothing came: a whole reply and no more.
-        match redis::parse_redis_value(&heard) {
+        // One whole error reply and nothing behind it.
+        match redis::parse_redis_value(&received) {
             Ok(Value::ServerError(no))
-                if heard.iter().position(|byte| *byte == b'\n') == Some(heard.len() - 1) =>
+                if received.iter().position(|byte| *byte == b'\n') == Some(received.len() - 1) =>
             {
                 Meaning::Error(no.into())
             }
@@ -80,51 +80,51 @@ impl Words {
     }
 }
 
-/// A stream that notes the first words.
+/// A stream that records the first bytes.
 #[derive(Debug)]
-pub(super) struct Heard<S> {
+pub(super) struct Recorder<S> {
     stream: S,
-    /// Until enough is noted.
-    words: Option<Words>,
+    /// `None` once enough is recorded.
+    first: Option<FirstBytes>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Heard<S> {
-    pub(super) fn new(stream: S, words: Words) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Recorder<S> {
+    pub(super) fn new(stream: S, first: FirstBytes) -> Self {
         Self {
             stream,
-            words: Some(words),
+            first: Some(first),
         }
     }
 
-    fn note(&mut self, bytes: &[u8]) {
-        if let Some(Words(words)) = &self.words {
-            let mut words = words.lock();
-            let room = WORDS_MAX - words.len();
-            words.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            if words.len() == WORDS_MAX {
-                drop(words);
-                self.words = None;
+    fn record(&mut self, bytes: &[u8]) {
+        if let Some(FirstBytes(first)) = &self.first {
+            let mut first = first.lock();
+            let room = RECORDED_MAX - first.len();
+            first.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            if first.len() == RECORDED_MAX {
+                drop(first);
+                self.first = None;
             }
         }
     }
 
-    /// What cannot be written to may have said why before.
+    /// When a write fails, the server may have said why before: what it sent is still to be read.
     fn written(
         &mut self,
         context: &mut Context<'_>,
         written: io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if written.is_err() && self.words.is_some() {
-            let mut space = [0; WORDS_MAX];
+        if written.is_err() && self.first.is_some() {
+            let mut space = [0; RECORDED_MAX];
             let mut rest = ReadBuf::new(&mut space);
             let _ = Pin::new(&mut self.stream).poll_read(context, &mut rest);
-            self.note(rest.filled());
+            self.record(rest.filled());
         }
         Poll::Ready(written)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Recorder<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -132,14 +132,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Heard<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        if self.words.is_some() {
-            self.note(&buffer.filled()[before..]);
+        if self.first.is_some() {
+            self.record(&buffer.filled()[before..]);
         }
         Poll::Ready(read)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Recorder<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -176,8 +176,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_words_mean_what_they_say() {
-        let meaning = |heard: &[u8]| Words(Arc::new(Mutex::new(heard.to_vec()))).meaning();
+    fn first_bytes_say_why_connecting_failed() {
+        let meaning =
+            |received: &[u8]| FirstBytes(Arc::new(Mutex::new(received.to_vec()))).meaning();
         assert!(matches!(meaning(b""), Meaning::Silence));
         assert!(matches!(
             meaning(b"\x15\x03\x01\x00\x02\x02\x46"),
@@ -190,11 +191,11 @@ mod tests {
         ] {
             assert!(matches!(meaning(nothing), Meaning::Nothing), "{nothing:?}");
         }
-        let refused = Words(Arc::new(Mutex::new(
+        let refused = FirstBytes(Arc::new(Mutex::new(
             b"-WRONGPASS no\r\n-NOAUTH no\r\n".to_vec(),
         )));
         assert_eq!(refused.refusal().as_deref(), Some("WRONGPASS no"));
-        assert_eq!(Words::default().refusal(), None);
+        assert_eq!(FirstBytes::default().refusal(), None);
         let Meaning::Error(full) = meaning(b"-ERR max number of clients reached\r\n") else {
             panic!("it says why");
         };

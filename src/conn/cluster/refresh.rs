@@ -1,56 +1,54 @@
 //! The task that keeps the map of a cluster up to date.
 //!
-//! It looks when something hints that the map is old: a redirection, a node that cannot be reached or
-//! does not answer, a connection that ends by itself, a cluster that says that it is down. Looks are
-//! some time apart, more if they show nothing new, so that a thousand clients do not fall upon a cluster
-//! that has enough to do. A look that nobody answered is repeated. A client that sends nothing gets no
-//! hint from a node that stands still, and none when another takes over later: so between the looks
-//! one node is asked for its map, over a connection there is, soon after a hint and then every two
-//! seconds; if it has changed, that is a hint.
+//! It refreshes the map when something hints that it is old: a redirection, a node that cannot be reached
+//! or does not reply, a connection that ends by itself, a cluster that says that it is down. Refreshes are
+//! some time apart, more if they find nothing new, so that a thousand clients do not overwhelm a cluster in
+//! trouble. One that got no reply is repeated. A client that sends nothing gets no hint from a node that
+//! hangs, and none when another takes over later: so in between one node is polled ([`super::poll`]).
 //!
-//! Who is told what. A node that serves no slot any more was taken over by one that may not have all
-//! it had: all holds are looked at again, once for each look. A slot that goes from one node to
-//! another takes its keys along, and concerns nobody who holds; so the move of a thousand slots is no
-//! reason for a thousand renewals. Connections to a node that serves nothing are closed, and so is a
-//! connection with a subscription in a slot that its node does not serve: closing it tells the gap.
+//! What follows from a new map. A node that serves no slot any more was taken over by one that may lack
+//! some of what it had: every hold is checked, once for each refresh. A slot that migrates takes its keys
+//! along, and concerns no hold; so the move of a thousand slots causes no renewals. Connections to a node
+//! that serves nothing are closed, and so is a connection with a subscription in a slot that its node no
+//! longer serves: closing it reports the gap.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::glance::Glances;
+use super::discover::{ASKED_MAX, discover};
+use super::poll::MapPoller;
 use super::route::Router;
 use super::slots::{SlotMap, slot_of};
-use super::survey::{ASKED_MAX, survey};
 use super::view::View;
 use crate::clock::Tick;
-use crate::conn::Lane;
-use crate::conn::nodes::Address;
+use crate::conn::address::Address;
+use crate::conn::transport::Lane;
 use crate::hint::Mark;
 
-/// Looks are at least so far apart: doubled from the first to the last while they show nothing new.
+/// Refreshes are at least this far apart: doubled from the first to the last while they find nothing new.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped. `last` is the view in use, and was asked for after `mark`.
-pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
+pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
     let clock = router.nodes.setup().clock;
     let mut pause = PAUSE_FIRST;
-    let mut looked = Tick::ZERO;
-    let mut glances = Glances::default();
+    let mut refreshed = Tick::ZERO;
+    let mut poller = MapPoller::default();
     // Ends with this.
     let mut opening = JoinSet::new();
     open(&router, &mut opening);
     loop {
-        glances.until_wanted(&router, &last, mark).await;
-        if looked.until(clock.now()) > PAUSE_MAX * 2 {
+        poller.until_refresh_wanted(&router, &last, mark).await;
+        if refreshed.until(clock.now()) > PAUSE_MAX * 2 {
             pause = PAUSE_FIRST;
         }
-        // What is found out during the look may not be in it.
-        mark = router.wanted.mark();
-        let view = survey(&router.nodes, &candidates(&router, &last), last.epoch).await;
-        looked = clock.now();
+        // What is noticed while the nodes are asked may not be in their replies.
+        mark = router.refresh_wanted.mark();
+        let view = discover(&router.nodes, &candidates(&router, &last), last.epoch).await;
+        refreshed = clock.now();
         pause = match view {
             Ok((_, view)) if view != last => {
                 router.adopt(&view);
@@ -58,11 +56,11 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
                 last = view;
                 PAUSE_FIRST
             }
-            answer => {
-                match answer {
-                    // What redirections told meanwhile may be newer or older than this.
+            unchanged => {
+                match unchanged {
+                    // What redirections taught meanwhile may be newer or older than this.
                     Ok((_, view)) => router.adopt(&view),
-                    Err(_) => router.wanted.give(),
+                    Err(_) => router.refresh_wanted.give(),
                 }
                 PAUSE_MAX.min(pause * 2)
             }
@@ -72,20 +70,20 @@ pub(super) async fn keep(router: Arc<Router>, mut last: View, mut mark: Mark) {
     }
 }
 
-/// Has the connections made that will be needed at each node that serves, so that the first renewal of
-/// a short lease does not have to wait for one.
+/// Opens the connections that will be needed at each node that serves, so that the first renewal of a
+/// short lease does not have to wait for one.
 fn open(router: &Router, opening: &mut JoinSet<()>) {
     while opening.try_join_next().is_some() {}
     for node in router.map.read().nodes() {
         opening.spawn(async move {
-            // Who needs one that could not be made tries again.
+            // Whoever needs a connection that could not be made tries again.
             let _ = node.server.open().await;
         });
     }
 }
 
-/// Whom to ask: those that serve by what redirections told, and so know more; those that serve; those
-/// that may come to serve; those that were named by the user.
+/// The nodes to ask: those that redirections named since the last refresh, and so know more; the others
+/// that serve; the replicas, which may take over; the seeds that the user named.
 fn candidates(router: &Router, last: &View) -> Vec<Address> {
     let serving = router.map.read().nodes().into_iter();
     let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
@@ -95,7 +93,7 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
     serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
     let mut seeds = router.seeds.clone();
     fastrand::shuffle(&mut seeds);
-    // However many nodes there are: all of them may have got other addresses since the last look.
+    // However many nodes there are: all of them may have other addresses by now.
     seeds.truncate(ASKED_MAX / 3);
     let mut candidates: Vec<Address> = Vec::new();
     for address in serving.into_iter().chain(replicas) {
@@ -109,7 +107,7 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
 }
 
 impl Router {
-    /// Uses this map from now on, and tells whom it concerns.
+    /// Uses this map from now on, and closes or checks what it concerns.
     pub(super) fn adopt(&self, view: &View) {
         let ranges = view.ranges.iter();
         let map =
@@ -134,10 +132,10 @@ impl Router {
         }
         let mut served = self.served.lock();
         let now: Vec<Address> = serving.into_iter().map(|node| node.address).collect();
-        let is_taken_over = served.iter().any(|address| !now.contains(address));
+        let was_taken_over = served.iter().any(|address| !now.contains(address));
         *served = now;
         drop(served);
-        if is_taken_over {
+        if was_taken_over {
             self.nodes.setup().events.moved();
         }
     }

@@ -34,8 +34,8 @@ enum Read {
 }
 
 struct Bench<S> {
-    portions: Portions<S>,
-    traffic: Arc<Traffic>,
+    reader: PacedRead<S>,
+    in_flight: Arc<InFlight>,
 }
 
 impl Bench<&'static [u8]> {
@@ -46,9 +46,9 @@ impl Bench<&'static [u8]> {
 
 impl<S> Bench<S> {
     fn over(stream: S) -> Self {
-        let traffic = Arc::<Traffic>::default();
-        let portions = Portions::new(stream, Arc::clone(&traffic));
-        Self { portions, traffic }
+        let in_flight = Arc::<InFlight>::default();
+        let reader = PacedRead::new(stream, Arc::clone(&in_flight));
+        Self { reader, in_flight }
     }
 }
 
@@ -59,7 +59,7 @@ impl<S: AsyncRead + Unpin> Bench<S> {
         let mut context = Context::from_waker(&waker);
         let mut space = vec![0; room];
         let mut buffer = ReadBuf::new(&mut space);
-        match Pin::new(&mut self.portions).poll_read(&mut context, &mut buffer) {
+        match Pin::new(&mut self.reader).poll_read(&mut context, &mut buffer) {
             Poll::Ready(done) => {
                 done.unwrap();
                 Read::Bytes(buffer.filled().len())
@@ -74,9 +74,9 @@ impl<S: AsyncRead + Unpin> Bench<S> {
 fn few_commands_are_answered_all_at_once() {
     let mut bench = Bench::of_many_bytes();
     assert_eq!(bench.read(1000), Read::Bytes(1000));
-    let traffic = Arc::clone(&bench.traffic);
-    let _asked = traffic.asked(FEW - 1);
-    bench.portions.end_turn();
+    let in_flight = Arc::clone(&bench.in_flight);
+    let _guard = in_flight.add(FEW - 1);
+    bench.reader.end_turn();
     assert_eq!(bench.read(1000), Read::Bytes(1000));
     assert_eq!(bench.read(1000), Read::Bytes(1000), "in the same turn");
 }
@@ -84,14 +84,14 @@ fn few_commands_are_answered_all_at_once() {
 #[test]
 fn many_commands_are_answered_in_portions() {
     let mut bench = Bench::of_many_bytes();
-    let traffic = Arc::clone(&bench.traffic);
-    let _asked = traffic.asked(64);
+    let in_flight = Arc::clone(&bench.in_flight);
+    let _guard = in_flight.add(64);
     for _ in 0..3 {
         assert_eq!(bench.read(30), Read::Bytes(30));
-        assert_eq!(bench.read(30), Read::Bytes(8 * ANSWER_SIZE - 30));
+        assert_eq!(bench.read(30), Read::Bytes(8 * REPLY_SIZE - 30));
         assert_eq!(bench.read(30), Read::Refused);
         assert_eq!(bench.read(30), Read::Refused);
-        bench.portions.end_turn();
+        bench.reader.end_turn();
     }
 }
 
@@ -112,57 +112,54 @@ fn where_one_thread_runs_all_fewer_need_portions() {
         .build()
         .unwrap();
         let bench = runtime.block_on(async { Bench::of_many_bytes() });
-        assert_eq!(bench.portions.few, few);
+        assert_eq!(bench.reader.few, few);
     }
 }
 
 #[test]
 fn a_turn_that_comes_late_takes_everything() {
     let mut bench = Bench::of_many_bytes();
-    let traffic = Arc::clone(&bench.traffic);
-    let _asked = traffic.asked(64);
-    assert_eq!(bench.read(1000), Read::Bytes(8 * ANSWER_SIZE));
+    let in_flight = Arc::clone(&bench.in_flight);
+    let _guard = in_flight.add(64);
+    assert_eq!(bench.read(1000), Read::Bytes(8 * REPLY_SIZE));
     assert_eq!(bench.read(1000), Read::Refused);
-    bench.portions.refused_at = Instant::now().checked_sub(2 * LATE);
-    assert!(
-        bench.portions.refused_at.is_some(),
-        "the clock is past that"
-    );
-    bench.portions.end_turn();
+    bench.reader.yielded_at = Instant::now().checked_sub(2 * LATE);
+    assert!(bench.reader.yielded_at.is_some(), "the clock is past that");
+    bench.reader.end_turn();
     assert_eq!(bench.read(1000), Read::Bytes(1000));
     assert_eq!(bench.read(1000), Read::Bytes(1000));
-    bench.portions.end_turn();
-    assert_eq!(bench.read(1000), Read::Bytes(8 * ANSWER_SIZE), "once");
+    bench.reader.end_turn();
+    assert_eq!(bench.read(1000), Read::Bytes(8 * REPLY_SIZE), "once");
 }
 
 #[test]
 fn the_size_of_answers_is_learned() {
     let mut bench = Bench::of_many_bytes();
-    let traffic = Arc::clone(&bench.traffic);
-    drop(traffic.asked(SAMPLE));
+    let in_flight = Arc::clone(&bench.in_flight);
+    drop(in_flight.add(SAMPLE));
     assert_eq!(bench.read(SAMPLE * 30), Read::Bytes(SAMPLE * 30));
-    let _asked = traffic.asked(64);
-    bench.portions.end_turn();
+    let _guard = in_flight.add(64);
+    bench.reader.end_turn();
     assert_eq!(bench.read(1000), Read::Bytes(8 * 30));
 }
 
 #[test]
 fn who_gives_up_is_not_counted_any_more() {
-    let traffic = Traffic::default();
-    let (one, two) = (traffic.asked(1), traffic.asked(7));
-    assert_eq!(traffic.under_way(), 8);
+    let in_flight = InFlight::default();
+    let (one, two) = (in_flight.add(1), in_flight.add(7));
+    assert_eq!(in_flight.count(), 8);
     drop(one);
     drop(two);
-    assert_eq!(traffic.under_way(), 0);
-    assert_eq!(traffic.done.load(Ordering::Relaxed), 8);
+    assert_eq!(in_flight.count(), 0);
+    assert_eq!(in_flight.done.load(Ordering::Relaxed), 8);
 }
 
 #[test]
 fn a_socket_that_has_nothing_is_waited_for() {
     let (ours, _theirs) = tokio::io::duplex(64);
     let mut bench = Bench::over(ours);
-    let traffic = Arc::clone(&bench.traffic);
-    let _asked = traffic.asked(64);
+    let in_flight = Arc::clone(&bench.in_flight);
+    let _guard = in_flight.add(64);
     assert_eq!(bench.read(100), Read::Nothing);
 }
 
@@ -212,9 +209,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let read = runtime.block_on(async {
             let (ours, mut theirs) = tokio::io::duplex(256);
-            let traffic = Arc::<Traffic>::default();
-            let _asked = traffic.asked(under_way);
-            let mut portions = Portions::new(ours, Arc::clone(&traffic));
+            let in_flight = Arc::<InFlight>::default();
+            let _guard = in_flight.add(under_way);
+            let mut reader = PacedRead::new(ours, Arc::clone(&in_flight));
             let writes = async {
                 let mut rest = &bytes[..];
                 for piece in pieces {
@@ -225,7 +222,7 @@ proptest! {
                 }
                 drop(theirs);
             };
-            let both = async { tokio::join!(read_in_turns(&mut portions, flushes), writes).0 };
+            let both = async { tokio::join!(read_in_turns(&mut reader, flushes), writes).0 };
             tokio::time::timeout(BOUND, both).await
         });
         prop_assert_eq!(read.expect("it ends"), bytes);
@@ -282,7 +279,7 @@ const COMMAND_LENGTH: usize = "*2\r\n$4\r\nECHO\r\n$6\r\n000000\r\n".len();
 /// A connection of the client library, with a server that answers each read in one write.
 struct Wire {
     connection: MultiplexedConnection,
-    traffic: Arc<Traffic>,
+    in_flight: Arc<InFlight>,
     writes: Arc<Mutex<Vec<usize>>>,
     /// The numbers of the commands, as the server got them.
     executed: Arc<Mutex<Vec<usize>>>,
@@ -293,15 +290,15 @@ impl Wire {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let [writes, executed] = [(); 2].map(|()| Arc::<Mutex<Vec<usize>>>::default());
         tokio::spawn(serve(theirs, Arc::clone(&executed)));
-        let traffic = Arc::<Traffic>::default();
+        let in_flight = Arc::<InFlight>::default();
         let noted = Noted {
             stream: ours,
             writes: Arc::clone(&writes),
         };
-        let portions = Portions::new(noted, Arc::clone(&traffic));
+        let reader = PacedRead::new(noted, Arc::clone(&in_flight));
         let (connection, driver) = MultiplexedConnection::new_with_config(
             &RedisConnectionInfo::default().set_skip_set_lib_name(),
-            portions,
+            reader,
             AsyncConnectionConfig::new().set_response_timeout(None),
         )
         .await
@@ -309,14 +306,14 @@ impl Wire {
         tokio::spawn(driver);
         Self {
             connection,
-            traffic,
+            in_flight,
             writes,
             executed,
         }
     }
 
     async fn ask(&self, number: usize) {
-        let _asked = self.traffic.asked(1);
+        let _guard = self.in_flight.add(1);
         let mut connection = self.connection.clone();
         let answer = connection.send_packed_command(&command(number)).await;
         let expected = Value::BulkString(format!("{number:06}").into_bytes());

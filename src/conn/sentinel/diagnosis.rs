@@ -1,40 +1,40 @@
-//! Why there is no primary, or none that answers, in words for whoever has to mend it.
+//! Why there is no primary, or it does not reply, in words for whoever has to fix that.
 
-use super::council::Round;
-use super::view::Said;
-use crate::conn::Fault;
+use super::reply::Outcome;
+use super::sentinels::Round;
+use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, describe, is_temporary, is_unknown_command};
-use crate::conn::nodes::Address;
+use crate::conn::transport::Fault;
 use crate::error::Kind;
 
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct Diagnosis {
     pub(super) kind: Kind,
     pub(super) why: String,
-    /// Whether there is no hope that it passes by itself soon.
+    /// Whether it will not pass by itself soon.
     pub(super) is_final: bool,
 }
 
-impl Trouble {
+impl Diagnosis {
     /// No sentinel names one.
-    pub(super) fn nobody(name: &str, round: &Round) -> Self {
-        let answers = || {
+    pub(super) fn no_primary(name: &str, round: &Round) -> Self {
+        let outcomes = || {
             round
-                .heard
+                .replies
                 .iter()
-                .map(|heard| (&heard.address, &heard.answer.said))
+                .map(|reply| (&reply.from, &reply.outcome))
         };
-        let each = answers().map(|(address, said)| match said {
-            Said::Names(view) => format!("{address} names {}", view.primary),
-            Said::Nobody => format!("{address} knows none"),
-            Said::Refused(error) => format!("{address} says {error}"),
-            Said::Silent(why) => format!("{address}: {why}"),
+        let each = outcomes().map(|(from, outcome)| match outcome {
+            Outcome::Names(view) => format!("{from} names {}", view.primary),
+            Outcome::UnknownName => format!("{from} knows none"),
+            Outcome::Refused(error) => format!("{from} says {error}"),
+            Outcome::NoReply(why) => format!("{from}: {why}"),
         });
         let each = each.collect::<Vec<_>>().join(", ");
-        let is_named = answers().any(|(_, said)| matches!(said, Said::Names(_)));
-        let is_unheard_of = answers().any(|(_, said)| matches!(said, Said::Nobody));
-        let refusal = answers().find_map(|(_, said)| match said {
-            Said::Refused(error) => Some(error),
+        let is_named = outcomes().any(|(_, outcome)| matches!(outcome, Outcome::Names(_)));
+        let is_unknown = outcomes().any(|(_, outcome)| matches!(outcome, Outcome::UnknownName));
+        let refusal = outcomes().find_map(|(_, outcome)| match outcome {
+            Outcome::Refused(error) => Some(error),
             _ => None,
         });
         let (kind, hint) = match refusal {
@@ -46,7 +46,7 @@ impl Trouble {
                 Kind::Io,
                 "only an older one is named, by too few to believe it, or one of another deployment",
             ),
-            _ if is_unheard_of => (Kind::Invalid, "check the name after the / in the URL"),
+            _ if is_unknown => (Kind::Invalid, "check the name after the / in the URL"),
             Some(error) if is_unknown_command(error) => (
                 Kind::Invalid,
                 "that is no sentinel: the URL takes the addresses of sentinels, not of servers",
@@ -67,7 +67,7 @@ impl Trouble {
         }
     }
 
-    /// The one that is named says that it is a replica.
+    /// The server that is named says that it is a replica.
     pub(super) fn demoted(name: &str, address: &Address) -> Self {
         Self {
             kind: Kind::Io,
@@ -79,8 +79,8 @@ impl Trouble {
         }
     }
 
-    /// The one that is named cannot be spoken to.
-    pub(super) fn of(name: &str, address: &Address, fault: Fault) -> Self {
+    /// The server that is named does not reply, or with an error.
+    pub(super) fn unreachable(name: &str, address: &Address, fault: Fault) -> Self {
         match fault {
             Fault::Answered(error) | Fault::Declined(error) => {
                 let (kind, advice) = advice(&error);

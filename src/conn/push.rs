@@ -1,10 +1,10 @@
 //! What comes over one connection without having been asked for: messages, and their end.
 //!
-//! Invariants. That messages may have been missed is told once for each connection: by then it may be
-//! known twice over, and what was subscribed to on the next one must not be doubted. And no answer is
-//! taken for that of another command: in a cluster a server ends a subscription by itself when its slot
-//! moves away, with the very words that confirm a command, and the client library gives them to the
-//! oldest command that is not answered. Such a connection is out of step, and is not used again.
+//! Invariants. A gap is reported once for each connection: the end of one may be noticed twice, and by
+//! then the next one may have subscriptions, which must not be doubted. And no reply is taken for that of
+//! another command. In a cluster a server ends a subscription by itself when its slot moves away, with
+//! the very words that confirm a command, and the client library gives them to the oldest command that
+//! has no reply yet. Such a connection is desynchronized, and is not used again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,55 +13,55 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use redis::{Cmd, PushInfo, PushKind, Value};
 
-use super::EventHandler;
+use super::transport::EventHandler;
 
 #[derive(Debug)]
-pub(super) struct Hearing {
-    /// Nobody listens on a connection that is not for messages.
+pub(super) struct PushState {
+    /// `None` on a connection that is not for messages.
     events: Option<Arc<dyn EventHandler>>,
-    told: AtomicBool,
-    out_of_step: AtomicBool,
+    gap_reported: AtomicBool,
+    desynced: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the server has confirmed, or not ended yet.
+    /// Confirmed by the server, and not ended yet.
     channels: HashSet<Box<[u8]>>,
-    /// Commands under way that end the subscription of a sharded channel.
-    leaving: usize,
+    /// Commands in flight that end the subscription of a sharded channel.
+    unsubscribing: usize,
 }
 
-impl Hearing {
+impl PushState {
     pub(super) fn new(events: Option<Arc<dyn EventHandler>>) -> Self {
         Self {
             events,
-            told: AtomicBool::new(false),
-            out_of_step: AtomicBool::new(false),
+            gap_reported: AtomicBool::new(false),
+            desynced: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
 
-    /// Messages may have been missed.
-    pub(super) fn end(&self) {
+    /// Reports that messages may have been missed, unless that was reported before.
+    pub(super) fn report_gap(&self) {
         if let Some(events) = &self.events
-            && !self.told.swap(true, Ordering::AcqRel)
+            && !self.gap_reported.swap(true, Ordering::AcqRel)
         {
             events.gap();
         }
     }
 
-    pub(super) fn is_out_of_step(&self) -> bool {
-        self.out_of_step.load(Ordering::Acquire)
+    pub(super) fn is_desynced(&self) -> bool {
+        self.desynced.load(Ordering::Acquire)
     }
 
-    /// Whether it has, or may still have, a channel that `which` says.
+    /// Whether it has, or may still have, a channel for which `which` holds.
     pub(super) fn has_channel(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let state = self.state.lock();
         state.channels.iter().any(|channel| which(channel))
     }
 
-    pub(super) fn heard(&self, push: &PushInfo) {
+    pub(super) fn receive(&self, push: &PushInfo) {
         let word = |at: usize| match push.data.get(at) {
             Some(Value::BulkString(word)) => word.as_slice(),
             _ => b"",
@@ -82,26 +82,26 @@ impl Hearing {
             PushKind::SUnsubscribe => {
                 let mut state = self.state.lock();
                 state.channels.remove(channel);
-                match state.leaving.checked_sub(1) {
-                    Some(rest) => state.leaving = rest,
+                match state.unsubscribing.checked_sub(1) {
+                    Some(rest) => state.unsubscribing = rest,
                     None => {
                         drop(state);
-                        self.stumble();
+                        self.mark_desynced();
                     }
                 }
             }
-            PushKind::Disconnection => self.end(),
+            PushKind::Disconnection => self.report_gap(),
             _ => {}
         }
     }
 
-    fn stumble(&self) {
-        self.out_of_step.store(true, Ordering::Release);
-        self.end();
+    fn mark_desynced(&self) {
+        self.desynced.store(true, Ordering::Release);
+        self.report_gap();
     }
 
-    /// To be called before a command is sent, and kept until it is answered.
-    pub(super) fn expect(&self, command: &Cmd) -> Expected<'_> {
+    /// To be called before a command is sent; the result is kept until there is a reply.
+    pub(super) fn expect(&self, command: &Cmd) -> ExpectedReply<'_> {
         let confirms = match (&self.events, word(command, 0)) {
             (None, _) => None,
             (_, b"SUBSCRIBE") => Some(PushKind::Subscribe),
@@ -111,29 +111,29 @@ impl Hearing {
             _ => None,
         };
         if confirms == Some(PushKind::SUnsubscribe) {
-            self.state.lock().leaving += 1;
+            self.state.lock().unsubscribing += 1;
         }
-        Expected {
-            hearing: self,
+        ExpectedReply {
+            push: self,
             confirms,
         }
     }
 }
 
-/// The answer to one command that is under way.
-pub(super) struct Expected<'a> {
-    hearing: &'a Hearing,
+/// The reply to one command in flight.
+pub(super) struct ExpectedReply<'a> {
+    push: &'a PushState,
     /// What confirms it, unless it is a command like any other.
     confirms: Option<PushKind>,
 }
 
-impl Expected<'_> {
-    /// Whether this can be the answer to `command`. If not, the connection is out of step.
-    pub(super) fn accepts(mut self, command: &Cmd, answer: &Value) -> bool {
+impl ExpectedReply<'_> {
+    /// Whether this can be the reply to `command`. If not, the connection is desynchronized.
+    pub(super) fn accepts(mut self, command: &Cmd, reply: &Value) -> bool {
         let Some(expected) = self.confirms.take() else {
             return true;
         };
-        let fits = match answer {
+        let fits = match reply {
             Value::Push { kind, data } => {
                 *kind == expected
                     && matches!(data.first(), Some(Value::BulkString(channel))
@@ -141,25 +141,25 @@ impl Expected<'_> {
             }
             Value::ServerError(_) => {
                 if expected == PushKind::SUnsubscribe {
-                    let mut state = self.hearing.state.lock();
-                    state.leaving = state.leaving.saturating_sub(1);
+                    let mut state = self.push.state.lock();
+                    state.unsubscribing = state.unsubscribing.saturating_sub(1);
                 }
                 true
             }
             _ => false,
         };
         if !fits {
-            self.hearing.stumble();
+            self.push.mark_desynced();
         }
         fits
     }
 }
 
-impl Drop for Expected<'_> {
+impl Drop for ExpectedReply<'_> {
     fn drop(&mut self) {
-        // Whether it was sent is not known, and so not which end of a subscription was asked for.
+        // It is not known whether it was sent, and so not which end of a subscription it asked for.
         if self.confirms == Some(PushKind::SUnsubscribe) {
-            self.hearing.stumble();
+            self.push.mark_desynced();
         }
     }
 }
@@ -177,12 +177,12 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[derive(Debug, Default)]
-    struct Heard {
+    struct Events {
         messages: AtomicUsize,
         gaps: AtomicUsize,
     }
 
-    impl EventHandler for Heard {
+    impl EventHandler for Events {
         fn message(&self, _channel: &[u8], _message: &[u8]) {
             self.messages.fetch_add(1, Ordering::Relaxed);
         }
@@ -194,23 +194,23 @@ mod tests {
         fn moved(&self) {}
     }
 
-    struct Bench {
-        heard: Arc<Heard>,
-        hearing: Hearing,
+    struct Fixture {
+        events: Arc<Events>,
+        push: PushState,
     }
 
-    impl Bench {
+    impl Fixture {
         fn new() -> Self {
-            let heard = Arc::<Heard>::default();
-            let hearing = Hearing::new(Some(Arc::clone(&heard) as _));
-            Self { heard, hearing }
+            let events = Arc::<Events>::default();
+            let push = PushState::new(Some(Arc::clone(&events) as _));
+            Self { events, push }
         }
 
         /// The server says this, whoever asked for it.
         fn says(&self, kind: PushKind, channel: &str) -> Value {
             let data = vec![Value::BulkString(channel.into()), Value::Int(0)];
             let push = PushInfo { kind, data };
-            self.hearing.heard(&push);
+            self.push.receive(&push);
             Value::Push {
                 kind: push.kind,
                 data: push.data,
@@ -218,7 +218,7 @@ mod tests {
         }
 
         fn gaps(&self) -> usize {
-            self.heard.gaps.load(Ordering::Relaxed)
+            self.events.gaps.load(Ordering::Relaxed)
         }
     }
 
@@ -229,82 +229,82 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_confirmed_is_in_step() {
-        let bench = Bench::new();
+    fn a_confirmed_subscription_is_in_sync() {
+        let fixture = Fixture::new();
         let ask = command("SSUBSCRIBE", "a");
-        let expected = bench.hearing.expect(&ask);
-        let answer = bench.says(PushKind::SSubscribe, "a");
+        let expected = fixture.push.expect(&ask);
+        let answer = fixture.says(PushKind::SSubscribe, "a");
         assert!(expected.accepts(&ask, &answer));
-        assert!(bench.hearing.has_channel(|channel| channel == b"a"));
-        bench.says(PushKind::SMessage, "a");
-        assert_eq!(bench.heard.messages.load(Ordering::Relaxed), 1);
+        assert!(fixture.push.has_channel(|channel| channel == b"a"));
+        fixture.says(PushKind::SMessage, "a");
+        assert_eq!(fixture.events.messages.load(Ordering::Relaxed), 1);
 
         let ask = command("SUNSUBSCRIBE", "a");
-        let expected = bench.hearing.expect(&ask);
-        let answer = bench.says(PushKind::SUnsubscribe, "a");
+        let expected = fixture.push.expect(&ask);
+        let answer = fixture.says(PushKind::SUnsubscribe, "a");
         assert!(expected.accepts(&ask, &answer));
-        assert!(!bench.hearing.has_channel(|_| true));
-        assert!(!bench.hearing.is_out_of_step());
-        assert_eq!(bench.gaps(), 0);
+        assert!(!fixture.push.has_channel(|_| true));
+        assert!(!fixture.push.is_desynced());
+        assert_eq!(fixture.gaps(), 0);
     }
 
     #[test]
-    fn a_subscription_that_the_server_ends_puts_it_out_of_step_once() {
-        let bench = Bench::new();
-        bench.says(PushKind::SSubscribe, "a");
-        bench.says(PushKind::SUnsubscribe, "a");
-        assert!(bench.hearing.is_out_of_step());
-        bench.says(PushKind::SUnsubscribe, "b");
-        bench.hearing.end();
-        assert_eq!(bench.gaps(), 1);
+    fn a_subscription_that_the_server_ends_desyncs_it_once() {
+        let fixture = Fixture::new();
+        fixture.says(PushKind::SSubscribe, "a");
+        fixture.says(PushKind::SUnsubscribe, "a");
+        assert!(fixture.push.is_desynced());
+        fixture.says(PushKind::SUnsubscribe, "b");
+        fixture.push.report_gap();
+        assert_eq!(fixture.gaps(), 1);
     }
 
     #[test]
-    fn an_end_that_nobody_asked_for_is_no_confirmation_of_anything() {
+    fn an_end_that_nobody_asked_for_confirms_nothing() {
         for (verb, asked) in [("SSUBSCRIBE", "b"), ("SUNSUBSCRIBE", "b")] {
-            let bench = Bench::new();
+            let fixture = Fixture::new();
             let ask = command(verb, asked);
-            let expected = bench.hearing.expect(&ask);
-            let answer = bench.says(PushKind::SUnsubscribe, "a");
+            let expected = fixture.push.expect(&ask);
+            let answer = fixture.says(PushKind::SUnsubscribe, "a");
             assert!(!expected.accepts(&ask, &answer), "{verb}");
-            assert!(bench.hearing.is_out_of_step(), "{verb}");
-            assert_eq!(bench.gaps(), 1, "{verb}");
+            assert!(fixture.push.is_desynced(), "{verb}");
+            assert_eq!(fixture.gaps(), 1, "{verb}");
         }
     }
 
     #[test]
     fn an_end_that_was_asked_for_and_came_twice_is_noticed() {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let ask = command("SUNSUBSCRIBE", "a");
-        let expected = bench.hearing.expect(&ask);
-        let answer = bench.says(PushKind::SUnsubscribe, "a");
+        let expected = fixture.push.expect(&ask);
+        let answer = fixture.says(PushKind::SUnsubscribe, "a");
         assert!(expected.accepts(&ask, &answer));
-        bench.says(PushKind::SUnsubscribe, "a");
-        assert!(bench.hearing.is_out_of_step());
+        fixture.says(PushKind::SUnsubscribe, "a");
+        assert!(fixture.push.is_desynced());
     }
 
     #[test]
     fn an_end_that_was_given_up_or_refused_is_not_waited_for() {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let ask = command("SUNSUBSCRIBE", "a");
-        drop(bench.hearing.expect(&ask));
-        assert!(bench.hearing.is_out_of_step());
+        drop(fixture.push.expect(&ask));
+        assert!(fixture.push.is_desynced());
 
-        let bench = Bench::new();
-        let expected = bench.hearing.expect(&ask);
+        let fixture = Fixture::new();
+        let expected = fixture.push.expect(&ask);
         let refused = redis::parse_redis_value(b"-MOVED 1 127.0.0.1:7\r\n").unwrap();
         assert!(expected.accepts(&ask, &refused));
-        assert!(!bench.hearing.is_out_of_step());
-        bench.says(PushKind::SUnsubscribe, "a");
-        assert!(bench.hearing.is_out_of_step());
+        assert!(!fixture.push.is_desynced());
+        fixture.says(PushKind::SUnsubscribe, "a");
+        assert!(fixture.push.is_desynced());
     }
 
     #[test]
-    fn other_commands_are_answered_by_anything() {
-        let bench = Bench::new();
+    fn other_commands_accept_any_reply() {
+        let fixture = Fixture::new();
         let ask = command("EVALSHA", "a");
-        let expected = bench.hearing.expect(&ask);
+        let expected = fixture.push.expect(&ask);
         assert!(expected.accepts(&ask, &Value::Nil));
-        assert!(!bench.hearing.is_out_of_step());
+        assert!(!fixture.push.is_desynced());
     }
 }

@@ -1,0 +1,138 @@
+//! Asking nodes for the map of their cluster.
+//!
+//! A few are asked at once, each on a connection of its own that ends with the reply, so that this delays
+//! nothing else and leaves nothing behind. The first good reply is not simply taken: a node that is alone
+//! on its side of a partition has an old map for a while. The others have a moment longer, and of all
+//! replies the best is that of a node that thinks the cluster works, then that of the one that has seen
+//! more failovers (`cluster_current_epoch`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
+
+use super::view::View;
+use crate::conn::address::Address;
+use crate::conn::error_reply::is_temporary;
+use crate::conn::link::Link;
+use crate::conn::nodes::Nodes;
+use crate::conn::setup::{Setup, with_defaults};
+use crate::conn::transport::{Channels, Fault};
+
+/// Nodes that are asked at once.
+const ASKED_AT_ONCE: usize = 3;
+
+/// Nodes that are asked in all.
+pub(super) const ASKED_MAX: usize = 15;
+
+/// After this long without a good reply, more nodes are asked.
+const STAGGER: Duration = Duration::from_millis(200);
+
+/// After one good reply, the others have this long.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// Asks these nodes in their order until one has a map of a working cluster that has seen `epoch`. If none
+/// has, the best map there is. With the node that has it.
+pub(super) async fn discover(
+    nodes: &Nodes,
+    addresses: &[Address],
+    epoch: u64,
+) -> Result<(Address, View), Vec<(Address, Fault)>> {
+    let clock = nodes.setup().clock;
+    let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
+    let mut rounds = addresses.chunks(ASKED_AT_ONCE);
+    let first = rounds.next().unwrap_or_default().iter();
+    let mut asked: FuturesUnordered<_> = first.map(|address| ask(nodes, address)).collect();
+    let mut best: Option<(Address, View)> = None;
+    let mut faults = Vec::new();
+    let mut is_good = false;
+    loop {
+        let wait = if is_good { GRACE } else { STAGGER };
+        let reply = if asked.is_empty() {
+            None
+        } else {
+            clock.within(wait, asked.next()).await.flatten()
+        };
+        match reply {
+            Some((address, Ok(view))) => {
+                is_good |= view.is_ok && view.epoch >= epoch;
+                let so_far = best.as_ref().map(|(_, best)| best.rank());
+                if so_far < Some(view.rank()) {
+                    best = Some((address.clone(), view));
+                }
+            }
+            Some((address, Err(fault))) => faults.push((address.clone(), fault)),
+            None if is_good => break,
+            // The nodes asked so far are slow, or have no good map.
+            None => match rounds.next() {
+                Some(more) => asked.extend(more.iter().map(|address| ask(nodes, address))),
+                None if asked.is_empty() => break,
+                None => {}
+            },
+        }
+    }
+    best.ok_or(faults)
+}
+
+async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
+    let link = temporary_link(nodes, address);
+    let limit = limit(nodes);
+    let mut info = redis::cmd("CLUSTER");
+    info.arg("INFO");
+    let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
+    let view = slots.and_then(|slots| {
+        let view = View::of(&slots, info.ok().as_ref(), address)
+            .ok_or("its reply to CLUSTER SLOTS is no map of slots")
+            // It may have been taken out of its cluster.
+            .and_then(|view| {
+                if view.ranges.is_empty() {
+                    return Err("it knows no node that serves a slot: is the cluster created?");
+                }
+                Ok(view)
+            });
+        let view = view.map(|view| view.with_addresses(|announced| nodes.resolve(announced)));
+        view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
+    });
+    (address, view)
+}
+
+/// Asks one node for its map alone.
+pub(super) async fn slots(link: &Link, limit: Duration) -> Result<Value, Fault> {
+    let mut ask = redis::cmd("CLUSTER");
+    ask.arg("SLOTS");
+    link.send(&ask, limit).await
+}
+
+/// Redisson's rule: sharded where the first node that is asked supports sharded channels.
+pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
+    let mut ask = redis::cmd("PUBSUB");
+    ask.arg("SHARDNUMSUB");
+    let link = temporary_link(nodes, address);
+    match link.send(&ask, limit(nodes)).await {
+        Ok(_) => Ok(Channels::Sharded),
+        Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
+        // Not known; and messages on the wrong kind of channel would reach nobody.
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The steps of a connection, and one more.
+fn limit(nodes: &Nodes) -> Duration {
+    nodes.setup().step_timeout * 4
+}
+
+/// A link for one question.
+fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
+    let setup = nodes.setup();
+    let label = format!("lockset-map-{}", setup.client_id);
+    let setup = Setup {
+        preload: Arc::default(),
+        // That it ends says nothing about the server.
+        disconnected: Arc::default(),
+        ..setup.clone()
+    };
+    let info = with_defaults(nodes.info(address));
+    Link::new(info, label, &setup, nodes.at(address).reachability(), false)
+}

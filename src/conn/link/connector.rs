@@ -1,0 +1,188 @@
+//! Makes one connection to one server, and says why that failed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, RedisError,
+};
+
+use super::connection::Connection;
+use super::first_bytes::{FirstBytes, Meaning};
+use super::handshake::Handshake;
+use super::reachability::Reachability;
+use super::socket::{Socket, Step};
+use crate::clock::Clock;
+use crate::conn::address::Address;
+use crate::conn::process::Process;
+use crate::conn::push::PushState;
+use crate::conn::setup::Setup;
+use crate::conn::tls;
+use crate::conn::transport::{EventHandler, Fault, Reason};
+use crate::hint::Hint;
+
+/// Commands that may wait for the connection's writer before a sender has to wait its turn.
+const WRITE_QUEUE: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Connector {
+    info: ConnectionInfo,
+    /// Where the server is, for messages.
+    endpoint: String,
+    clock: Clock,
+    /// The longest that one step of connecting may take.
+    step_timeout: Duration,
+    /// Shared by all links to the server.
+    reachability: Arc<Reachability>,
+    /// Who gets the messages of a connection that is for push.
+    events: Option<Arc<dyn EventHandler>>,
+    /// The host that the server's certificate names, if not that of its address.
+    server_name: Option<Arc<str>>,
+    /// Given when a connection has ended by itself.
+    disconnected: Arc<Hint>,
+    handshake: Handshake,
+}
+
+impl Connector {
+    pub(super) fn new(
+        info: ConnectionInfo,
+        label: String,
+        setup: &Setup,
+        reachability: &Arc<Reachability>,
+        is_for_push: bool,
+    ) -> Self {
+        Self {
+            endpoint: endpoint(info.addr()),
+            info,
+            clock: setup.clock,
+            step_timeout: setup.step_timeout,
+            reachability: Arc::clone(reachability),
+            events: is_for_push.then(|| Arc::clone(&setup.events)),
+            server_name: setup.server_name.clone(),
+            disconnected: Arc::clone(&setup.disconnected),
+            handshake: Handshake::new(label, setup),
+        }
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The same reason, and which server it is about.
+    pub(super) fn named(&self, why: impl Into<Reason>) -> Reason {
+        let why = why.into();
+        let message = format!("{}: {why}", self.endpoint);
+        why.with_message(message)
+    }
+
+    pub(super) fn earlier_commands_settled(&self) -> bool {
+        self.handshake.earlier_commands_settled()
+    }
+
+    pub(super) fn process(&self) -> Option<Process> {
+        self.handshake.process()
+    }
+
+    /// Waits until an attempt may begin.
+    pub(super) async fn wait_turn(&self) {
+        self.reachability.wait_turn(self.clock).await;
+    }
+
+    pub(super) fn is_backing_off(&self) -> bool {
+        self.reachability.is_backing_off(self.clock.now())
+    }
+
+    pub(super) async fn connect(&self) -> Result<Connection, Fault> {
+        let first_bytes = FirstBytes::default();
+        let began = self.clock.now();
+        let push = Arc::new(PushState::new(self.events.clone()));
+        match self.introduced(&push, &first_bytes).await {
+            Ok(socket) => {
+                let now = self.clock.now();
+                self.reachability.succeeded(began.until(now));
+                Ok(Connection::new(socket, push, now))
+            }
+            Err(error) => {
+                let fault = self.diagnose(error, &first_bytes);
+                self.reachability.failed(self.clock.now());
+                Err(fault)
+            }
+        }
+    }
+
+    async fn introduced(
+        &self,
+        push: &Arc<PushState>,
+        first_bytes: &FirstBytes,
+    ) -> Result<Socket, RedisError> {
+        let step = Step {
+            clock: self.clock,
+            limit: self.reachability.step_timeout(self.step_timeout),
+        };
+        let (info, name) = (self.info.clone(), self.server_name.as_deref());
+        let (info, config) = tls::with_server_name(info, name, self.config(push));
+        let socket = Socket::connect(&info, config, step, first_bytes, &self.disconnected);
+        let mut socket = socket.await?;
+        self.handshake.run(&mut socket.connection, step).await?;
+        Ok(socket)
+    }
+
+    fn config(&self, push: &Arc<PushState>) -> AsyncConnectionConfig {
+        // Time-outs are ours: they cover connecting, and differ from call to call.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE);
+        if self.events.is_none() {
+            return config;
+        }
+        let push = Arc::clone(push);
+        config.set_push_sender(move |info: PushInfo| {
+            push.receive(&info);
+            Ok::<(), Infallible>(())
+        })
+    }
+
+    /// Why connecting failed, in the server's own words if it said why.
+    fn diagnose(&self, error: RedisError, first_bytes: &FirstBytes) -> Fault {
+        if error.kind() == ErrorKind::AuthenticationFailed {
+            // The client library says no more than that.
+            let what = "authentication failed";
+            return Fault::Declined(match first_bytes.refusal() {
+                Some(words) => (ErrorKind::AuthenticationFailed, what, words).into(),
+                None => error,
+            });
+        }
+        if error.code().is_some() || tls::advice(&error).is_some() {
+            return Fault::Declined(error);
+        }
+        let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
+        let hint = match (self.info.addr(), first_bytes.meaning()) {
+            (_, Meaning::Error(said)) => return Fault::Declined(said),
+            (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
+            // Once connected, the protocol is known to be right.
+            _ if self.reachability.was_reached() => "",
+            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_TLS,
+            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => tls::CHECK_TLS,
+            _ => "",
+        };
+        let message = format!("{error}{hint}");
+        Fault::Unsent(self.named(Reason::from(error).with_message(message)))
+    }
+}
+
+/// An address as messages show it.
+fn endpoint(at: &ConnectionAddr) -> String {
+    match at {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let host = host.as_str().into();
+            Address { host, port: *port }.to_string()
+        }
+        other => other.to_string(),
+    }
+}

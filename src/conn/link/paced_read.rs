@@ -1,0 +1,245 @@
+//! A socket that is read in portions, so that a connection shared by many tasks never stands still.
+//!
+//! The client library reads all replies there are, wakes all who wait for them, and then sends what those
+//! ask next: in one write, so that server and client wait for each other in turns; or, if the woken run on
+//! another thread, in one write for each. With small portions it gets its turn again behind the few that
+//! one portion has woken: their next commands leave together in one write, and the server works on them
+//! while the next portion is read. It also keeps what a few tasks work on in the processor's cache.
+//!
+//! Nothing that is written is held back, there is no timer, and with few commands in flight nothing
+//! changes. Invariant: a reader that has to yield is woken at once, so that nothing waits for an event
+//! that may not come; and every byte is passed on once, in order. All that is counted here is advice: if
+//! it is wrong, portions have another size.
+
+// The benches include this file, and have no use for its tests.
+#[cfg(test)]
+#[path = "paced_read/tests.rs"]
+#[allow(unused, reason = "in a bench")]
+mod tests;
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// With fewer commands in flight there is nothing to gain. On a runtime of one thread there is more to
+/// lose: there the library puts all commands that are ready into one write by itself.
+const FEW: usize = 4;
+const FEW_ON_ONE_THREAD: usize = 16;
+
+/// A portion is at least a quarter of the commands in flight, up to `ENOUGH` replies, so that client and
+/// server always have one portion each.
+const SMALL_PARTS: usize = 4;
+/// A portion of so many replies is worth its system calls, and small enough to be done with soon.
+const ENOUGH: usize = 8;
+/// Where that is more than `ENOUGH`, a portion is an eighth of the commands in flight.
+const LARGE_PARTS: usize = 8;
+
+/// No portion has more replies: more would not be cheaper, and would not fit the processor's cache.
+const PORTION_MAX: usize = 16;
+
+/// If the next turn comes this late, other tasks are in line for the processor, and to wait behind them
+/// again for each portion would cost more than portions save.
+const LATE: Duration = Duration::from_millis(1);
+
+/// Bytes of one reply, until more is known: those of most scripts.
+const REPLY_SIZE: usize = 5;
+
+/// Replies after which their size is measured again.
+const SAMPLE: usize = 64;
+
+/// How often in a row a reader yields, if the writing side is never polled in between: a client library
+/// that does not do that is slowed down, but not stopped.
+const YIELDS_MAX: usize = 64;
+
+/// Counts the commands on a connection.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    count: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// Commands in flight, until there is a reply or the caller gives up.
+#[derive(Debug)]
+pub(crate) struct InFlightGuard<'a> {
+    in_flight: &'a InFlight,
+    commands: usize,
+}
+
+impl InFlight {
+    pub(crate) fn add(&self, commands: usize) -> InFlightGuard<'_> {
+        self.count.fetch_add(commands, Ordering::Relaxed);
+        InFlightGuard {
+            in_flight: self,
+            commands,
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for InFlightGuard<'_> {
+    fn drop(&mut self) {
+        self.in_flight
+            .count
+            .fetch_sub(self.commands, Ordering::Relaxed);
+        self.in_flight
+            .done
+            .fetch_add(self.commands, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PacedRead<S> {
+    stream: S,
+    in_flight: Arc<InFlight>,
+    few: usize,
+    /// What remains of this turn's portion; `None` until something is read in this turn.
+    remaining: Option<usize>,
+    /// When the reader first yielded after a portion, until the next one begins.
+    yielded_at: Option<Instant>,
+    yields: usize,
+    reply_size: usize,
+    /// Bytes since the size of a reply was last measured, and the commands done until then.
+    bytes: usize,
+    done: usize,
+}
+
+/// How many replies make a portion, with so many commands in flight.
+fn portion_of(in_flight: usize) -> usize {
+    let least = (in_flight / SMALL_PARTS).min(ENOUGH);
+    least.max(in_flight / LARGE_PARTS).clamp(1, PORTION_MAX)
+}
+
+impl<S> PacedRead<S> {
+    /// For a connection whose task runs on the runtime that this is called on.
+    pub(crate) fn new(stream: S, in_flight: Arc<InFlight>) -> Self {
+        let few = match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::CurrentThread) => FEW_ON_ONE_THREAD,
+            _ => FEW,
+        };
+        Self {
+            stream,
+            in_flight,
+            few,
+            remaining: None,
+            yielded_at: None,
+            yields: 0,
+            reply_size: REPLY_SIZE,
+            bytes: 0,
+            done: 0,
+        }
+    }
+
+    /// How much is read in the turn that begins.
+    fn portion(&mut self) -> usize {
+        let yielded_at = self.yielded_at.take();
+        let in_flight = self.in_flight.count();
+        if in_flight < self.few || yielded_at.is_some_and(|at| at.elapsed() > LATE) {
+            return usize::MAX;
+        }
+        portion_of(in_flight) * self.reply_size
+    }
+
+    /// The client library polls the writing side last in each of its turns.
+    fn end_turn(&mut self) {
+        self.remaining = None;
+        self.yields = 0;
+    }
+
+    fn yield_turn(&mut self, context: &Context<'_>) {
+        self.yielded_at.get_or_insert_with(Instant::now);
+        self.yields += 1;
+        if self.yields == YIELDS_MAX {
+            self.end_turn();
+        }
+        // In the runtime's queue that is behind all tasks that were woken before.
+        context.waker().wake_by_ref();
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.remaining = self.remaining.map(|rest| rest.saturating_sub(bytes));
+        self.bytes += bytes;
+        let done = self.in_flight.done.load(Ordering::Relaxed);
+        let replies = done.wrapping_sub(self.done);
+        if replies >= SAMPLE {
+            self.reply_size = (self.bytes / replies).max(REPLY_SIZE);
+            self.bytes = 0;
+            self.done = done;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for PacedRead<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let remaining = match self.remaining {
+            Some(remaining) => remaining,
+            None => self.portion(),
+        };
+        self.remaining = Some(remaining);
+        // A read of a few bytes would cost as much as any.
+        if remaining < self.reply_size / 2 {
+            self.yield_turn(context);
+            return Poll::Pending;
+        }
+        let stream = Pin::new(&mut self.stream);
+        let bytes = if remaining < buffer.remaining() {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(remaining));
+            ready!(stream.poll_read(context, &mut part))?;
+            let bytes = part.filled().len();
+            buffer.advance(bytes);
+            bytes
+        } else {
+            let before = buffer.filled().len();
+            ready!(stream.poll_read(context, buffer))?;
+            buffer.filled().len() - before
+        };
+        self.count(bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedRead<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.end_turn();
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.end_turn();
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end_turn();
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

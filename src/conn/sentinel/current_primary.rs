@@ -1,0 +1,102 @@
+//! The primary as it is known now, and the switch to another.
+//!
+//! Invariant: when the primary is switched, everything in flight to the old one has ended for its caller
+//! before anybody is told, and nothing is sent to the old one any more.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::conn::error_reply::code;
+use crate::conn::single::SingleServer;
+use crate::conn::transport::{EventHandler, Fault};
+use crate::hint::{Hint, Mark};
+
+#[derive(Debug)]
+pub(super) struct CurrentPrimary {
+    events: Arc<dyn EventHandler>,
+    /// The primary, or why there is none.
+    primary: Mutex<Result<Arc<SingleServer>, String>>,
+    /// Given when the primary is given up.
+    switched: Hint,
+    /// Given when the primary may be down, or no primary any more.
+    pub(super) doubted: Hint,
+}
+
+impl CurrentPrimary {
+    pub(super) fn unknown(events: Arc<dyn EventHandler>) -> Self {
+        Self {
+            events,
+            primary: Mutex::new(Err("nobody was asked yet".to_owned())),
+            switched: Hint::default(),
+            doubted: Hint::default(),
+        }
+    }
+
+    /// The primary, and a mark for [`Self::during`].
+    pub(super) fn get(&self) -> Result<(Arc<SingleServer>, Mark), Fault> {
+        let primary = self.primary.lock();
+        match &*primary {
+            Ok(server) => Ok((Arc::clone(server), self.switched.mark())),
+            Err(why) => Err(Fault::Unsent(why.clone().into())),
+        }
+    }
+
+    /// The result of `work` at the primary of `mark`, which counts only while that is the primary.
+    pub(super) async fn during<T>(
+        &self,
+        mark: Mark,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let result = tokio::select! {
+            biased;
+            () = self.switched.past(mark) => {
+                return Err(Fault::Unknown("another server became the primary meanwhile".into()));
+            }
+            result = work => result,
+        };
+        if let Err(fault) = &result
+            && is_doubtful(fault)
+        {
+            self.doubted.give();
+        }
+        result
+    }
+
+    /// From now on this one is the primary.
+    pub(super) fn switch_to(&self, next: &Arc<SingleServer>) {
+        self.put(Ok(Arc::clone(next)));
+        // Subscriptions went with the old primary, and what that had granted may not have reached this one.
+        self.events.gap();
+        self.events.moved();
+    }
+
+    /// From now on there is none, for this reason.
+    pub(super) fn clear(&self, why: String) {
+        self.put(Err(why));
+    }
+
+    fn put(&self, next: Result<Arc<SingleServer>, String>) {
+        let last = {
+            let mut primary = self.primary.lock();
+            let last = std::mem::replace(&mut *primary, next);
+            if last.is_ok() {
+                self.switched.give();
+            }
+            last
+        };
+        if let Ok(last) = last {
+            last.retire();
+        }
+    }
+}
+
+/// Whether the server that a command was meant for may be down, or no primary any more.
+fn is_doubtful(fault: &Fault) -> bool {
+    match fault {
+        Fault::Unsent(_) | Fault::Unknown(_) => true,
+        Fault::Answered(error) | Fault::Declined(error) => {
+            matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Which sentinels belong to one deployment. Pure.
+//!
+//! Invariant: of sentinels that do not know each other and name different primaries, only those of one
+//! deployment count, whatever epochs the others have: two deployments count their epochs on their own.
+
+use std::collections::BTreeSet;
+
+use super::reply::Reply;
+use super::view::View;
+
+/// The sentinels that have replied so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownSentinels {
+    names: BTreeSet<String>,
+    /// How many of them replied at once, at most.
+    count: usize,
+}
+
+impl KnownSentinels {
+    /// These have replied.
+    pub(super) fn record(&mut self, counted: &[&Reply]) {
+        let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one)).collect();
+        if self.names.is_disjoint(&names) {
+            *self = Self::default();
+        }
+        self.names.extend(names);
+        self.count = self.count.max(counted.len());
+    }
+}
+
+/// The ids and addresses of a sentinel and of those that it names.
+fn names(reply: &Reply) -> BTreeSet<String> {
+    let peers = reply.peers.iter().flatten();
+    let peers = peers.map(|peer| (&peer.id, &peer.address));
+    let all = peers.chain([(&reply.id, &reply.from)]);
+    all.flat_map(|(id, address)| id.clone().into_iter().chain([address.to_string()]))
+        .collect()
+}
+
+/// Sentinels that know each other, directly or through others.
+#[derive(Default)]
+struct Deployment<'a> {
+    names: BTreeSet<String>,
+    members: Vec<&'a Reply>,
+}
+
+/// The deployments among those that name a primary, and those that do not say whom they know.
+fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
+    let naming = replies.iter().filter(|one| one.view().is_some());
+    let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
+    let mut deployments: Vec<Deployment<'_>> = Vec::new();
+    for one in telling {
+        let mut joined = Deployment {
+            names: names(one),
+            members: vec![one],
+        };
+        deployments.retain_mut(|deployment| {
+            let is_the_same = !deployment.names.is_disjoint(&joined.names);
+            if is_the_same {
+                joined.names.append(&mut deployment.names);
+                joined.members.append(&mut deployment.members);
+            }
+            !is_the_same
+        });
+        deployments.push(joined);
+    }
+    (deployments, silent)
+}
+
+/// The replies that count. All, while they name the `last` primary, or one and the same at first. Else those
+/// of sentinels that know one that has replied before, unless more sentinels than ever of those belong to
+/// another deployment; at first those of the largest deployment. `None` if none is the largest.
+pub(super) fn of_one_deployment<'a>(
+    replies: &'a [Reply],
+    known: &KnownSentinels,
+    last: Option<&View>,
+) -> Option<Vec<&'a Reply>> {
+    let (deployments, silent) = deployments(replies);
+    let members = deployments.iter().flat_map(|one| &one.members);
+    let mut primaries = members.filter_map(|one| Some(&one.view()?.primary));
+    let first = last
+        .map(|last| &last.primary)
+        .or_else(|| primaries.clone().next());
+    if primaries.all(|primary| Some(primary) == first) {
+        return Some(replies.iter().filter(|one| one.view().is_some()).collect());
+    }
+    let (ours, foreign): (Vec<_>, Vec<_>) = deployments
+        .into_iter()
+        .partition(|one| !one.names.is_disjoint(&known.names));
+    let ours: Vec<&Reply> = ours.into_iter().flat_map(|one| one.members).collect();
+    let most = foreign.iter().map(|one| one.members.len()).max();
+    let mut counted = match most.filter(|most| *most > known.count.max(ours.len())) {
+        None => ours,
+        Some(most) => {
+            let largest = foreign.into_iter().filter(|one| one.members.len() == most);
+            match <[Deployment<'_>; 1]>::try_from(largest.collect::<Vec<_>>()) {
+                Ok([largest]) => largest.members,
+                Err(_) => return None,
+            }
+        }
+    };
+    counted.extend(silent);
+    Some(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::address::Address;
+    use crate::conn::sentinel::reply::{Outcome, Peer};
+
+    fn address(port: u16) -> Address {
+        Address {
+            host: "10.0.0.1".into(),
+            port,
+        }
+    }
+
+    fn view(port: u16, epoch: u64) -> View {
+        View {
+            primary: address(port),
+            epoch,
+        }
+    }
+
+    /// A sentinel at this port that names others by their ids, and its view.
+    fn reply(port: u16, id: &str, peers: Option<&[&str]>, view: &View) -> Reply {
+        let peers = peers.map(|ids| {
+            let peers = ids.iter().zip(1000..).map(|(id, inner)| Peer {
+                // One that does not lead there from here.
+                address: Address {
+                    host: format!("inner-of-{port}").into(),
+                    port: inner,
+                },
+                id: Some((*id).to_owned()),
+            });
+            peers.collect()
+        });
+        Reply {
+            from: address(port),
+            outcome: Outcome::Names(view.clone()),
+            id: (!id.is_empty()).then(|| id.to_owned()),
+            peers,
+        }
+    }
+
+    fn ports(replies: Option<Vec<&Reply>>) -> Option<Vec<u16>> {
+        let mut ports: Vec<u16> = replies?.iter().map(|one| one.from.port).collect();
+        ports.sort_unstable();
+        Some(ports)
+    }
+
+    fn known(replies: &[&Reply]) -> KnownSentinels {
+        let mut known = KnownSentinels::default();
+        known.record(replies);
+        known
+    }
+
+    #[test]
+    fn a_foreign_sentinel_with_a_higher_epoch_does_not_count() {
+        let (ours, theirs) = (view(1, 4), view(2, 9));
+        let all = [
+            reply(19, "z", Some(&["y", "x"]), &theirs),
+            reply(11, "a", Some(&["b", "c"]), &ours),
+            reply(12, "b", Some(&["a", "c"]), &ours),
+        ];
+        let first = of_one_deployment(&all, &KnownSentinels::default(), None);
+        assert_eq!(ports(first), Some(vec![11, 12]));
+        let known = known(&[&all[1], &all[2]]);
+        let later = |replies| ports(of_one_deployment(replies, &known, Some(&ours)));
+        assert_eq!(later(&all), Some(vec![11, 12]));
+        // Also if only one of ours replies, or none.
+        assert_eq!(later(&all[..2]), Some(vec![11]));
+        assert_eq!(later(&all[..1]), Some(vec![]));
+    }
+
+    #[test]
+    fn one_against_one_counts_for_nothing_at_first_and_the_many_win_later() {
+        let (one, many) = (view(1, 4), view(2, 3));
+        let all = [
+            reply(11, "a", Some(&["b", "c"]), &one),
+            reply(21, "x", Some(&["y", "z"]), &many),
+            reply(22, "y", Some(&["x", "z"]), &many),
+        ];
+        let at_first = of_one_deployment(&all[..2], &KnownSentinels::default(), None);
+        assert_eq!(ports(at_first), None);
+        // The one that replied when no other did was the foreign one.
+        let known = known(&[&all[0]]);
+        let later = of_one_deployment(&all, &known, Some(&one));
+        assert_eq!(ports(later), Some(vec![21, 22]));
+    }
+
+    #[test]
+    fn the_first_of_a_deployment_to_know_of_a_failover_counts() {
+        let (old, new) = (view(1, 4), view(2, 5));
+        for peers in [
+            [Some(&["b", "c"][..]), Some(&["a", "c"]), Some(&["a", "b"])],
+            // One was set up anew and knows nobody, but the others know it.
+            [Some(&[]), Some(&["a", "c"]), Some(&["a", "b"])],
+            // They may not say.
+            [None, None, None],
+        ] {
+            let all = [
+                reply(11, "a", peers[0], &new),
+                reply(12, "b", peers[1], &old),
+                reply(13, "c", peers[2], &old),
+            ];
+            for known in [KnownSentinels::default(), known(&[&all[2]])] {
+                let counted = of_one_deployment(&all, &known, Some(&old));
+                assert_eq!(ports(counted), Some(vec![11, 12, 13]));
+            }
+            // None that replied before replies now.
+            let known = known(&[&all[1], &all[2]]);
+            let alone = of_one_deployment(&all[..1], &known, Some(&old));
+            assert_eq!(ports(alone), Some(vec![11]));
+        }
+        // Without ids of their own: they name the same third one.
+        let all = [
+            reply(11, "", Some(&["b", "c"]), &new),
+            reply(12, "", Some(&["a", "c"]), &old),
+        ];
+        let counted = of_one_deployment(&all, &KnownSentinels::default(), Some(&old));
+        assert_eq!(ports(counted), Some(vec![11, 12]));
+    }
+
+    #[test]
+    fn sentinels_that_do_not_know_each_other_and_agree_all_count() {
+        let ours = view(1, 4);
+        let all = [
+            reply(11, "a", Some(&[]), &ours),
+            reply(12, "b", Some(&[]), &ours),
+        ];
+        let nobody = KnownSentinels::default();
+        let counted = of_one_deployment(&all, &nobody, None);
+        assert_eq!(ports(counted), Some(vec![11, 12]));
+        assert_eq!(ports(of_one_deployment(&[], &nobody, None)), Some(vec![]));
+    }
+}

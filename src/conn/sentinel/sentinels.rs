@@ -1,0 +1,344 @@
+//! The sentinels, with one small connection to each: they are polled, and their announcements received.
+//!
+//! Invariant: an announcement means no more than "poll again". A sentinel that is down costs one attempt to
+//! connect a round and nothing else. One that is reached at two addresses has one vote. One that was
+//! learnt from others is forgotten when none of those that reply names it any more and it does not reply
+//! itself.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError,
+    Value,
+};
+
+use super::deployment::{KnownSentinels, of_one_deployment};
+use super::reply::{Outcome, Peer, Reply};
+use super::view::{View, is_shared_by_most};
+use crate::clock::{Clock, Tick};
+use crate::conn::address::{Address, AddressMap};
+use crate::conn::setup::{Setup, tcp_settings};
+use crate::conn::tls;
+use crate::hint::Hint;
+
+/// Announced when a replica was promoted, by the sentinel that did it, and by each sentinel when it has
+/// switched over to that.
+const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+
+/// Once a majority agrees, wait this long for a sentinel that knows a newer epoch.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Sentinels that are polled at most. There are usually three or five; each is a connection.
+const SENTINELS_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    settings: Settings,
+    all: Vec<Sentinel>,
+    /// Those that have replied so far.
+    known: KnownSentinels,
+}
+
+/// What every connection to a sentinel is made and used with.
+#[derive(Debug)]
+struct Settings {
+    model: ConnectionInfo,
+    clock: Clock,
+    /// The longest wait for a sentinel that never replied, and for one that has.
+    limits: [Duration; 2],
+    label: String,
+    address_map: AddressMap,
+    server_name: Option<Arc<str>>,
+    /// `SENTINEL ..`, about one primary, and for the id of the sentinel.
+    questions: [Cmd; 4],
+    /// Given when a sentinel announces a change.
+    announced: Arc<Hint>,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    address: Address,
+    /// Named by the URL.
+    is_seed: bool,
+    /// How long its last reply took, connecting included; `None` until there is one.
+    took: Option<Duration>,
+    /// Its own, if it said.
+    id: Option<String>,
+    connection: Option<MultiplexedConnection>,
+}
+
+/// The result of polling all sentinels.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// One of each sentinel.
+    pub(super) replies: Vec<Reply>,
+    /// How many sentinels were asked.
+    pub(super) asked: usize,
+    /// The view that was acted on last.
+    last: Option<View>,
+    /// Those that had replied before.
+    known: KnownSentinels,
+}
+
+impl Round {
+    /// The replies that count; `None` if several deployments were asked and it cannot be told which is the
+    /// right one.
+    fn counted(&self) -> Option<Vec<&Reply>> {
+        of_one_deployment(&self.replies, &self.known, self.last.as_ref())
+    }
+
+    pub(super) fn is_of_several_deployments(&self) -> bool {
+        self.counted().is_none()
+    }
+
+    pub(super) fn views(&self) -> Vec<&View> {
+        let counted = self.counted().unwrap_or_default().into_iter();
+        counted.filter_map(Reply::view).collect()
+    }
+
+    /// Collects replies until all are there. When it is urgent, or an announcement makes it so, a few slow
+    /// ones are not waited for once a majority agrees.
+    async fn collect(
+        &mut self,
+        mut replies: impl Stream<Item = Reply> + Unpin,
+        settings: &Settings,
+        mut is_urgent: bool,
+    ) {
+        let grace_ends = settings.clock.now().after(GRACE);
+        let mark = settings.announced.mark();
+        loop {
+            let is_clear = is_urgent && is_shared_by_most(&self.views(), self.asked);
+            let until = if is_clear { grace_ends } else { Tick::NEVER };
+            tokio::select! {
+                reply = replies.next() => {
+                    let Some(reply) = reply else {
+                        return;
+                    };
+                    let resolve = |announced| settings.address_map.resolve(announced);
+                    self.add(reply.with_addresses(resolve));
+                }
+                () = settings.clock.sleep_until(until), if is_clear => return,
+                () = settings.announced.past(mark), if !is_urgent => is_urgent = true,
+            }
+        }
+    }
+
+    /// Unless it is from a sentinel that has replied at another address.
+    fn add(&mut self, reply: Reply) {
+        let mut replies = self.replies.iter();
+        if reply.id.is_none() || replies.all(|other| other.id != reply.id) {
+            self.replies.push(reply);
+        }
+    }
+}
+
+impl Sentinels {
+    pub(super) fn new(
+        seeds: Vec<Address>,
+        primary: &str,
+        model: ConnectionInfo,
+        setup: &Setup,
+    ) -> Self {
+        let seeds = seeds.into_iter().map(|seed| Sentinel::new(seed, true));
+        Self {
+            settings: Settings::new(primary, model, setup),
+            all: seeds.collect(),
+            known: KnownSentinels::default(),
+        }
+    }
+
+    pub(super) fn announced(&self) -> &Arc<Hint> {
+        &self.settings.announced
+    }
+
+    /// Polls all at once. See [`Round::collect`] for what `is_urgent` changes.
+    pub(super) async fn poll(&mut self, is_urgent: bool, last: Option<&View>) -> Round {
+        let mut round = Round {
+            replies: Vec::new(),
+            asked: self.voters(),
+            last: last.cloned(),
+            known: self.known.clone(),
+        };
+        let settings = &self.settings;
+        let all = self.all.iter_mut();
+        let replies: FuturesUnordered<_> = all.map(|sentinel| sentinel.poll(settings)).collect();
+        round.collect(replies, settings, is_urgent).await;
+        round.asked = self.voters();
+        self.learn(&round);
+        round
+    }
+
+    /// How many sentinels have to agree: one that is reached at two addresses counts once.
+    fn voters(&self) -> usize {
+        let mut ids = BTreeSet::new();
+        let voters = self.all.iter().filter(|sentinel| sentinel.has_vote());
+        voters
+            .filter(|sentinel| sentinel.id.as_ref().is_none_or(|id| ids.insert(id)))
+            .count()
+    }
+
+    /// Adds the sentinels that were named by those that reply, and forgets those that neither reply nor are
+    /// named.
+    fn learn(&mut self, round: &Round) {
+        let Some(counted) = round.counted().filter(|counted| !counted.is_empty()) else {
+            return;
+        };
+        self.known.record(&counted);
+        let peers = counted
+            .iter()
+            .flat_map(|reply| reply.peers.iter().flatten());
+        let peers: Vec<&Peer> = peers.collect();
+        let seeds = self.all.iter().filter(|sentinel| sentinel.is_seed);
+        let seeds: Vec<String> = seeds.filter_map(|seed| seed.id.clone()).collect();
+        self.all.retain(|sentinel| {
+            let is_seed_too = sentinel.id.as_ref().is_some_and(|id| seeds.contains(id));
+            let has_replied = counted.iter().any(|reply| reply.from == sentinel.address);
+            let is_named = peers.iter().any(|peer| sentinel.is(peer));
+            sentinel.is_seed || !is_seed_too && (has_replied || is_named)
+        });
+        for peer in peers {
+            let is_known = self.all.iter().any(|sentinel| sentinel.is(peer));
+            if self.all.len() < SENTINELS_MAX && !is_known {
+                self.all.push(Sentinel::new(peer.address.clone(), false));
+            }
+        }
+    }
+}
+
+impl Sentinel {
+    fn new(address: Address, is_seed: bool) -> Self {
+        Self {
+            address,
+            is_seed,
+            took: None,
+            id: None,
+            connection: None,
+        }
+    }
+
+    fn is(&self, peer: &Peer) -> bool {
+        self.address == peer.address || self.id.is_some() && self.id == peer.id
+    }
+
+    /// Whether it is one of those of which a majority has to agree. A peer may be named by an address at
+    /// which it cannot be reached from here: it counts once it has replied.
+    fn has_vote(&self) -> bool {
+        self.is_seed || self.took.is_some()
+    }
+
+    /// How long it has for a reply. A peer may never be reachable from here.
+    fn limit(&self, [new, usual]: [Duration; 2]) -> Duration {
+        match self.took {
+            Some(took) => new.min(usual.max(took * 4)),
+            None if self.is_seed => new,
+            None => new.min(usual),
+        }
+    }
+
+    async fn poll(&mut self, settings: &Settings) -> Reply {
+        let clock = settings.clock;
+        let limit = self.limit(settings.limits);
+        let asked = clock.now();
+        let outcome = match clock.within(limit, self.ask(settings)).await {
+            Some(Ok(replies)) => {
+                self.took = Some(asked.until(clock.now()));
+                let reply = Reply::of(self.address.clone(), replies);
+                self.id.clone_from(&reply.id);
+                return reply;
+            }
+            Some(Err(error)) if is_refusal(&error) => Outcome::Refused(error),
+            Some(Err(error)) => Outcome::NoReply(error.to_string()),
+            None => Outcome::NoReply(format!("no answer within {limit:?}")),
+        };
+        (self.connection, self.id) = (None, None);
+        Reply::bare(self.address.clone(), outcome)
+    }
+
+    async fn ask(&mut self, settings: &Settings) -> Result<Vec<Value>, RedisError> {
+        let mut connection = match &self.connection {
+            Some(connection) => connection.clone(),
+            None => {
+                let made = settings.connect(&self.address).await?;
+                self.connection.insert(made).clone()
+            }
+        };
+        // A pipeline: one round trip, and error replies come as values.
+        let mut pipe = redis::pipe();
+        for question in &settings.questions {
+            pipe.add_command(question.clone());
+        }
+        connection.send_packed_commands(&pipe, 0, pipe.len()).await
+    }
+}
+
+impl Settings {
+    fn new(primary: &str, model: ConnectionInfo, setup: &Setup) -> Self {
+        // Messages come on the connection that asked for them only in the newer protocol.
+        let redis = model.redis_settings().clone();
+        let redis = redis.set_protocol(ProtocolVersion::RESP3);
+        let ask = |verb: &str| {
+            let mut question = redis::cmd("SENTINEL");
+            question.arg(verb).arg(primary);
+            question
+        };
+        Self {
+            model: model
+                .set_tcp_settings(tcp_settings())
+                .set_redis_settings(redis),
+            clock: setup.clock,
+            limits: [setup.step_timeout, setup.reply_timeout],
+            label: format!("lockset-sentinel-{}", setup.client_id),
+            address_map: setup.address_map.clone(),
+            server_name: setup.server_name.clone(),
+            questions: [
+                ask("MASTER"),
+                ask("GET-MASTER-ADDR-BY-NAME"),
+                ask("SENTINELS"),
+                redis::cmd("SENTINEL").arg("MYID").to_owned(),
+            ],
+            announced: Arc::default(),
+        }
+    }
+
+    async fn connect(&self, address: &Address) -> Result<MultiplexedConnection, RedisError> {
+        let announced = Arc::clone(&self.announced);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Message {
+                    announced.give();
+                }
+                Ok::<(), Infallible>(())
+            });
+        let there = address.connect_like(self.model.addr());
+        let info = self.model.clone().set_addr(there);
+        let (info, config) = tls::with_server_name(info, self.server_name.as_deref(), config);
+        let client = redis::Client::open(info)?;
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        let mut name = redis::cmd("CLIENT");
+        name.arg("SETNAME").arg(&self.label);
+        let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
+        let [promoted, switched] = CHANNELS.map(subscribe);
+        // A user without the right to one of these goes without: it costs time, nothing else.
+        let sent = [name, promoted, switched].map(|command| {
+            let mut connection = connection.clone();
+            async move { connection.send_packed_command(&command).await }
+        });
+        try_join_all(sent).await?;
+        Ok(connection)
+    }
+}
+
+/// Whether the sentinel replied, and with an error.
+fn is_refusal(error: &RedisError) -> bool {
+    error.code().is_some() || error.kind() == redis::ErrorKind::AuthenticationFailed
+}
