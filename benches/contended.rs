@@ -149,7 +149,7 @@ async fn client_of(
         Kind::Scripts(nagle) => {
             let mut floor = Floor::connect(&url, nagle).await;
             for script in [&catalog::REENTRANT_ACQUIRE, &catalog::REENTRANT_RELEASE] {
-                floor.load(script.text).await;
+                floor.load(script.text()).await;
             }
             subjects.extend(floor_locks(&floor, tasks, key).map(Subject::Scripts));
         }

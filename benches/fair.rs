@@ -367,7 +367,7 @@ impl<'a> Grants<'a> {
             load.query(&mut connection).expect("a script that loads")
         };
         for script in [&catalog::FAIR_ACQUIRE, &catalog::FAIR_RELEASE] {
-            assert_eq!(load(script.text), script.sha());
+            assert_eq!(load(script.text()), script.sha());
         }
         let mut listener = redis::Client::open(server.url())
             .and_then(|client| client.get_connection())

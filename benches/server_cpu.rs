@@ -179,7 +179,7 @@ impl Bench {
             shas: BTreeMap::new(),
             id: uuid::Uuid::new_v4(),
         };
-        let of_lockset = ours::catalog::ALL.iter().map(|(_, script)| script.text);
+        let of_lockset = ours::catalog::ALL.iter().map(|(_, script)| script.text());
         let others = [
             COMPARE_AND_DELETE,
             redisson::ACQUIRE,

@@ -1,31 +1,34 @@
+-- uses: fair_refusal, fair_enqueue, fair_dequeue, grant, next_token, keep_token
 --[[
   fair_acquire: take the lock for a holder when it is its turn, or enter it again, up to a given
   hold count.
   KEYS[1]  lock        HASH    holder -> hold count, one field while held
   KEYS[2]  queue       LIST    waiters, the next one first
   KEYS[3]  timeouts    ZSET    waiter -> server ms until which Redisson keeps it
-  KEYS[4]  alive       ZSET    waiter of ours -> server ms until which its heartbeat lasts
-  KEYS[5]  token       STRING  last fencing token of the lock; read and written only if fenced
+  KEYS[4]  alive       ZSET    waiter of ours -> until when its place is kept; see mark_place
+  KEYS[5]  token       STRING  last fencing token of the lock; read and written only with tokens
   ARGV[1]  holder
   ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
-  ARGV[4]  fenced      1: a token with the grant
-  ARGV[5]  heartbeat   ms for which a place in the queue is kept from now; 0 takes no place. Plus .25:
-                       it will ask for the lock itself; plus .5: it is to be given a token with it
-  ARGV[6]  channel     where waiters listen, before :waiter
-  ARGV[7]  publish     PUBLISH or SPUBLISH
-  ARGV[8]  retention   ms for which the counter of the tokens is kept; 0: for ever
+  ARGV[4]  tokens      1: a fencing token with the grant
+  ARGV[5]  heartbeat   ms for which a place in the queue is kept from now; 0 takes no place
+  ARGV[6]  on_turn     wake | grant | grant_fenced: what it wants on its turn; see mark_place
+  ARGV[7]  channel     where waiters listen, before :waiter
+  ARGV[8]  publish     PUBLISH or SPUBLISH
+  ARGV[9]  retention   ms for which the counter of the tokens is kept; 0: for ever
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or not its turn | -3 no such hold
            {remaining_ms, until_ms} the same, with a place in the queue that is kept until then
 ]]
-local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local q = {
+  lock = KEYS[1], queue = KEYS[2], timeouts = KEYS[3], alive = KEYS[4],
+  channel = ARGV[7], publish = ARGV[8],
+}
 local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
-local why, remaining, head =
-  fair_refusal(lock, queue, timeouts, alive, holder, hold_count, ARGV[6], ARGV[7])
+local why, remaining, head = fair_refusal(q, holder, hold_count)
 if why then
   if why ~= -3 and heartbeat_ms > 0 then
-    return { why, fair_enqueue(lock, queue, timeouts, alive, holder, heartbeat_ms, remaining) }
+    return { why, fair_enqueue(q, holder, heartbeat_ms, ARGV[6], remaining) }
   end
   return why
 end
@@ -35,8 +38,8 @@ if ARGV[4] == '1' then
   if type(token) ~= 'string' then return token end
 end
 -- Before the grant: a user without the right to it gets none.
-if head then fair_pop(queue, timeouts, alive, holder) end
-local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
+if head then fair_dequeue(q, holder) end
+local refused = grant(q.lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
-if token then keep_token(KEYS[5], token, 0, ARGV[8]) end
+if token then keep_token(KEYS[5], token, 0, ARGV[9]) end
 return token

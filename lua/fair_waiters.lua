@@ -1,14 +1,16 @@
+-- uses: in_braces, read_place
 --[[
   fair_waiters: who waits for the lock, the next one first.
   KEYS[1]  lock   HASH  holder -> hold count; only its name is read
   KEYS[2]  queue  LIST  waiters, the next one first
-  KEYS[3]  alive  ZSET  waiter of ours -> server ms until which its heartbeat lasts
+  KEYS[3]  alive  ZSET  waiter of ours -> until when its place is kept; see mark_place
   Reply    {waiter, ...}
 ]]
-local mark, others, waiters = fair_mark(KEYS[1]), {}, {}
+local of_this_lock, others, waiters = in_braces(KEYS[1]), {}, {}
 local alive = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 for i = 1, #alive, 2 do
-  others[alive[i]] = tonumber(alive[i + 1]) % 0.25 ~= mark
+  local _, _, is_in_braces = read_place(tonumber(alive[i + 1]))
+  others[alive[i]] = is_in_braces ~= of_this_lock
 end
 for _, waiter in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   if not others[waiter] then waiters[#waiters + 1] = waiter end

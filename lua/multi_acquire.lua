@@ -1,3 +1,6 @@
+-- uses: error_text, refusal, grant, next_token, keep_token
+-- uses: fair_refusal, fair_enqueue, fair_dequeue, fair_leave
+-- uses: read_refusal, write_refusal, rw_wait, rw_wait_over, rw_leave, read_begins, read_grant
 --[[
   multi_acquire: take several locks of any kind, all of them or none.
   KEYS[i]  of each member: lock; unless it is plain, token; of a fair one then queue, timeouts, alive;
@@ -6,11 +9,22 @@
   ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
   ARGV[3]  retention   ms for which the counters of tokens are kept; 0: for ever
   ARGV[i]  of each member: kind (plain | reentrant | fair | read | write), holder, lease_ms, and
-           unless it is plain fenced, heartbeat, waited_ms, channel; each as in the script of its kind;
+           unless it is plain tokens, heartbeat, waited_ms, channel; each as in the script of its kind;
            a plain one is a reentrant one without a token
   Reply    {0, token | '', ...} all held now, with these tokens
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
+-- 1. Read the members from KEYS and ARGV.
+-- 2. Look at each in order, and write nothing. At the first that refuses: leave the queue of the one that
+--    refused last, if it was another, and queue here instead. So a caller waits in one queue at most: while
+--    it is the first of one and waits in another it would keep others out for nothing.
+-- 3. All can be had. Read the next token of each that wants one: the last thing that can be refused
+--    without a trace.
+-- 4. Leave the queues it is the head of. Still before the first grant: a user who lacks the right to that
+--    gets none.
+-- 5. Grant all of them, and store their tokens.
+-- An error says which member it is about, as far as one is known. After the first grant there is none that
+-- says that nothing was done.
 local publish, queued = ARGV[1], tonumber(ARGV[2])
 local members, key, arg = {}, 1, 4
 while ARGV[arg] do
@@ -23,13 +37,14 @@ while ARGV[arg] do
   else
     m = {
       kind = kind, holder = holder, lease = lease, lock = lock, remaining = -2,
-      fenced = ARGV[arg + 3] == '1', token = KEYS[key + 1], heartbeat = tonumber(ARGV[arg + 4]),
+      fenced = ARGV[arg + 3] == '1', counter = KEYS[key + 1], heartbeat = tonumber(ARGV[arg + 4]),
       waited = tonumber(ARGV[arg + 5]), channel = ARGV[arg + 6],
     }
     arg, key = arg + 7, key + 2
   end
   if kind == 'fair' then
-    m.queue, m.timeouts, m.alive = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+    -- It has no `token`: who leaves this queue hands over no lock with a token, but wakes the next one.
+    m.queue, m.timeouts, m.alive, m.publish = KEYS[key], KEYS[key + 1], KEYS[key + 2], publish
     key = key + 3
   elseif kind == 'read' or kind == 'write' then
     m.waiting = KEYS[key]
@@ -38,11 +53,10 @@ while ARGV[arg] do
   members[#members + 1] = m
 end
 
-local function look(m)
+local function member_refusal(m)
   local why
   if m.kind == 'fair' then
-    why, m.remaining, m.is_head = fair_refusal(
-      m.lock, m.queue, m.timeouts, m.alive, m.holder, '1', m.channel, publish)
+    why, m.remaining, m.is_head = fair_refusal(m, m.holder, '1')
   elseif m.kind == 'read' then
     why, m.remaining, m.anybody_waits, m.seen = read_refusal(
       m.lock, m.waiting, m.holder, true, m.waited)
@@ -54,28 +68,27 @@ local function look(m)
   return why
 end
 
-local function leave(m)
+local function leave_queue(m)
   if m.kind == 'fair' then
-    fair_leave(m.lock, m.queue, m.timeouts, m.alive, m.holder, m.channel, publish)
+    fair_leave(m, m.holder)
   elseif m.waiting then
     rw_leave(m.waiting, m.holder, m.channel, publish)
   end
 end
 
-local function enqueue(m)
+local function enter_queue(m)
   if not m.heartbeat or m.heartbeat == 0 then return end
   if m.kind == 'fair' then
-    -- It asks for all of them itself.
-    fair_enqueue(
-      m.lock, m.queue, m.timeouts, m.alive, m.holder, m.heartbeat + 0.25, m.remaining)
+    -- One lock is no use without the others, so it is not handed one.
+    fair_enqueue(m, m.holder, m.heartbeat, 'wake', m.remaining)
   elseif m.waiting then
     rw_wait(m.waiting, m.holder, m.heartbeat, m.kind)
   end
 end
 
-local function grant_to(m)
+local function grant_member(m)
   if m.kind == 'read' then
-    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, true, m.seen)
+    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, m.seen)
     if not refused and m.anybody_waits then read_begins(m.waiting, m.holder) end
     return refused
   elseif m.kind == 'write' then
@@ -86,24 +99,24 @@ local function grant_to(m)
   return grant(m.lock, m.holder, 1, m.lease, m.remaining)
 end
 
--- An error says which member it is about.
-local function named(i, caught)
+local function error_of(i, caught)
   return redis.error_reply(error_text(caught) .. ' member ' .. i)
 end
 
 for i, m in ipairs(members) do
   local looked, why = true, nil
   -- A plain one that is free is all there is to see.
-  if m.kind ~= 'plain' or redis.call('PTTL', m.lock) ~= -2 then looked, why = pcall(look, m) end
-  if not looked then return named(i, why) end
+  if m.kind ~= 'plain' or redis.call('PTTL', m.lock) ~= -2 then
+    looked, why = pcall(member_refusal, m)
+  end
+  if not looked then return error_of(i, why) end
   if why then
-    -- Waiting in one queue while it is the first of another would keep others out for nothing.
     if queued ~= i and members[queued] then
-      local left, refused = pcall(leave, members[queued])
-      if not left then return named(queued, refused) end
+      local left, refused = pcall(leave_queue, members[queued])
+      if not left then return error_of(queued, refused) end
     end
-    local enqueued, refused = pcall(enqueue, m)
-    if not enqueued then return named(i, refused) end
+    local entered, refused = pcall(enter_queue, m)
+    if not entered then return error_of(i, refused) end
     return { i, why }
   end
 end
@@ -112,18 +125,17 @@ local reply = { 0 }
 for i, m in ipairs(members) do
   reply[i + 1] = ''
   if m.fenced then
-    local looked, token = pcall(next_token, m.token)
-    if not looked or type(token) ~= 'string' then return named(i, token) end
+    local counted, token = pcall(next_token, m.counter)
+    if not counted or type(token) ~= 'string' then return error_of(i, token) end
     reply[i + 1] = token
   end
 end
--- Before the first grant: a user without the right to it gets none.
-for i, m in ipairs(members) do
-  if m.is_head then fair_pop(m.queue, m.timeouts, m.alive, m.holder) end
+for _, m in ipairs(members) do
+  if m.is_head then fair_dequeue(m, m.holder) end
 end
 for i, m in ipairs(members) do
-  local refused = grant_to(m)
+  local refused = grant_member(m)
   if refused then return refused end
-  if m.fenced then keep_token(m.token, reply[i + 1], 0, ARGV[3]) end
+  if m.fenced then keep_token(m.counter, reply[i + 1], 0, ARGV[3]) end
 end
 return reply

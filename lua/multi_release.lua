@@ -1,3 +1,4 @@
+-- uses: error_text, release_hold, fair_release_hold, rw_release_hold
 --[[
   multi_release: set the counts of several holds of any kind, as the release of each kind does.
   KEYS[i]  of each member: lock; of a fair one then queue, timeouts, alive; of one on a read-write
@@ -6,20 +7,20 @@
   ARGV[i]  of each member: kind (plain | reentrant | fair | rw), holder, and of a plain one channel, of
            others hold_count (of writes, if rw), read_count, lease_ms, channel; a plain one is a
            reentrant one that is given up
-  Reply    {told | -1, ...}  for each member, as the release of its kind; -1 also for a key that
+  Reply    {receivers | -1, ...}  for each member, as the release of its kind; -1 also for a key that
            holds something else
 ]]
 local publish, reply, failed, key = ARGV[1], {}, nil, 1
--- What is the matter with one keeps no other from being released. A key that holds something else
--- is no hold of ours.
-local function settle(release, member, ...)
-  local done, told = pcall(release, ...)
+-- The failure of one keeps no other from being released. A key that holds something else is no hold of
+-- ours.
+local function release_member(member, release, ...)
+  local done, receivers = pcall(release, ...)
   if not done then
-    local text = error_text(told)
+    local text = error_text(receivers)
     if not string.find(text, '^WRONGTYPE') then failed = failed or text .. ' member ' .. member end
-    told = -1
+    receivers = -1
   end
-  reply[member] = told
+  reply[member] = receivers
 end
 local arg, member = 2, 0
 while ARGV[arg] do
@@ -29,27 +30,30 @@ while ARGV[arg] do
   if kind == 'plain' then
     local channel = ARGV[arg + 2]
     arg = arg + 3
-    -- What `lower` does, without the cost of a call that may fail.
-    local gone = redis.pcall('HDEL', lock, holder)
-    if gone == 1 then
+    -- What `release_hold` does, without the cost of a call that may fail.
+    if redis.pcall('HDEL', lock, holder) == 1 then
       reply[member] = tonumber(redis.pcall(publish, channel, '0')) or 0
     else
-      settle(lower, member, lock, holder, '0', nil, channel, publish)
+      release_member(member, release_hold, lock, holder, '0', nil, channel, publish)
     end
   else
     local hold_count, reads, lease = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
     local channel = ARGV[arg + 5]
     arg = arg + 6
     if kind == 'fair' then
-      settle(fair_lower, member, lock, KEYS[key], KEYS[key + 1], KEYS[key + 2],
-        holder, hold_count, lease, channel, publish)
+      local q = {
+        lock = lock, queue = KEYS[key], timeouts = KEYS[key + 1], alive = KEYS[key + 2],
+        channel = channel, publish = publish,
+      }
+      release_member(member, fair_release_hold, q, holder, hold_count, lease)
       key = key + 3
     elseif kind == 'rw' then
-      settle(rw_settle, member,
-        lock, KEYS[key], holder, tonumber(hold_count), tonumber(reads), lease, channel, publish)
+      local rw = { lock = lock, waiting = KEYS[key], channel = channel, publish = publish }
+      release_member(
+        member, rw_release_hold, rw, holder, tonumber(hold_count), tonumber(reads), lease)
       key = key + 1
     else
-      settle(lower, member, lock, holder, hold_count, lease, channel, publish)
+      release_member(member, release_hold, lock, holder, hold_count, lease, channel, publish)
     end
   end
 end

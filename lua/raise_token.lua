@@ -1,3 +1,4 @@
+-- uses: counter_stays, keep_token
 --[[
   raise_token: make the fencing counter of a lock at least a token that another server gave.
   KEYS[1]  token  STRING  last fencing token of the lock
@@ -9,7 +10,7 @@ local last = tonumber(redis.call('GET', KEYS[1]) or 0)
 if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
 local token = tonumber(ARGV[1])
 if last < token then
-  -- It still tells that it stays.
+  -- A counter that stays still shows that it does.
   if counter_stays(last) and not counter_stays(token) then token = token + 1 end
   keep_token(KEYS[1], token, 0, ARGV[2])
 end

@@ -1,7 +1,8 @@
+-- uses: must_be_lock, next_token, keep_token
 --[[
   reentrant_acquire: take the lock for a holder, or enter it again, up to a given hold count.
   KEYS[1]  lock        HASH    holder -> hold count, one field while held
-  KEYS[2]  token       STRING  last fencing token of the lock; read and written only if fenced
+  KEYS[2]  token       STRING  last fencing token of the lock; read and written only with tokens
   ARGV[1]  holder
   ARGV[2]  hold_count  the count to reach: 1 takes a free lock, more needs a hold that exists
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
@@ -10,8 +11,8 @@
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere | -3 no such hold
 ]]
--- What `refusal` and `grant` say, written out: each function a script defines costs it time, and this
--- is the script that runs most often.
+-- What `refusal` and `grant` do, written out: each function a script defines costs time, and this is the
+-- script that runs most often.
 local lock, holder, hold_count = KEYS[1], ARGV[1], ARGV[2]
 local remaining = redis.call('PTTL', lock)
 local is_free = remaining == -2

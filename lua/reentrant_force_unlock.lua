@@ -1,3 +1,4 @@
+-- uses: exclusive_lease
 --[[
   reentrant_force_unlock: free the lock, whoever holds it.
   KEYS[1]  lock     HASH  holder -> hold count, one field while held

@@ -1,3 +1,4 @@
+-- uses: exclusive_lease
 --[[
   reentrant_inspect: who holds the lock, how often, and for how long still.
   KEYS[1]  lock  HASH  holder -> hold count, one field while held

@@ -1,3 +1,4 @@
+-- uses: rw_mode, read_timeout
 --[[
   rw_force_unlock: end all holds of one side, whoever has them.
   KEYS[1]  lock     HASH  mode -> read | write, holder -> read holds, holder:write -> write holds

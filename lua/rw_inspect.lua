@@ -1,3 +1,4 @@
+-- uses: rw_mode, read_timeout
 --[[
   rw_inspect: who reads and who writes, how often, and for how long still.
   KEYS[1]  lock  HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
@@ -15,7 +16,7 @@ for i = 1, #fields, 2 do
   if writer and holds then
     add(writer, 'write', fields[i + 1], redis.call('PTTL', lock))
   elseif holds then
-    -- A reader whose lease is over is dead, and gone with the next look of a writer.
+    -- A reader whose leases have all expired is dead: the next writer that asks takes it out.
     local remaining = -2
     for hold = 1, holds do
       remaining = math.max(remaining, redis.call('PTTL', read_timeout(lock, field, hold)))

@@ -1,6 +1,7 @@
+-- uses: rw_release_hold
 --[[
   rw_release: set the counts of a hold: lower, or one write hold turned into a read hold. 0 and 0
-  gives it up, or takes a holder that only waits out of those who wait.
+  give it up, or take a holder that only waits out of those who wait.
   KEYS[1]  lock         HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   KEYS[2]  waiting      ZSET  waiter of ours -> see rw_wait
   ARGV[1]  holder
@@ -9,7 +10,7 @@
   ARGV[4]  lease_ms     lease to keep at least, if one of them is not 0
   ARGV[5]  channel      where waiters listen
   ARGV[6]  publish      PUBLISH or SPUBLISH
-  Reply    how many connections were told that others may enter | -1 neither held nor waited for
+  Reply    how many connections received that others may enter | -1 neither held nor waited for
 ]]
-return rw_settle(
-  KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6])
+local rw = { lock = KEYS[1], waiting = KEYS[2], channel = ARGV[5], publish = ARGV[6] }
+return rw_release_hold(rw, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4])

@@ -1,3 +1,4 @@
+-- uses: read_leases, sweep_fields, sweep_readers
 --[[
   rw_renew: lengthen the leases of many holds on read-write locks in one call.
   KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds

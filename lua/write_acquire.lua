@@ -1,8 +1,9 @@
+-- uses: write_refusal, rw_wait, rw_wait_over, grant, next_token, keep_token
 --[[
   write_acquire: let a holder write, or write once more, up to a given number of write holds.
   KEYS[1]  lock        HASH    mode -> read | write, holder -> read holds, holder:write -> write holds
   KEYS[2]  waiting     ZSET    waiter of ours -> see rw_wait
-  KEYS[3]  token       STRING  last fencing token of the lock; read and written only if fenced
+  KEYS[3]  token       STRING  last fencing token of the lock; read and written only with tokens
   ARGV[1]  holder
   ARGV[2]  hold_count  the number of write holds to reach
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept

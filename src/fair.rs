@@ -158,7 +158,8 @@ impl Protocol for FairProtocol {
             .arg(holder.counts.exclusive)
             .arg(millis(terms.lease))
             .arg(terms.tokens)
-            .arg(place(terms))
+            .arg(terms.heartbeat.map_or(0, millis))
+            .arg(on_turn(terms))
             .arg(name.lock_channel())
             .arg(terms.publish);
         match terms.tokens {
@@ -223,17 +224,12 @@ fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call
     Call::new(script, name.key(), &keys)
 }
 
-/// How long a place is kept, and what its holder wants when its turn comes. Scripts have both in one
-/// number: a fraction says that it will ask by itself, or that it wants a token.
-fn place(terms: &AcquireTerms) -> String {
-    let wants = match (terms.accepts_handover, terms.tokens > 0) {
-        (true, false) => "",
-        (true, true) => ".5",
-        (false, _) => ".25",
-    };
-    match terms.heartbeat {
-        Some(heartbeat) => format!("{}{wants}", millis(heartbeat)),
-        None => "0".to_owned(),
+/// What a waiter wants when its turn comes, as `mark_place` in `lua/includes` names it.
+fn on_turn(terms: &AcquireTerms) -> &'static str {
+    match (terms.accepts_handover, terms.tokens) {
+        (false, _) => "wake",
+        (true, 0) => "grant",
+        (true, _) => "grant_fenced",
     }
 }
 

@@ -6,7 +6,6 @@
 #[allow(dead_code, reason = "the library's own")]
 pub(crate) mod catalog;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -16,26 +15,6 @@ use super::redisson::{channel, script};
 
 /// The default of the library.
 const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// What the catalogue makes of each row.
-pub(crate) struct Script {
-    pub(crate) text: &'static str,
-    sha: OnceLock<String>,
-}
-
-impl Script {
-    const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            sha: OnceLock::new(),
-        }
-    }
-
-    pub(crate) fn sha(&self) -> &str {
-        self.sha
-            .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
-    }
-}
 
 /// Whose hold on which lock.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +52,7 @@ impl Hold<'_> {
         let keys = [self.key, &queue, &timeouts, &alive];
         let mut call = script(catalog::FAIR_ACQUIRE.sha(), &keys);
         self.bid(&mut call, 1, false);
-        call.arg(heartbeat_ms);
+        call.arg(heartbeat_ms).arg("grant");
         call.arg(channel(self.key)).arg("PUBLISH");
         call
     }

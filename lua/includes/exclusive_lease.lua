@@ -1,4 +1,6 @@
--- What is left of the lease of a lock of one holder, -2 if it is free; fails if the key holds anything
+-- uses: must_be_lock
+
+-- What is left of the lease of a lock of one holder, -2 if it is free. Fails if the key holds anything
 -- else.
 local function exclusive_lease(lock)
   local remaining = redis.call('PTTL', lock)

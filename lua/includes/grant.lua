@@ -1,6 +1,6 @@
--- Sets the count of one field of a lock and lengthens its lease; `remaining` is what is left of that,
--- -2 for a free lock, which gets this mode if it has modes. Returns nothing, or the error of a user
--- without the right.
+-- Sets the count of one field of a lock and lengthens its lease. `remaining` is what is left of that lease,
+-- -2 for a free lock, which gets this mode if it has modes. Returns nothing, or the error of a user who
+-- lacks a right.
 local function grant(lock, field, hold_count, lease, remaining, mode)
   if remaining == -2 then
     if mode then

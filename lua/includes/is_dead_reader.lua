@@ -1,5 +1,7 @@
--- Whether a field of a read-write lock is a reader whose read holds have all run out. Those of Redisson
--- have the same keys, and count as dead as little as ours while one of them is there.
+-- uses: read_timeout
+
+-- Whether a field of a read-write lock is a reader whose read holds have all expired. Those of Redisson
+-- have the same keys: one of them that is there keeps its reader, as one of ours does.
 local function is_dead_reader(lock, field, holds)
   -- Neither the mode nor a write hold has a number and such keys.
   local is_reader = string.find(field, '^[%x%-]+:%-?%d') and string.sub(field, -6) ~= ':write'

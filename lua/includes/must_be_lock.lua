@@ -1,13 +1,13 @@
--- Fails unless a hash that is there is a lock, whoever holds it. A lock has a lease, and holders, called
--- `uuid:thread` as by Redisson, beside which a read-write lock has `mode`. All else is an application's.
--- Of a hash with any number of fields three are looked at: says which, each with its value.
+-- Fails unless a hash that is there is a lock, whoever holds it. A lock has a lease, and holders, named
+-- `uuid:thread` as Redisson does, beside which a read-write lock has `mode`. All else is an application's.
+-- Looks at three fields, however many there are, and returns them, each with its value.
 local function must_be_lock(lock, remaining)
   local holders, seen = 0, nil
   if remaining ~= -1 then
     seen = redis.call('HRANDFIELD', lock, 3, 'WITHVALUES')
     for i = 1, #seen, 2 do
       local field = seen[i]
-      -- A colon at its place: a uuid has 36 characters.
+      -- A uuid has 36 characters, and a colon (58) follows.
       if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d') and string.byte(field, 37) == 58 then
         holders = holders + 1
       elseif field ~= 'mode' then

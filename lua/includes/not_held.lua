@@ -1,3 +1,5 @@
+-- uses: must_be_lock
+
 -- The reply to a release of a hold that is not there; fails if the key holds something else.
 local function not_held(lock)
   local remaining = redis.call('PTTL', lock)

@@ -1,4 +1,6 @@
--- Gives each of a holder's read holds a lease of at least this.
+-- uses: read_timeout
+
+-- Gives each of a holder's read holds at least this lease.
 local function read_leases(lock, holder, hold_count, lease)
   lease = tonumber(lease)
   for hold = 1, hold_count do

@@ -1,18 +1,20 @@
--- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown),
--- or -3 if it has no hold to build on; nil if it can. Then what is left of that lease, whether anybody
--- waits, and some fields of a lock that others read.
+-- uses: must_be_lock, writer_first
+
+-- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown), or -3
+-- if it has no hold to build on; nil if it can. Then what is left of that lease, whether anybody waits,
+-- and some fields of a lock that others read.
 local function read_refusal(lock, waiting, holder, is_new, waited_ms)
   local remaining, seen = redis.call('PTTL', lock), nil
   if remaining ~= -2 then
     local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
-    -- Its own write hold does not keep a reader out, nor does a writer that waits.
+    -- Neither its own write hold nor a waiting writer keeps a holder from reading.
     if held[2] or held[3] then return nil, remaining end
     seen = must_be_lock(lock, remaining)
     -- A hash without a mode is another kind of lock.
     if is_new and held[1] ~= 'read' then return remaining, remaining end
   end
   if not is_new then return -3, remaining end
-  local first, anybody = writer_waits(waiting, holder, waited_ms)
-  if first then return math.max(remaining, -1), remaining end
-  return nil, remaining, anybody, seen
+  local is_writer_first, anybody_waits = writer_first(waiting, holder, waited_ms)
+  if is_writer_first then return math.max(remaining, -1), remaining end
+  return nil, remaining, anybody_waits, seen
 end

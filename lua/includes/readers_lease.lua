@@ -1,5 +1,7 @@
--- What is left of the longest lease of all readers, -2 without a reader that is alive. Looks no
--- further than the first with at least `enough`.
+-- uses: read_timeout
+
+-- What is left of the longest lease of all readers, -2 without a living reader. Looks no further than to
+-- the first with at least `enough`.
 local function readers_lease(lock, enough)
   local longest = -2
   local fields = redis.call('HGETALL', lock)

@@ -1,5 +1,7 @@
--- Whether readers of ours wait: they ask at least every second. Who asked later than now was noted
+-- uses: heartbeat_ms_max
+
+-- Whether readers of ours wait: they ask again within a heartbeat. One that asked later than now was noted
 -- before the server's clock was set back.
 local function readers_wait(waiting, now)
-  return redis.call('ZCOUNT', waiting, -now, 3000 - now) > 0
+  return redis.call('ZCOUNT', waiting, -now, heartbeat_ms_max - now) > 0
 end

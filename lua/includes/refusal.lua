@@ -1,6 +1,8 @@
--- Why a holder cannot have an exclusive lock at this count: what is left of the lease of whoever has
--- it, or -3 if the hold to be entered again does not exist; nil if it can.
--- Then what is left of the lease of the lock.
+-- uses: must_be_lock
+
+-- Why a holder cannot have an exclusive lock at this count: what is left of the lease of its holder, or -3
+-- if the hold to be entered again does not exist; nil if it can. Then what is left of the lease of the
+-- lock.
 local function refusal(lock, holder, hold_count)
   local remaining = redis.call('PTTL', lock)
   if remaining == -2 then

@@ -1,4 +1,6 @@
--- The mode of a read-write lock, false if it is free; fails if the key holds anything else.
+-- uses: must_be_lock
+
+-- The mode of a read-write lock, false if it is free. Fails if the key holds anything else.
 local function rw_mode(lock)
   local remaining = redis.call('PTTL', lock)
   if remaining == -2 then return false end

@@ -1,5 +1,7 @@
--- Takes down that a holder waits: a writer with the end of its heartbeat, until which new readers let
--- it go first; a reader with minus the time, so that a writer's end is known to come after it.
+-- uses: server_ms
+
+-- Notes that a holder waits: a writer with the end of its heartbeat, until which new readers let it go
+-- first; a reader with minus the time, so that a writer that ends later is known to.
 local function rw_wait(waiting, holder, heartbeat_ms, mode)
   local now = server_ms()
   redis.call('ZADD', waiting, mode == 'read' and -now or now + heartbeat_ms, holder)

@@ -1,5 +1,7 @@
--- A writer is done: readers that wait need not wait for the next one too, and a free lock is kept for
--- them for a moment. A user without this right still frees the lock.
+-- uses: server_ms, readers_wait
+
+-- A writer is done: readers that wait need not wait for the next writer too, and a free lock is kept for
+-- them for a moment.
 local function write_ends(waiting)
   if redis.call('EXISTS', waiting) == 0 then return end
   local now = server_ms()

@@ -1,5 +1,6 @@
--- Whether writers of ours wait: their heartbeats last for 3 s at most. What lies further ahead was noted
--- before the server's clock was set back.
+-- uses: heartbeat_ms_max
+
+-- Whether writers of ours wait, by the ends of their heartbeats.
 local function writers_wait(waiting, now)
-  return redis.call('ZCOUNT', waiting, '(' .. now, now + 3000) > 0
+  return redis.call('ZCOUNT', waiting, '(' .. now, now + heartbeat_ms_max) > 0
 end

@@ -1,7 +1,7 @@
 //! A message that tells one waiter that it holds the lock.
 //!
 //! It is the only message that says more than "look again". Its words are those of
-//! `lua/includes/fair_tell.lua`; whatever else comes on a channel is no grant.
+//! `lua/includes/fair_handover.lua`; whatever else comes on a channel is no grant.
 
 use std::time::Duration;
 

@@ -1,234 +1,155 @@
-//! Every script, one row each.
+//! Every script, and the text that is sent for it.
 //!
-//! The text is put together when the crate is compiled: the shared pieces a script names, then the
-//! file itself.
+//! A Lua file names the pieces it uses in its first lines (`-- uses: grant, keep_token`), and so does a
+//! piece. The text of a script is the file behind all of them, each once and behind what it uses. The
+//! contract test says that every name is a piece, that no piece uses itself in a circle, and that a file
+//! names what it calls and nothing else.
 
-use super::Script;
+use std::sync::OnceLock;
 
-macro_rules! script {
-    ($name:literal $(, $include:literal)*) => {
-        Script::new(concat!(
-            $(include_str!(concat!("../../lua/includes/", $include, ".lua")), "\n",)*
-            include_str!(concat!("../../lua/", $name, ".lua")),
-        ))
+/// One Lua file, and the text that is made of it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    file: &'static str,
+    text: OnceLock<String>,
+    sha: OnceLock<String>,
+}
+
+impl Script {
+    const fn new(file: &'static str) -> Self {
+        Self {
+            file,
+            text: OnceLock::new(),
+            sha: OnceLock::new(),
+        }
+    }
+
+    /// The file behind the pieces it uses.
+    pub(crate) fn text(&self) -> &str {
+        self.text.get_or_init(|| {
+            let mut text = String::new();
+            append(self.file, &mut Vec::new(), &mut text);
+            text
+        })
+    }
+
+    pub(crate) fn sha(&self) -> &str {
+        self.sha
+            .get_or_init(|| redis::Script::new(self.text()).get_hash().to_owned())
+    }
+}
+
+/// Appends what `file` uses and is not there yet, then `file`.
+fn append(file: &str, known: &mut Vec<&'static str>, text: &mut String) {
+    for used in uses(file) {
+        let piece = PIECES.iter().find(|(name, _)| *name == used);
+        if let Some((name, piece)) = piece
+            && !known.contains(name)
+        {
+            known.push(name);
+            append(piece, known, text);
+        }
+    }
+    text.push_str(file);
+}
+
+/// The pieces that a file names.
+pub(crate) fn uses(file: &str) -> impl Iterator<Item = &str> {
+    let lines = file
+        .lines()
+        .map_while(|line| line.strip_prefix("-- uses: "));
+    lines.flat_map(|line| line.split(", "))
+}
+
+macro_rules! pieces {
+    ($($name:ident)*) => {
+        &[$((
+            stringify!($name),
+            include_str!(concat!("../../lua/includes/", stringify!($name), ".lua")),
+        )),*]
     };
 }
 
-pub(crate) static REENTRANT_ACQUIRE: Script = script!(
-    "reentrant_acquire",
-    "must_be_lock",
-    "counter_stays",
-    "keep_token",
-    "next_token"
-);
-pub(crate) static REENTRANT_RELEASE: Script = script!(
-    "reentrant_release",
-    "must_be_lock",
-    "not_held",
-    "grant",
-    "keep",
-    "lower"
-);
-pub(crate) static REENTRANT_INSPECT: Script =
-    script!("reentrant_inspect", "must_be_lock", "exclusive_lease");
-pub(crate) static REENTRANT_FORCE_UNLOCK: Script =
-    script!("reentrant_force_unlock", "must_be_lock", "exclusive_lease");
-pub(crate) static FAIR_ACQUIRE: Script = script!(
-    "fair_acquire",
-    "server_ms",
-    "must_be_lock",
-    "refusal",
-    "fair_pop",
-    "fair_mark",
-    "fair_head",
-    "fair_refusal",
-    "fair_end",
-    "fair_enqueue",
-    "grant",
-    "counter_stays",
-    "keep_token",
-    "next_token"
-);
-pub(crate) static FAIR_RELEASE: Script = script!(
-    "fair_release",
-    "server_ms",
-    "must_be_lock",
-    "not_held",
-    "grant",
-    "keep",
-    "counter_stays",
-    "keep_token",
-    "next_token",
-    "fair_pop",
-    "fair_mark",
-    "fair_head",
-    "fair_tell",
-    "fair_leave",
-    "fair_lower"
-);
-pub(crate) static FAIR_FORCE_UNLOCK: Script = script!(
-    "fair_force_unlock",
-    "server_ms",
-    "grant",
-    "counter_stays",
-    "keep_token",
-    "next_token",
-    "fair_pop",
-    "fair_mark",
-    "fair_head",
-    "fair_tell",
-    "must_be_lock",
-    "exclusive_lease"
-);
-pub(crate) static FAIR_WAITERS: Script = script!("fair_waiters", "fair_mark");
-pub(crate) static READ_ACQUIRE: Script = script!(
-    "read_acquire",
-    "server_ms",
-    "must_be_lock",
-    "readers_wait",
-    "writers_wait",
-    "writer_waits",
-    "read_refusal",
-    "rw_wait",
-    "rw_wait_over",
-    "read_begins",
-    "read_timeout",
-    "is_dead_reader",
-    "sweep_readers",
-    "read_leases",
-    "grant",
-    "read_grant",
-    "counter_stays",
-    "keep_token",
-    "next_token"
-);
-pub(crate) static WRITE_ACQUIRE: Script = script!(
-    "write_acquire",
-    "server_ms",
-    "must_be_lock",
-    "read_timeout",
-    "is_dead_reader",
-    "sweep_readers",
-    "readers_lease",
-    "write_refusal",
-    "rw_wait",
-    "readers_wait",
-    "writers_wait",
-    "rw_wait_over",
-    "grant",
-    "counter_stays",
-    "keep_token",
-    "next_token"
-);
-pub(crate) static RW_RELEASE: Script = script!(
-    "rw_release",
-    "server_ms",
-    "must_be_lock",
-    "not_held",
-    "read_timeout",
-    "read_leases",
-    "readers_lease",
-    "readers_wait",
-    "writers_wait",
-    "rw_wait_over",
-    "rw_leave",
-    "write_ends",
-    "rw_settle"
-);
-pub(crate) static RW_INSPECT: Script =
-    script!("rw_inspect", "must_be_lock", "rw_mode", "read_timeout");
-pub(crate) static RW_FORCE_UNLOCK: Script =
-    script!("rw_force_unlock", "must_be_lock", "rw_mode", "read_timeout");
-pub(crate) static MULTI_ACQUIRE: Script = script!(
-    "multi_acquire",
-    "error_text",
-    "server_ms",
-    "must_be_lock",
-    "refusal",
-    "grant",
-    "counter_stays",
-    "keep_token",
-    "next_token",
-    "fair_pop",
-    "fair_mark",
-    "fair_head",
-    "fair_tell",
-    "fair_refusal",
-    "fair_end",
-    "fair_enqueue",
-    "fair_leave",
-    "readers_wait",
-    "writers_wait",
-    "writer_waits",
-    "read_refusal",
-    "read_timeout",
-    "is_dead_reader",
-    "sweep_readers",
-    "read_leases",
-    "readers_lease",
-    "write_refusal",
-    "rw_wait",
-    "rw_wait_over",
-    "rw_leave",
-    "read_begins",
-    "read_grant"
-);
-pub(crate) static MULTI_RELEASE: Script = script!(
-    "multi_release",
-    "error_text",
-    "server_ms",
-    "must_be_lock",
-    "not_held",
-    "grant",
-    "keep",
-    "lower",
-    "counter_stays",
-    "keep_token",
-    "next_token",
-    "fair_pop",
-    "fair_mark",
-    "fair_head",
-    "fair_tell",
-    "fair_leave",
-    "fair_lower",
-    "read_timeout",
-    "read_leases",
-    "readers_lease",
-    "readers_wait",
-    "writers_wait",
-    "rw_wait_over",
-    "rw_leave",
-    "write_ends",
-    "rw_settle"
-);
-pub(crate) static RAISE_TOKEN: Script = script!("raise_token", "counter_stays", "keep_token");
-pub(crate) static RENEW: Script = script!("renew");
-pub(crate) static RW_RENEW: Script = script!(
-    "rw_renew",
-    "read_timeout",
-    "read_leases",
-    "is_dead_reader",
-    "sweep_readers"
-);
+/// What scripts have in common, by name.
+pub(crate) static PIECES: &[(&str, &str)] = pieces! {
+    counter_stays
+    error_text
+    exclusive_lease
+    fair_dequeue
+    fair_enqueue
+    fair_expire_queue
+    fair_handover
+    fair_head
+    fair_leave
+    fair_refusal
+    fair_release_hold
+    fair_rewind
+    grant
+    heartbeat_ms_max
+    in_braces
+    is_dead_reader
+    keep_hold
+    keep_token
+    mark_place
+    must_be_lock
+    next_token
+    not_held
+    read_again
+    read_begins
+    read_grant
+    read_leases
+    read_place
+    read_refusal
+    read_timeout
+    readers_lease
+    readers_wait
+    redisson_wait_ms
+    refusal
+    release_hold
+    rw_leave
+    rw_mode
+    rw_release_hold
+    rw_wait
+    rw_wait_over
+    server_ms
+    sweep_fields
+    sweep_readers
+    token_step
+    write_ends
+    write_refusal
+    writer_first
+    writers_wait
+    year_ms
+};
 
-/// All of them by file name.
-pub(crate) static ALL: [(&str, &Script); 18] = [
-    ("reentrant_acquire", &REENTRANT_ACQUIRE),
-    ("reentrant_release", &REENTRANT_RELEASE),
-    ("reentrant_inspect", &REENTRANT_INSPECT),
-    ("reentrant_force_unlock", &REENTRANT_FORCE_UNLOCK),
-    ("fair_acquire", &FAIR_ACQUIRE),
-    ("fair_release", &FAIR_RELEASE),
-    ("fair_force_unlock", &FAIR_FORCE_UNLOCK),
-    ("fair_waiters", &FAIR_WAITERS),
-    ("read_acquire", &READ_ACQUIRE),
-    ("write_acquire", &WRITE_ACQUIRE),
-    ("rw_release", &RW_RELEASE),
-    ("rw_inspect", &RW_INSPECT),
-    ("rw_force_unlock", &RW_FORCE_UNLOCK),
-    ("multi_acquire", &MULTI_ACQUIRE),
-    ("multi_release", &MULTI_RELEASE),
-    ("raise_token", &RAISE_TOKEN),
-    ("renew", &RENEW),
-    ("rw_renew", &RW_RENEW),
-];
+macro_rules! scripts {
+    ($($script:ident $name:ident)*) => {
+        $(pub(crate) static $script: Script = Script::new(
+            include_str!(concat!("../../lua/", stringify!($name), ".lua")),
+        );)*
+
+        /// All of them, by name.
+        pub(crate) static ALL: &[(&str, &Script)] = &[$((stringify!($name), &$script)),*];
+    };
+}
+
+scripts! {
+    REENTRANT_ACQUIRE reentrant_acquire
+    REENTRANT_RELEASE reentrant_release
+    REENTRANT_INSPECT reentrant_inspect
+    REENTRANT_FORCE_UNLOCK reentrant_force_unlock
+    FAIR_ACQUIRE fair_acquire
+    FAIR_RELEASE fair_release
+    FAIR_FORCE_UNLOCK fair_force_unlock
+    FAIR_WAITERS fair_waiters
+    READ_ACQUIRE read_acquire
+    WRITE_ACQUIRE write_acquire
+    RW_RELEASE rw_release
+    RW_INSPECT rw_inspect
+    RW_FORCE_UNLOCK rw_force_unlock
+    MULTI_ACQUIRE multi_acquire
+    MULTI_RELEASE multi_release
+    RAISE_TOKEN raise_token
+    RENEW renew
+    RW_RENEW rw_renew
+}

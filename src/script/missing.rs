@@ -27,7 +27,7 @@ pub(super) fn right(call: &Call, error: &RedisError) -> Option<String> {
     if !is_inside || said.contains("run the '") {
         return None;
     }
-    let text = call.script.text;
+    let text = call.script.text();
     let line = line(said).and_then(|number| text.lines().nth(number.checked_sub(1)?));
     let at_line = line.map(commands).filter(|named| !named.is_empty());
     let named = at_line.unwrap_or_else(|| commands(text));
@@ -54,7 +54,7 @@ fn keys(call: &Call) -> String {
     if count > KEYS_NAMED {
         keys.push(format!("{} more", count - KEYS_NAMED));
     }
-    if call.script.text.contains(":rwlock_timeout:") {
+    if call.script.text().contains(":rwlock_timeout:") {
         keys.push("those like *:rwlock_timeout:*".to_owned());
     }
     keys.join(", ")
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_as_exactly_as_the_server_lets_it() {
-        let text = catalog::REENTRANT_ACQUIRE.text;
+        let text = catalog::REENTRANT_ACQUIRE.text();
         let at = text
             .lines()
             .position(|line| line.contains("'PEXPIRE'"))

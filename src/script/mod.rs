@@ -15,7 +15,6 @@ pub(crate) mod reply;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, ToRedisArgs, Value};
@@ -24,27 +23,7 @@ use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::{advice, code, describe, is_temporary, was_not_executed};
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::error::{Error, Kind};
-
-/// One Lua file with the shared pieces it names, as sent to the server.
-#[derive(Debug)]
-pub(crate) struct Script {
-    text: &'static str,
-    sha: OnceLock<String>,
-}
-
-impl Script {
-    const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            sha: OnceLock::new(),
-        }
-    }
-
-    pub(crate) fn sha(&self) -> &str {
-        self.sha
-            .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
-    }
-}
+pub(crate) use catalog::Script;
 
 /// A script with its keys and arguments, ready to be sent any number of times.
 #[derive(Clone, Debug)]
@@ -102,7 +81,7 @@ impl Call {
 
     fn by_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("EVAL").arg(self.script.text);
+        cmd.arg("EVAL").arg(self.script.text());
         for arg in self.by_sha.args_iter().skip(2) {
             if let redis::Arg::Simple(arg) = arg {
                 cmd.arg(arg);

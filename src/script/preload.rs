@@ -1,4 +1,4 @@
-//! The scripts as a new connection loads them. Apart from their list, which the benches share.
+//! The scripts as a new connection loads them. Apart from their catalogue, which the benches share.
 
 use super::catalog;
 use crate::conn::Preload;
@@ -9,10 +9,10 @@ pub(crate) fn all() -> Preload {
     let mut check = redis::cmd("SCRIPT");
     check.arg("EXISTS");
     let mut load = Vec::with_capacity(catalog::ALL.len());
-    for (_, script) in &catalog::ALL {
+    for (_, script) in catalog::ALL {
         check.arg(script.sha());
         let mut text = redis::cmd("SCRIPT");
-        text.arg("LOAD").arg(script.text);
+        text.arg("LOAD").arg(script.text());
         load.push(text);
     }
     Preload {

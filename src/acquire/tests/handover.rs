@@ -300,17 +300,17 @@ async fn a_place_says_what_its_holder_wants() {
         let lock = lock(client.fair_lock("x"));
         assert!(lock.try_lock_for(MS * 10).await.unwrap().is_none());
         let first = server.sent().remove(0);
-        first.script_args()[first.script_keys() + 4].clone()
+        let args = first.script_args();
+        let place = first.script_keys() + 4;
+        assert_eq!(args[place], "3000");
+        args[place + 1].clone()
     };
-    assert_eq!(place(|lock| lock).await, "3000");
-    assert_eq!(place(FairLock::fenced).await, "3000.5");
-    assert_eq!(place(|lock| lock.fixed_lease(LEASE)).await, "3000.25");
-    assert_eq!(
-        place(|lock| lock.fixed_lease(LEASE).fenced()).await,
-        "3000.25"
-    );
+    assert_eq!(place(|lock| lock).await, "grant");
+    assert_eq!(place(FairLock::fenced).await, "grant_fenced");
+    assert_eq!(place(|lock| lock.fixed_lease(LEASE)).await, "wake");
+    assert_eq!(place(|lock| lock.fixed_lease(LEASE).fenced()).await, "wake");
     let replicated = place(|lock| lock.replicated(1, MS * 100)).await;
-    assert_eq!(replicated, "3000.25");
+    assert_eq!(replicated, "wake");
 }
 
 /// Whatever a server may send: who needs its lease in full asks for it.

@@ -6,55 +6,57 @@ use futures_util::StreamExt;
 use lockset_testkit::within;
 use redis::aio::Monitor;
 
-use super::bench::{Bench, U1, U2, U3, U4};
+use super::fair::{GRANT, NO_PLACE, WAKE, ask_args, leave_args};
 use super::file;
+use super::fixture::{Fixture, U1, U2, U3, U4};
 
 /// Watches a server, and notes what each script calls.
-struct Till {
-    bench: Bench,
+struct CallCounter {
+    fixture: Fixture,
     monitor: Monitor,
     rows: Vec<String>,
 }
 
-impl Till {
+impl CallCounter {
     async fn new() -> Self {
-        let bench = Bench::new().await;
-        let client = redis::Client::open(bench.server.url()).unwrap();
+        let fixture = Fixture::new().await;
+        let client = redis::Client::open(fixture.server.url()).unwrap();
         let monitor = client.get_async_monitor().await.unwrap();
         Self {
-            bench,
+            fixture,
             monitor,
             rows: Vec::new(),
         }
     }
 
-    /// Runs a script that makes the scene for the next.
-    async fn stage(&mut self, script: &str, keys: &[&str], args: &[&str]) {
-        self.bench.run(script, keys, args).await;
-    }
-
-    /// Runs a script and notes what it called, in order, as a row of the table.
-    async fn row(&mut self, verb: &str, script: &str, keys: &[&str], args: &[&str]) {
-        self.until("before").await;
-        self.bench.run(script, keys, args).await;
-        let mut calls: Vec<(String, usize)> = Vec::new();
-        for name in self.until("after").await {
-            match calls.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, count)) => *count += 1,
-                None => calls.push((name, 1)),
+    /// Runs each step, and notes what those with a name called, in order, as rows of the table.
+    async fn run(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            self.called_until("before").await;
+            self.fixture.run(step.script, step.keys, &step.args).await;
+            let called = self.called_until("after").await;
+            let Some(name) = step.name else {
+                continue;
+            };
+            let mut calls: Vec<(String, usize)> = Vec::new();
+            for call in called {
+                match calls.iter_mut().find(|(known, _)| *known == call) {
+                    Some((_, count)) => *count += 1,
+                    None => calls.push((call, 1)),
+                }
             }
+            let calls = calls.iter().map(|(call, count)| match count {
+                1 => call.clone(),
+                _ => format!("{call} ({count})"),
+            });
+            let calls = calls.collect::<Vec<_>>().join(", ");
+            self.rows.push(format!("| {name} | {calls} |"));
         }
-        let calls = calls.iter().map(|(name, count)| match count {
-            1 => name.clone(),
-            _ => format!("{name} ({count})"),
-        });
-        let calls = calls.collect::<Vec<_>>().join(", ");
-        self.rows.push(format!("| {verb} | {calls} |"));
     }
 
     /// What scripts have called up to here.
-    async fn until(&mut self, mark: &str) -> Vec<String> {
-        self.bench.make(&["ECHO", mark]).await;
+    async fn called_until(&mut self, mark: &str) -> Vec<String> {
+        self.fixture.make(&["ECHO", mark]).await;
         let mut called = Vec::new();
         let mut lines = self.monitor.on_message::<String>();
         loop {
@@ -80,236 +82,158 @@ const FAIR: [&str; 4] = [
 ];
 const RW: [&str; 2] = ["W", "lockset_rw_waiting:{W}"];
 
+const READER: &[&str] = &["W"];
+
+/// One call, and what it is called in the table; a call without a name prepares the next.
+struct Step {
+    name: Option<&'static str>,
+    script: &'static str,
+    keys: &'static [&'static str],
+    args: Vec<&'static str>,
+}
+
+impl Step {
+    fn called(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+}
+
+fn step(script: &'static str, keys: &'static [&'static str], args: &[&'static str]) -> Step {
+    Step {
+        name: None,
+        script,
+        keys,
+        args: args.to_vec(),
+    }
+}
+
+fn fair(holder: &'static str, on_turn: &'static str) -> Step {
+    step("fair_acquire", &FAIR, &ask_args(holder, "1", on_turn))
+}
+
+fn fair_ends(holder: &'static str) -> Step {
+    step("fair_release", &FAIR, &leave_args(holder, "0"))
+}
+
+fn read(
+    holder: &'static str,
+    count: &'static str,
+    lease: &'static str,
+    is_new: &'static str,
+) -> Step {
+    step(
+        "read_acquire",
+        &RW,
+        &[holder, count, lease, "0", is_new, "0", "0"],
+    )
+}
+
+fn write(
+    holder: &'static str,
+    count: &'static str,
+    is_new: &'static str,
+    heartbeat: &'static str,
+) -> Step {
+    step(
+        "write_acquire",
+        &RW,
+        &[holder, count, "15000", "0", is_new, heartbeat],
+    )
+}
+
+fn rw_keeps(holder: &'static str, writes: &'static str, reads: &'static str) -> Step {
+    step(
+        "rw_release",
+        &RW,
+        &[holder, writes, reads, "10000", "C", "PUBLISH"],
+    )
+}
+
+fn rw_renew(holder: &'static str, lease: &'static str) -> Step {
+    step("rw_renew", READER, &[holder, lease])
+}
+
+/// A fair lock, while nobody listens.
+fn fair_without_listeners() -> Vec<Step> {
+    vec![
+        fair(U1, NO_PLACE).called("fair acquire"),
+        fair(U2, GRANT).called("fair acquire, held elsewhere, the first to wait"),
+        fair(U3, GRANT).called("fair acquire, held elsewhere, behind others"),
+        fair(U2, GRANT).called("fair acquire, in the queue already"),
+        fair(U4, NO_PLACE).called("fair acquire, held elsewhere, takes no place"),
+        fair_ends(U1).called("fair release, the next one does not hear of it"),
+        fair(U4, NO_PLACE).called("fair acquire, free, not its turn"),
+        fair(U2, GRANT).called("fair acquire, first in the queue"),
+        fair_ends(U3).called("fair, gives up its place"),
+        fair_ends(U2).called("fair release, nobody waits"),
+    ]
+}
+
+/// A fair lock whose waiters listen.
+fn fair_with_listeners() -> Vec<Step> {
+    vec![
+        fair(U1, NO_PLACE),
+        fair(U2, WAKE),
+        fair(U3, GRANT),
+        fair_ends(U1).called("fair release, the next one asks by itself"),
+        fair_ends(U2).called("fair, the head gives up, the next one is handed it"),
+        fair(U4, GRANT),
+        fair_ends(U3).called("fair release, the next one is handed it"),
+    ]
+}
+
+/// Leases far apart, so that the milliseconds that pass decide nothing.
+fn readers_and_writers() -> Vec<Step> {
+    vec![
+        read(U1, "1", "90000", "1").called("read"),
+        read(U2, "1", "60000", "1").called("read, others read"),
+        read(U2, "2", "70000", "0").called("read again"),
+        rw_keeps(U2, "0", "1").called("read release, reads on"),
+        rw_renew(U2, "80000").called("renew a reader"),
+        write(U3, "1", "1", "0").called("write, others read"),
+        write(U3, "1", "1", "3000").called("write, others read, waits"),
+        read(U4, "1", "30000", "1").called("read, a writer waits"),
+        rw_keeps(U3, "0", "0").called("write, gives up waiting"),
+        // Its own lease is the longest, whatever time passes between two calls of a script.
+        rw_renew(U1, "95000"),
+        rw_keeps(U1, "0", "0").called("read release, others read on"),
+        rw_keeps(U2, "0", "0").called("read release, the last"),
+        write(U1, "1", "1", "3000").called("write"),
+        write(U1, "2", "0", "0").called("write again"),
+        read(U2, "1", "30000", "1").called("read, held by a writer"),
+        rw_keeps(U1, "1", "0").called("write release, writes on"),
+        rw_renew(U1, "15000").called("renew a writer"),
+        rw_keeps(U1, "0", "1").called("downgrade"),
+        rw_keeps(U1, "0", "0"),
+        write(U1, "1", "1", "0"),
+        rw_keeps(U1, "0", "0").called("write release"),
+    ]
+}
+
+fn several_locks_and_tokens() -> Vec<Step> {
+    let member = ["reentrant", U1, "30000", "0", "0", "0", "C"];
+    let two = [&["PUBLISH", "0", "0"], &member[..], &member].concat();
+    let hold = ["reentrant", U1, "0", "0", "0", "C"];
+    let both = [&["PUBLISH"], &hold[..], &hold].concat();
+    vec![
+        step("multi_acquire", &["A", "TA", "B", "TB"], &two).called("multi, two reentrant locks"),
+        step("multi_release", &["A", "B"], &both).called("multi release, two reentrant locks"),
+        step("raise_token", &["T"], &["7"]).called("raise a token"),
+        step("raise_token", &["T"], &["6"]).called("raise a token, it is larger"),
+    ]
+}
+
 #[tokio::test]
 async fn the_table_of_calls_is_true() {
-    let mut till = Till::new().await;
-    let take = |holder, place| [holder, "1", "30000", "0", place, "C", "PUBLISH"];
-    let leave = |holder| [holder, "0", "0", "C", "PUBLISH"];
-    let (acquire, release) = ("fair_acquire", "fair_release");
-    till.row("fair acquire", acquire, &FAIR, &take(U1, "0"))
-        .await;
-    till.row(
-        "fair acquire, held elsewhere, the first to wait",
-        acquire,
-        &FAIR,
-        &take(U2, "3000"),
-    )
-    .await;
-    till.row(
-        "fair acquire, held elsewhere, behind others",
-        acquire,
-        &FAIR,
-        &take(U3, "3000"),
-    )
-    .await;
-    till.row(
-        "fair acquire, in the queue already",
-        acquire,
-        &FAIR,
-        &take(U2, "3000"),
-    )
-    .await;
-    till.row(
-        "fair acquire, held elsewhere, takes no place",
-        acquire,
-        &FAIR,
-        &take(U4, "0"),
-    )
-    .await;
-    till.row(
-        "fair release, the next one does not hear of it",
-        release,
-        &FAIR,
-        &leave(U1),
-    )
-    .await;
-    till.row(
-        "fair acquire, free, not its turn",
-        acquire,
-        &FAIR,
-        &take(U4, "0"),
-    )
-    .await;
-    till.row(
-        "fair acquire, first in the queue",
-        acquire,
-        &FAIR,
-        &take(U2, "3000"),
-    )
-    .await;
-    till.row("fair, gives up its place", release, &FAIR, &leave(U3))
-        .await;
-    till.row("fair release, nobody waits", release, &FAIR, &leave(U2))
-        .await;
-    for (holder, place) in [(U1, "0"), (U2, "3000.25"), (U3, "3000")] {
-        till.stage(acquire, &FAIR, &take(holder, place)).await;
-    }
-    let ear = till.bench.ear().await;
-    till.row(
-        "fair release, the next one asks by itself",
-        release,
-        &FAIR,
-        &leave(U1),
-    )
-    .await;
-    till.row(
-        "fair, the head gives up, the next one is handed it",
-        release,
-        &FAIR,
-        &leave(U2),
-    )
-    .await;
-    till.stage(acquire, &FAIR, &take(U4, "3000")).await;
-    till.row(
-        "fair release, the next one is handed it",
-        release,
-        &FAIR,
-        &leave(U3),
-    )
-    .await;
-    drop(ear);
-
-    // Leases far apart, so that the milliseconds that pass decide nothing.
-    let read = |holder, count, lease, is_new| [holder, count, lease, "0", is_new, "0", "0"];
-    let write = |holder, count, is_new, place| [holder, count, "15000", "0", is_new, place];
-    let settle = |holder, writes, reads| [holder, writes, reads, "10000", "C", "PUBLISH"];
-    till.row("read", "read_acquire", &RW, &read(U1, "1", "90000", "1"))
-        .await;
-    till.row(
-        "read, others read",
-        "read_acquire",
-        &RW,
-        &read(U2, "1", "60000", "1"),
-    )
-    .await;
-    till.row(
-        "read again",
-        "read_acquire",
-        &RW,
-        &read(U2, "2", "70000", "0"),
-    )
-    .await;
-    till.row(
-        "read release, reads on",
-        "rw_release",
-        &RW,
-        &settle(U2, "0", "1"),
-    )
-    .await;
-    till.row("renew a reader", "rw_renew", &RW[..1], &[U2, "80000"])
-        .await;
-    till.row(
-        "write, others read",
-        "write_acquire",
-        &RW,
-        &write(U3, "1", "1", "0"),
-    )
-    .await;
-    till.row(
-        "write, others read, waits",
-        "write_acquire",
-        &RW,
-        &write(U3, "1", "1", "3000"),
-    )
-    .await;
-    till.row(
-        "read, a writer waits",
-        "read_acquire",
-        &RW,
-        &read(U4, "1", "30000", "1"),
-    )
-    .await;
-    till.row(
-        "write, gives up waiting",
-        "rw_release",
-        &RW,
-        &settle(U3, "0", "0"),
-    )
-    .await;
-    // Its own lease is the longest, whatever time passes between two calls of a script.
-    till.stage("rw_renew", &RW[..1], &[U1, "95000"]).await;
-    till.row(
-        "read release, others read on",
-        "rw_release",
-        &RW,
-        &settle(U1, "0", "0"),
-    )
-    .await;
-    till.row(
-        "read release, the last",
-        "rw_release",
-        &RW,
-        &settle(U2, "0", "0"),
-    )
-    .await;
-    till.row("write", "write_acquire", &RW, &write(U1, "1", "1", "3000"))
-        .await;
-    till.row(
-        "write again",
-        "write_acquire",
-        &RW,
-        &write(U1, "2", "0", "0"),
-    )
-    .await;
-    till.row(
-        "read, held by a writer",
-        "read_acquire",
-        &RW,
-        &read(U2, "1", "30000", "1"),
-    )
-    .await;
-    till.row(
-        "write release, writes on",
-        "rw_release",
-        &RW,
-        &settle(U1, "1", "0"),
-    )
-    .await;
-    till.row("renew a writer", "rw_renew", &RW[..1], &[U1, "15000"])
-        .await;
-    till.row("downgrade", "rw_release", &RW, &settle(U1, "0", "1"))
-        .await;
-    till.stage("rw_release", &RW, &settle(U1, "0", "0")).await;
-    till.stage("write_acquire", &RW, &write(U1, "1", "1", "0"))
-        .await;
-    till.row("write release", "rw_release", &RW, &settle(U1, "0", "0"))
-        .await;
-
-    let two = [
-        "PUBLISH",
-        "0",
-        "0",
-        "reentrant",
-        U1,
-        "30000",
-        "0",
-        "0",
-        "0",
-        "C",
-    ];
-    let two = [&two[..], &two[3..]].concat();
-    till.row(
-        "multi, two reentrant locks",
-        "multi_acquire",
-        &["A", "TA", "B", "TB"],
-        &two,
-    )
-    .await;
-    let two = ["PUBLISH", "reentrant", U1, "0", "0", "0", "C"];
-    let two = [&two[..], &two[1..]].concat();
-    till.row(
-        "multi release, two reentrant locks",
-        "multi_release",
-        &["A", "B"],
-        &two,
-    )
-    .await;
-    till.row("raise a token", "raise_token", &["T"], &["7"])
-        .await;
-    till.row("raise a token, it is larger", "raise_token", &["T"], &["6"])
-        .await;
-
+    let mut counter = CallCounter::new().await;
+    counter.run(fair_without_listeners()).await;
+    let subscriber = counter.fixture.subscriber().await;
+    counter.run(fair_with_listeners()).await;
+    drop(subscriber);
+    counter.run(readers_and_writers()).await;
+    counter.run(several_locks_and_tokens()).await;
     let readme = file("README.md");
-    let rows = till.rows.join("\n");
+    let rows = counter.rows.join("\n");
     assert!(readme.contains(&rows), "the table should read\n{rows}");
 }

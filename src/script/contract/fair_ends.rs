@@ -2,13 +2,13 @@
 
 use redis::Value;
 
-use super::bench::{Bench, HELD, U0, U1, U2, UNKNOWN, near};
 use super::fair::{ALIVE, QUEUE, TIMEOUTS};
+use super::fixture::{Fixture, HELD, U0, U1, U2, UNKNOWN, near};
 
 const HOUR: i64 = 3_600_000;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-impl Bench {
+impl Fixture {
     /// What is left of the queue and of the scores.
     async fn ends(&mut self) -> [i64; 2] {
         [self.pttl_of(QUEUE).await, self.pttl_of(TIMEOUTS).await]
@@ -22,77 +22,77 @@ impl Bench {
 
 #[tokio::test]
 async fn a_queue_of_ours_ends_an_hour_after_the_last_has_asked() {
-    let mut bench = Bench::new().await;
-    bench.fair(U0).await;
-    bench.fair(U1).await;
-    bench.ends_in(HOUR).await;
-    bench.fair(U2).await;
-    bench.ends_in(HOUR).await;
-    assert!(bench.pttl_of(ALIVE).await > 0);
+    let mut fixture = Fixture::new().await;
+    fixture.fair(U0).await;
+    fixture.fair(U1).await;
+    fixture.ends_in(HOUR).await;
+    fixture.fair(U2).await;
+    fixture.ends_in(HOUR).await;
+    assert!(fixture.pttl_of(ALIVE).await > 0);
     // Whoever is there makes it longer.
     for key in [QUEUE, TIMEOUTS] {
-        bench.make(&["PEXPIRE", key, "60000"]).await;
+        fixture.make(&["PEXPIRE", key, "60000"]).await;
     }
-    bench.fair(U1).await;
-    bench.ends_in(HOUR).await;
+    fixture.fair(U1).await;
+    fixture.ends_in(HOUR).await;
     // One has it and one is left: it still has an end.
-    bench.fair_release(U0, "0").await;
-    assert_eq!(bench.fair(U1).await, HELD);
-    bench.ends_in(HOUR).await;
+    fixture.fair_release(U0, "0").await;
+    assert_eq!(fixture.fair(U1).await, HELD);
+    fixture.ends_in(HOUR).await;
     // It has come to that end while one was away, who is there again.
-    bench.make(&["DEL", QUEUE, TIMEOUTS]).await;
-    bench.fair(U2).await;
-    bench.in_all_three(&[U2]).await;
-    bench.ends_in(HOUR).await;
+    fixture.make(&["DEL", QUEUE, TIMEOUTS]).await;
+    fixture.fair(U2).await;
+    fixture.in_all_three(&[U2]).await;
+    fixture.ends_in(HOUR).await;
 }
 
 /// Redisson's waiters sleep until it may be their turn, and give their queue no end.
 #[tokio::test]
 async fn a_queue_with_redissons_in_it_is_let_be() {
-    let mut bench = Bench::new().await;
-    bench.fair(U0).await;
-    bench.redisson_waits("r:1", 300_000).await;
-    bench.fair(U1).await;
-    bench.fair(U1).await;
-    assert_eq!(bench.ends().await, [-1; 2], "as Redisson made it");
-    bench.make(&["FLUSHALL"]).await;
+    let mut fixture = Fixture::new().await;
+    fixture.fair(U0).await;
+    fixture.redisson_waits("r:1", 300_000).await;
+    fixture.fair(U1).await;
+    fixture.fair(U1).await;
+    assert_eq!(fixture.ends().await, [-1; 2], "as Redisson made it");
+    fixture.make(&["FLUSHALL"]).await;
 
-    bench.fair(U0).await;
-    bench.fair(U1).await;
-    bench.redisson_waits("r:1", 900_000).await;
-    bench.ends_in(HOUR).await;
-    bench.fair(U1).await;
-    bench.ends_in(YEAR).await;
+    fixture.fair(U0).await;
+    fixture.fair(U1).await;
+    fixture.redisson_waits("r:1", 900_000).await;
+    fixture.ends_in(HOUR).await;
+    fixture.fair(U1).await;
+    fixture.ends_in(YEAR).await;
     // It is gone, and ours are alone.
-    bench.make(&["LREM", QUEUE, "0", "r:1"]).await;
-    bench.make(&["ZREM", TIMEOUTS, "r:1"]).await;
-    bench.fair(U1).await;
-    assert!(bench.ends().await.iter().all(|end| *end > HOUR / 2));
+    fixture.make(&["LREM", QUEUE, "0", "r:1"]).await;
+    fixture.make(&["ZREM", TIMEOUTS, "r:1"]).await;
+    fixture.fair(U1).await;
+    assert!(fixture.ends().await.iter().all(|end| *end > HOUR / 2));
 }
 
 /// Whichever way the last of ours leaves, those of Redisson behind it are not to end with it.
 #[tokio::test]
 async fn the_last_of_ours_leaves_redissons_without_its_end() {
     for way in ["its turn", "gives up", "dead"] {
-        let mut bench = Bench::new().await;
-        bench.fair(U0).await;
-        bench.fair(U1).await;
-        bench.redisson_waits("r:1", 900_000).await;
-        bench.ends_in(HOUR).await;
+        let mut fixture = Fixture::new().await;
+        fixture.fair(U0).await;
+        fixture.fair(U1).await;
+        fixture.redisson_waits("r:1", 900_000).await;
+        fixture.ends_in(HOUR).await;
         if way == "dead" {
-            bench.dies(U1).await;
+            fixture.dies(U1).await;
         }
         if way == "gives up" {
-            bench.fair_release(U1, "0").await;
+            fixture.fair_release(U1, "0").await;
         }
-        let told = bench.fair_release(U0, "0").await;
+        let told = fixture.fair_release(U0, "0").await;
         assert_eq!(told, Value::Int(0), "nobody listens");
         if way == "its turn" {
-            bench.ends_in(HOUR).await;
-            assert_eq!(bench.fair_try(U1).await, HELD);
+            fixture.ends_in(HOUR).await;
+            assert_eq!(fixture.fair_try(U1).await, HELD);
         } else {
-            assert_eq!(bench.fair_try(U1).await, UNKNOWN);
+            assert_eq!(fixture.fair_try(U1).await, UNKNOWN);
         }
-        bench.ends_in(YEAR).await;
+        fixture.ends_in(YEAR).await;
     }
 }

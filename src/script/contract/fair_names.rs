@@ -2,17 +2,21 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, U0, U1, U9, UNKNOWN};
-use super::fair::{ALIVE, CHANNEL, KEYS, QUEUE, TIMEOUTS, ask_args, leave_args};
+use super::fair::{
+    ALIVE, CHANNEL, GRANT, GRANT_FENCED, KEYS, NO_PLACE, QUEUE, TIMEOUTS, WAKE, ask_args,
+    leave_args,
+};
+use super::fixture::{DONE, Fixture, HELD, U0, U1, U9, UNKNOWN};
+use crate::script::reply::{self, Acquired};
 
 /// Holders that wait for the other lock.
 const V0: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:0";
 const V1: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:1";
 const BRACED: [&str; 4] = ["{F}", QUEUE, TIMEOUTS, ALIVE];
 
-impl Bench {
-    async fn asks(&mut self, keys: &[&str], holder: &str, heartbeat: &str) -> Value {
-        self.run("fair_acquire", keys, &ask_args(holder, "1", heartbeat))
+impl Fixture {
+    async fn asks(&mut self, keys: &[&str], holder: &str, on_turn: &str) -> Value {
+        self.run("fair_acquire", keys, &ask_args(holder, "1", on_turn))
             .await
     }
 
@@ -24,16 +28,16 @@ impl Bench {
     async fn waiters_of(&mut self, keys: &[&str; 4]) -> Vec<String> {
         let keys = [keys[0], keys[1], keys[3]];
         let reply = self.run("fair_waiters", &keys, &[]).await;
-        crate::script::reply::texts(&reply).unwrap()
+        reply::texts(&reply).unwrap()
     }
 
     /// Each is held, and has one that waits and may be handed it; that of the other lock goes first.
     async fn both_are_waited_for(&mut self, [this, other]: [&[&str; 4]; 2]) {
         self.make(&["FLUSHALL"]).await;
-        assert_eq!(self.asks(this, U0, "3000").await, HELD);
-        assert_eq!(self.asks(other, V0, "3000").await, HELD);
-        self.asks(other, V1, "3000").await;
-        self.asks(this, U1, "3000").await;
+        assert_eq!(self.asks(this, U0, GRANT).await, HELD);
+        assert_eq!(self.asks(other, V0, GRANT).await, HELD);
+        self.asks(other, V1, GRANT).await;
+        self.asks(this, U1, GRANT).await;
         assert_eq!(self.queue_keys().await, [V1, U1]);
         assert_eq!(self.waiters_of(this).await, [U1]);
         assert_eq!(self.waiters_of(other).await, [V1]);
@@ -48,60 +52,78 @@ const BOTH_WAYS: [[&[&str; 4]; 2]; 2] = [[&KEYS, &BRACED], [&BRACED, &KEYS]];
 
 #[tokio::test]
 async fn a_release_hands_the_lock_to_the_first_that_waits_for_it_and_names_it() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for [this, other] in BOTH_WAYS {
-        for wish in ["3000", "3000.25", "3000.5"] {
-            bench.both_are_waited_for([this, other]).await;
-            let mut ear = bench.ear().await;
-            bench.asks(this, U1, wish).await;
-            assert_eq!(bench.leaves(this, U0).await, Value::Int(1));
-            let heard = bench.heard(&mut ear).await;
-            let [message] = &*heard else {
-                panic!("{heard:?}")
+        for wish in [GRANT, WAKE, GRANT_FENCED] {
+            fixture.both_are_waited_for([this, other]).await;
+            let mut subscriber = fixture.subscriber().await;
+            fixture.asks(this, U1, wish).await;
+            assert_eq!(fixture.leaves(this, U0).await, Value::Int(1));
+            let messages = fixture.messages(&mut subscriber).await;
+            let [message] = &*messages else {
+                panic!("{messages:?}")
             };
             let words = message.strip_prefix(&format!("{CHANNEL}:{U1} ")).unwrap();
-            if wish == "3000" {
+            if wish == GRANT {
                 assert!(words.ends_with(&format!(" - {}", this[0])), "{words}");
-                assert_eq!(bench.queue_keys().await, [V1]);
+                assert_eq!(fixture.queue_keys().await, [V1]);
             } else {
                 // There is no key for a token.
                 assert_eq!(words, "0");
-                assert_eq!(bench.asks(this, U1, wish).await, HELD);
+                assert_eq!(fixture.asks(this, U1, wish).await, HELD);
             }
-            let held: Vec<String> = bench.ask(&["HKEYS", other[0]]).await;
+            let held: Vec<String> = fixture.ask(&["HKEYS", other[0]]).await;
             assert_eq!(held, [V0]);
-            bench.in_all_three(&[V1]).await;
+            fixture.in_all_three(&[V1]).await;
+        }
+    }
+}
+
+/// Clients of other versions read it.
+#[tokio::test]
+async fn the_fraction_of_a_heartbeat_says_what_is_wanted_and_for_which_lock() {
+    let mut fixture = Fixture::new().await;
+    for (keys, of_the_lock) in [(&KEYS, 0.0), (&BRACED, 0.125)] {
+        fixture.make(&["FLUSHALL"]).await;
+        assert_eq!(fixture.asks(keys, U0, NO_PLACE).await, HELD);
+        for (on_turn, wish) in [(GRANT, 0.0), (WAKE, 0.25), (GRANT_FENCED, 0.5)] {
+            let asked = fixture.asks(keys, U1, on_turn).await;
+            let Ok(Acquired::Queued { until_ms, .. }) = reply::acquired(&asked) else {
+                panic!("{asked:?}")
+            };
+            let score: f64 = fixture.ask(&["ZSCORE", ALIVE, U1]).await;
+            assert_eq!(score, until_ms as f64 + wish + of_the_lock, "{on_turn}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_free_lock_is_the_turn_of_nobody_who_waits_for_the_other() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for [this, other] in BOTH_WAYS {
-        bench.both_are_waited_for([this, other]).await;
-        assert_eq!(bench.leaves(this, U1).await, DONE);
-        assert_eq!(bench.leaves(this, U0).await, DONE);
-        assert_eq!(bench.asks(this, U9, "0").await, HELD);
-        assert_eq!(bench.leaves(this, U9).await, DONE);
-        bench.in_all_three(&[V1]).await;
+        fixture.both_are_waited_for([this, other]).await;
+        assert_eq!(fixture.leaves(this, U1).await, DONE);
+        assert_eq!(fixture.leaves(this, U0).await, DONE);
+        assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);
+        assert_eq!(fixture.leaves(this, U9).await, DONE);
+        fixture.in_all_three(&[V1]).await;
         // One of Redisson's may wait for either.
-        bench.redisson_waits("r:1", 300_000).await;
-        assert_eq!(bench.asks(this, U9, "0").await, UNKNOWN);
-        bench.make(&["ZADD", TIMEOUTS, "1", "r:1"]).await;
-        assert_eq!(bench.asks(this, U9, "0").await, HELD);
+        fixture.redisson_waits("r:1", 300_000).await;
+        assert_eq!(fixture.asks(this, U9, NO_PLACE).await, UNKNOWN);
+        fixture.make(&["ZADD", TIMEOUTS, "1", "r:1"]).await;
+        assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);
         // One that is dead is so for both.
-        assert_eq!(bench.leaves(this, U9).await, DONE);
-        bench.dies(V1).await;
-        assert_eq!(bench.asks(this, U9, "0").await, HELD);
-        bench.in_all_three(&[]).await;
+        assert_eq!(fixture.leaves(this, U9).await, DONE);
+        fixture.dies(V1).await;
+        assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);
+        fixture.in_all_three(&[]).await;
     }
 }
 
 #[tokio::test]
 async fn many_that_wait_for_the_other_are_passed_in_a_bounded_time() {
-    let mut bench = Bench::new().await;
-    let ahead = (bench.now().await + 2_000).to_string();
+    let mut fixture = Fixture::new().await;
+    let ahead = (fixture.now().await + 2_000).to_string();
     let (mut push, mut score) = (redis::cmd("RPUSH"), redis::cmd("ZADD"));
     push.arg(QUEUE);
     score.arg(ALIVE);
@@ -109,9 +131,9 @@ async fn many_that_wait_for_the_other_are_passed_in_a_bounded_time() {
         push.arg(format!("v:{waiter}"));
         score.arg(format!("{ahead}.125")).arg(format!("v:{waiter}"));
     }
-    let _: i64 = push.query_async(&mut bench.connection).await.unwrap();
-    let _: i64 = score.query_async(&mut bench.connection).await.unwrap();
-    assert_eq!(bench.asks(&KEYS, U1, "0").await, UNKNOWN);
-    bench.make(&["LTRIM", QUEUE, "501", "-1"]).await;
-    assert_eq!(bench.asks(&KEYS, U1, "0").await, HELD);
+    let _: i64 = push.query_async(&mut fixture.connection).await.unwrap();
+    let _: i64 = score.query_async(&mut fixture.connection).await.unwrap();
+    assert_eq!(fixture.asks(&KEYS, U1, NO_PLACE).await, UNKNOWN);
+    fixture.make(&["LTRIM", QUEUE, "501", "-1"]).await;
+    assert_eq!(fixture.asks(&KEYS, U1, NO_PLACE).await, HELD);
 }

@@ -1,20 +1,22 @@
-//! The contract of every Lua file: its header says what its body reads, it is spliced from the
-//! pieces it uses, it loads, and it replies as its header says.
+//! The contract of every Lua file: its header says what its body reads, it names the pieces it uses, it
+//! loads, and it replies as its header says.
 
-mod bench;
 mod cost;
 mod fair;
 mod fair_ends;
-mod fair_handed;
+mod fair_handover;
 mod fair_names;
+mod fixture;
 mod multi;
 mod reentrant;
 mod rw;
 mod rw_limits;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::catalog;
+use crate::hold::core::Timing;
 
 /// The comment a file starts with, and the rest.
 fn header_and_body(text: &str) -> (&str, &str) {
@@ -51,10 +53,46 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// The code of a file: neither comments nor texts, in which a word means something else.
+fn code(file: &str) -> String {
+    let file = file.split_once("]]\n").map_or(file, |(_, body)| body);
+    let lines = file.lines().map(|line| {
+        let line: String = line.split('\'').step_by(2).collect();
+        line.split("--").next().unwrap_or_default().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a name stands in some code, and not as a part of another or as a field.
+fn names(code: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    code.match_indices(name).any(|(at, _)| {
+        let rest = &code[at + name.len()..];
+        !code[..at].ends_with(is_part) && !rest.starts_with(is_part)
+    })
+}
+
+fn piece(name: &str) -> &'static str {
+    let found = catalog::PIECES.iter().find(|(piece, _)| *piece == name);
+    found
+        .unwrap_or_else(|| panic!("no piece is called {name}"))
+        .1
+}
+
+fn files_of(folder: &str) -> BTreeSet<String> {
+    std::fs::read_dir(format!("{}/{folder}", env!("CARGO_MANIFEST_DIR")))
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".lua").map(str::to_owned)
+        })
+        .collect()
+}
+
 #[test]
 fn every_header_names_what_its_body_reads() {
     for (name, script) in catalog::ALL {
-        let (header, body) = header_and_body(script.text);
+        let (header, body) = header_and_body(script.text());
         assert!(
             header.contains(&format!("\n  {name}: ")),
             "{name}: its name"
@@ -65,47 +103,80 @@ fn every_header_names_what_its_body_reads() {
 }
 
 #[test]
-fn every_file_is_in_the_catalog_with_the_pieces_it_calls() {
-    let folder = |path: &str| -> BTreeSet<String> {
-        std::fs::read_dir(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")))
-            .unwrap()
-            .filter_map(|entry| {
-                let name = entry.unwrap().file_name().into_string().unwrap();
-                name.strip_suffix(".lua").map(str::to_owned)
-            })
-            .collect()
-    };
-    let listed: BTreeSet<_> = catalog::ALL
+fn every_file_is_in_the_catalog() {
+    let scripts = catalog::ALL.iter().map(|(name, _)| (*name).to_owned());
+    assert_eq!(files_of("lua"), scripts.collect());
+    let pieces = catalog::PIECES.iter().map(|(name, _)| (*name).to_owned());
+    assert_eq!(files_of("lua/includes"), pieces.collect());
+}
+
+#[test]
+fn every_file_names_the_pieces_it_uses_and_no_others() {
+    let scripts = catalog::ALL
         .iter()
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
-    assert_eq!(folder("lua"), listed);
-    for (name, script) in catalog::ALL {
-        assert!(
-            script.text.ends_with(&file(&format!("{name}.lua"))),
+        .map(|(name, _)| (*name, file(&format!("{name}.lua"))));
+    let pieces = catalog::PIECES
+        .iter()
+        .map(|(name, piece)| (*name, (*piece).to_owned()));
+    for (name, file) in scripts.chain(pieces) {
+        let named: Vec<&str> = catalog::uses(&file).collect();
+        let code = code(&file);
+        let is_used = |piece: &&str| *piece != name && names(&code, piece);
+        let used = catalog::PIECES
+            .iter()
+            .map(|(piece, _)| *piece)
+            .filter(is_used);
+        let used: BTreeSet<&str> = used.collect();
+        assert_eq!(
+            named.iter().copied().collect::<BTreeSet<_>>(),
+            used,
             "{name}"
         );
-        for piece in folder("lua/includes") {
-            let spliced = script
-                .text
-                .matches(&file(&format!("includes/{piece}.lua")))
-                .count();
-            let named = mentions(script.text, &piece);
-            // Where it is spliced, once for its definition.
-            let called = named > spliced;
-            assert_eq!(spliced, usize::from(called), "{name} and {piece}");
-        }
+        assert_eq!(named.len(), used.len(), "{name} names a piece twice");
+        // Only the first lines count.
+        assert_eq!(
+            file.matches("-- uses:").count(),
+            file.lines()
+                .take_while(|line| line.starts_with("-- uses: "))
+                .count(),
+            "{name}"
+        );
     }
 }
 
-/// How often a function is defined, called or handed to another in a text.
-fn mentions(text: &str, function: &str) -> usize {
-    let found = text.match_indices(function).map(|(at, _)| at);
-    found
-        .filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
-        .filter(|at| {
-            let rest = &text[at + function.len()..];
-            rest.starts_with('(') || (text[..*at].ends_with('(') && rest.starts_with(','))
-        })
-        .count()
+/// Also says that no pieces use each other in a circle: one of them would stand before what it uses.
+#[test]
+fn every_piece_stands_once_and_behind_what_it_uses() {
+    for (name, script) in catalog::ALL {
+        let text = script.text();
+        assert!(text.ends_with(&file(&format!("{name}.lua"))), "{name}");
+        let mut stand = 0;
+        for (used, piece) in catalog::PIECES {
+            let places: Vec<usize> = text.match_indices(piece).map(|(at, _)| at).collect();
+            let Some(place) = places.first() else {
+                continue;
+            };
+            assert_eq!(places.len(), 1, "{name}: {used}");
+            for before in catalog::uses(piece) {
+                let at = text.find(self::piece(before));
+                assert!(
+                    at.is_some_and(|at| at < *place),
+                    "{name}: {before} before {used}"
+                );
+            }
+            stand += piece.len();
+        }
+        let rest = file(&format!("{name}.lua")).len();
+        assert_eq!(text.len(), stand + rest, "{name}: nothing else");
+    }
+}
+
+/// A heartbeat that ends later than this passes for one that was noted before the clock was set back.
+#[test]
+fn the_longest_heartbeat_is_the_one_that_scripts_know() {
+    let (_, value) = piece("heartbeat_ms_max").split_once(" = ").unwrap();
+    let known = Duration::from_millis(value.trim_end().parse().unwrap());
+    let leases = (0..30).map(|doublings| Duration::from_millis(1 << doublings));
+    let longest = leases.map(|lease| Timing::of_lease(lease).heartbeat).max();
+    assert_eq!(longest, Some(known));
 }

@@ -2,10 +2,10 @@
 
 use redis::Value;
 
-use super::bench::{Bench, DONE, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
+use super::fixture::{DONE, Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
 use crate::script::reply;
 
-impl Bench {
+impl Fixture {
     async fn acquire(&mut self, holder: &str, count: &str, lease: &str) -> Value {
         self.run("reentrant_acquire", &["L"], &[holder, count, lease, "0"])
             .await
@@ -39,59 +39,63 @@ impl Bench {
 /// The trace of Redisson's `RLock`, step by step, with our own replies and without its defects.
 #[tokio::test]
 async fn the_reentrant_trace() {
-    let mut bench = Bench::new().await;
-    assert_eq!(bench.acquire(U1, "1", "30000").await, HELD);
-    assert_eq!(bench.holds().await, [U1, "1"]);
-    assert!(near(bench.pttl().await, 30_000));
-    match bench.acquire(U2, "1", "30000").await {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.acquire(U1, "1", "30000").await, HELD);
+    assert_eq!(fixture.holds().await, [U1, "1"]);
+    assert!(near(fixture.pttl().await, 30_000));
+    match fixture.acquire(U2, "1", "30000").await {
         Value::Int(rest) => assert!(near(rest, 30_000), "{rest}"),
         other => panic!("{other:?}"),
     }
     // A shorter lease of a re-entry does not shorten the one that runs.
-    assert_eq!(bench.acquire(U1, "2", "1000").await, HELD);
-    assert_eq!(bench.holds().await, [U1, "2"]);
-    assert!(near(bench.pttl().await, 30_000));
+    assert_eq!(fixture.acquire(U1, "2", "1000").await, HELD);
+    assert_eq!(fixture.holds().await, [U1, "2"]);
+    assert!(near(fixture.pttl().await, 30_000));
     // A longer one lengthens it, and a repeat changes nothing.
     for _ in 0..2 {
-        assert_eq!(bench.acquire(U1, "3", "60000").await, HELD);
-        assert_eq!(bench.holds().await, [U1, "3"]);
-        assert!(near(bench.pttl().await, 60_000));
+        assert_eq!(fixture.acquire(U1, "3", "60000").await, HELD);
+        assert_eq!(fixture.holds().await, [U1, "3"]);
+        assert!(near(fixture.pttl().await, 60_000));
     }
     for _ in 0..2 {
-        assert_eq!(bench.release(U1, "1").await, DONE);
-        assert_eq!(bench.holds().await, [U1, "1"]);
+        assert_eq!(fixture.release(U1, "1").await, DONE);
+        assert_eq!(fixture.holds().await, [U1, "1"]);
     }
-    assert_eq!(bench.release(U2, "0").await, NOT_HELD, "a stranger");
-    let client = redis::Client::open(bench.server.url()).unwrap();
+    assert_eq!(fixture.release(U2, "0").await, NOT_HELD, "a stranger");
+    let client = redis::Client::open(fixture.server.url()).unwrap();
     let mut listener = client.get_async_pubsub().await.unwrap();
     listener
         .subscribe("redisson_lock__channel:{L}")
         .await
         .unwrap();
-    assert_eq!(bench.release(U1, "0").await, Value::Int(1), "one was told");
-    assert_eq!(bench.release(U1, "0").await, NOT_HELD, "and not twice");
-    assert_eq!(bench.holds().await, [""; 0]);
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    assert_eq!(
+        fixture.release(U1, "0").await,
+        Value::Int(1),
+        "one was told"
+    );
+    assert_eq!(fixture.release(U1, "0").await, NOT_HELD, "and not twice");
+    assert_eq!(fixture.holds().await, [""; 0]);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_re_entry_never_creates_a_hold() {
-    let mut bench = Bench::new().await;
-    assert_eq!(bench.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
-    assert_eq!(bench.server.keys().await, [""; 0]);
-    bench.acquire(U2, "1", "30000").await;
-    assert_eq!(bench.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
-    assert_eq!(bench.holds().await, [U2, "1"]);
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+    fixture.acquire(U2, "1", "30000").await;
+    assert_eq!(fixture.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
+    assert_eq!(fixture.holds().await, [U2, "1"]);
 }
 
 /// Somebody took the lease away: nothing of ours deletes the key over that.
 #[tokio::test]
 async fn a_key_without_a_lease_gets_one_back() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for (verb, lease) in [("acquire", 30_000), ("release", 1), ("renew", 30_000)] {
-        bench.acquire(U1, "1", "30000").await;
-        let _: i64 = bench.ask(&["PERSIST", "L"]).await;
-        let refused = bench.refused("reentrant_acquire", &["L"], &[U2, "1", "30000", "0"]);
+        fixture.acquire(U1, "1", "30000").await;
+        let _: i64 = fixture.ask(&["PERSIST", "L"]).await;
+        let refused = fixture.refused("reentrant_acquire", &["L"], &[U2, "1", "30000", "0"]);
         let refused = refused.await;
         let code = crate::conn::error_reply::code(&refused);
         assert_eq!(
@@ -100,74 +104,77 @@ async fn a_key_without_a_lease_gets_one_back() {
             "to others it is no lock: {refused}"
         );
         match verb {
-            "acquire" => drop(bench.acquire(U1, "2", "30000").await),
-            "release" => drop(bench.release(U1, "1").await),
-            _ => drop(bench.run("renew", &["L"], &[U1, "30000"]).await),
+            "acquire" => drop(fixture.acquire(U1, "2", "30000").await),
+            "release" => drop(fixture.release(U1, "1").await),
+            _ => drop(fixture.run("renew", &["L"], &[U1, "30000"]).await),
         }
-        assert!(near(bench.pttl().await, lease), "{verb}");
-        bench.release(U1, "0").await;
+        assert!(near(fixture.pttl().await, lease), "{verb}");
+        fixture.release(U1, "0").await;
     }
 }
 
 #[tokio::test]
 async fn tokens_grow_with_every_answer() {
-    let mut bench = Bench::new().await;
-    let first = bench.fenced(U1).await;
-    let now = bench.fenced(U1).await;
+    let mut fixture = Fixture::new().await;
+    let first = fixture.fenced(U1).await;
+    let now = fixture.fenced(U1).await;
     assert!(now > first, "a repeated grant has the token of its answer");
-    bench.release(U1, "0").await;
-    let next = bench.fenced(U2).await;
+    fixture.release(U1, "0").await;
+    let next = fixture.fenced(U2).await;
     assert!(next > now);
     assert!(next < 1 << 53);
-    let kept: String = bench.ask(&["GET", "redisson_lock_token:{L}"]).await;
+    let kept: String = fixture.ask(&["GET", "redisson_lock_token:{L}"]).await;
     assert_eq!(kept, next.to_string(), "exact, and plain digits");
 }
 
 #[tokio::test]
 async fn renewal_inspection_and_force() {
-    let mut bench = Bench::new().await;
-    assert_eq!(bench.run("reentrant_inspect", &["L"], &[]).await, list(&[]));
-    bench.acquire(U1, "1", "1000").await;
-    let _: Value = bench.ask(&["RPUSH", "foreign", "x"]).await;
+    let mut fixture = Fixture::new().await;
+    assert_eq!(
+        fixture.run("reentrant_inspect", &["L"], &[]).await,
+        list(&[])
+    );
+    fixture.acquire(U1, "1", "1000").await;
+    let _: Value = fixture.ask(&["RPUSH", "foreign", "x"]).await;
     let args = [U1, "60000", U1, "60000", U1, "60000", U9, "60000"];
     let keys = ["L", "absent", "foreign", "L"];
-    let renewed = bench.run("renew", &keys, &args).await;
+    let renewed = fixture.run("renew", &keys, &args).await;
     assert_eq!(renewed, list(&[1, 0, 0, 0]));
-    let _: Value = bench.ask(&["DEL", "foreign"]).await;
-    assert!(near(bench.pttl().await, 60_000));
+    let _: Value = fixture.ask(&["DEL", "foreign"]).await;
+    assert!(near(fixture.pttl().await, 60_000));
     // A late renewal for a shorter lease shortens nothing.
-    bench.run("renew", &["L"], &[U1, "1000"]).await;
-    assert!(near(bench.pttl().await, 60_000));
-    let seen = bench.run("reentrant_inspect", &["L"], &[]).await;
+    fixture.run("renew", &["L"], &[U1, "1000"]).await;
+    assert!(near(fixture.pttl().await, 60_000));
+    let seen = fixture.run("reentrant_inspect", &["L"], &[]).await;
     let seen = reply::inspected(&seen).unwrap().unwrap();
     assert_eq!((&*seen.holder, seen.hold_count), (U1, 1));
     let args = ["redisson_lock__channel:{L}", "PUBLISH"];
-    let forced = bench.run("reentrant_force_unlock", &["L"], &args).await;
+    let forced = fixture.run("reentrant_force_unlock", &["L"], &args).await;
     assert_eq!(forced, Value::Int(1));
-    let again = bench.run("reentrant_force_unlock", &["L"], &args).await;
+    let again = fixture.run("reentrant_force_unlock", &["L"], &args).await;
     assert_eq!(again, Value::Int(0));
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
 /// A token that another server gave.
 #[tokio::test]
 async fn a_token_is_raised_and_never_lowered() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     let key = "redisson_lock_token:{L}";
     let largest = "9007199254740990";
     for (token, then) in [("7", "7"), ("5", "7"), (largest, largest), ("8", largest)] {
         for _ in 0..2 {
-            let raised = bench.run("raise_token", &[key], &[token]).await;
+            let raised = fixture.run("raise_token", &[key], &[token]).await;
             assert_eq!(raised, Value::Int(1));
-            let kept: String = bench.ask(&["GET", key]).await;
+            let kept: String = fixture.ask(&["GET", key]).await;
             assert_eq!(kept, then, "exact, and plain digits");
         }
     }
-    assert_eq!(bench.fenced(U1).await, 9_007_199_254_740_991);
+    assert_eq!(fixture.fenced(U1).await, 9_007_199_254_740_991);
     for make in [["RPUSH", key, "x"], ["SET", key, "not a number"]] {
-        let _: i64 = bench.ask(&["DEL", key]).await;
-        let _: Value = bench.ask(&make).await;
-        let error = bench.refused("raise_token", &[key], &["9"]).await;
+        let _: i64 = fixture.ask(&["DEL", key]).await;
+        let _: Value = fixture.ask(&make).await;
+        let error = fixture.refused("raise_token", &[key], &["9"]).await;
         let code = crate::conn::error_reply::code(&error);
         assert_eq!(code, Some("WRONGTYPE"), "{error}");
     }
@@ -176,12 +183,12 @@ async fn a_token_is_raised_and_never_lowered() {
 /// A foreign counter is found before anything is written.
 #[tokio::test]
 async fn a_foreign_token_key_costs_nobody_the_lock() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     let token = "redisson_lock_token:{L}";
     for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
-        let _: Value = bench.ask(&make).await;
+        let _: Value = fixture.ask(&make).await;
         let args = [U1, "1", "30000", "1"];
-        let error = bench
+        let error = fixture
             .refused("reentrant_acquire", &["L", token], &args)
             .await;
         assert_eq!(
@@ -189,16 +196,16 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
             Some("WRONGTYPE"),
             "{error}"
         );
-        assert_eq!(bench.server.keys().await, [token]);
-        let _: i64 = bench.ask(&["DEL", token]).await;
+        assert_eq!(fixture.server.keys().await, [token]);
+        let _: i64 = fixture.ask(&["DEL", token]).await;
     }
 }
 
 /// A user who may write but not expire: no hold without a lease is left.
 #[tokio::test]
 async fn a_lease_that_is_refused_leaves_no_hold() {
-    let mut bench = Bench::new().await;
-    let mut user = bench.user("-pexpire").await;
+    let mut fixture = Fixture::new().await;
+    let mut user = fixture.user("-pexpire").await;
     let args = [U1, "1", "30000", "0"];
     let error = user.refused("reentrant_acquire", &["L"], &args).await;
     assert_eq!(
@@ -206,5 +213,5 @@ async fn a_lease_that_is_refused_leaves_no_hold() {
         crate::error::Kind::Denied,
         "{error}"
     );
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }

@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use super::bench::{
-    Bench, DONE, HELD, Keys, NO_SUCH_HOLD, NOT_HELD, U1, U1_WRITE, U2, U3, U3_WRITE, U4, U5, U6,
+use super::fixture::{
+    DONE, Fixture, HELD, Keys, NO_SUCH_HOLD, NOT_HELD, U1, U1_WRITE, U2, U3, U3_WRITE, U4, U5, U6,
     U9, UNKNOWN, elsewhere, list, near,
 };
 use crate::counts::Mode;
@@ -22,7 +22,7 @@ pub(super) fn settle_args<'a>(holder: &'a str, writes: &'a str, reads: &'a str) 
     [holder, writes, reads, "1000", CHANNEL, "PUBLISH"]
 }
 
-impl Bench {
+impl Fixture {
     pub(super) async fn read(&mut self, holder: &str, lease: &str) -> Value {
         self.read_waiting(holder, lease, "0").await
     }
@@ -91,346 +91,369 @@ pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
 /// defects: leases do not add up, and who stops to write and reads on wakes readers.
 #[tokio::test]
 async fn the_read_write_trace() {
-    let mut bench = Bench::new().await;
-    let mut ear = bench.ear().await;
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
     let told = |payload: &str| vec![format!("{CHANNEL} {payload}")];
     for _ in 0..2 {
-        assert_eq!(bench.try_write(U1).await, HELD);
-        let keys = bench.keys().await;
+        assert_eq!(fixture.try_write(U1).await, HELD);
+        let keys = fixture.keys().await;
         assert_eq!(hash(&keys), [("mode", "write"), (U1_WRITE, "1")]);
         assert_eq!(keys.len(), 1);
     }
     for _ in 0..2 {
-        assert_eq!(bench.write_again(U1, "2").await, HELD);
-        assert!(near(bench.pttl_of("W").await, 30_000), "they do not add up");
+        assert_eq!(fixture.write_again(U1, "2").await, HELD);
+        assert!(
+            near(fixture.pttl_of("W").await, 30_000),
+            "they do not add up"
+        );
     }
-    assert!(elsewhere(&bench.try_write(U2).await, 30_000));
-    assert!(elsewhere(&bench.read(U2, "30000").await, 30_000));
+    assert!(elsewhere(&fixture.try_write(U2).await, 30_000));
+    assert!(elsewhere(&fixture.read(U2, "30000").await, 30_000));
     // Its own read hold has a lease of its own.
     for _ in 0..2 {
-        assert_eq!(bench.read_again(U1, "1", "30000").await, HELD);
-        let keys = bench.keys().await;
+        assert_eq!(fixture.read_again(U1, "1", "30000").await, HELD);
+        let keys = fixture.keys().await;
         let both = [("mode", "write"), (U1, "1"), (U1_WRITE, "2")];
         assert_eq!(hash(&keys), both);
         assert_eq!(keys[&lease_of(U1, 1)], ["1"]);
-        assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 30_000));
+        assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 30_000));
     }
-    let seen = bench.seen().await;
+    let seen = fixture.seen().await;
     assert_eq!(seen.len(), 2);
     assert!(seen.contains(&(U1.to_owned(), Mode::Exclusive, 2)));
     assert!(seen.contains(&(U1.to_owned(), Mode::Shared, 1)));
     for _ in 0..2 {
-        assert_eq!(bench.settle(U1, "1", "1").await, DONE);
+        assert_eq!(fixture.settle(U1, "1", "1").await, DONE);
         assert_eq!(
-            hash(&bench.keys().await),
+            hash(&fixture.keys().await),
             [("mode", "write"), (U1, "1"), (U1_WRITE, "1")]
         );
     }
-    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     // The end of writing is told, although its owner reads on; once.
-    assert_eq!(bench.settle(U1, "0", "1").await, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, told("1"));
-    assert_eq!(bench.settle(U1, "0", "1").await, DONE);
-    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
-    assert!(near(bench.pttl_of("W").await, 30_000));
+    assert_eq!(fixture.settle(U1, "0", "1").await, Value::Int(1));
+    assert_eq!(fixture.messages(&mut subscriber).await, told("1"));
+    assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
+    assert!(near(fixture.pttl_of("W").await, 30_000));
 
     // Others read beside it, and nobody writes.
     for _ in 0..2 {
-        assert_eq!(bench.read(U2, "60000").await, HELD);
-        assert!(near(bench.pttl_of("W").await, 60_000));
-        assert!(near(bench.pttl_of(&lease_of(U2, 1)).await, 60_000));
-        assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 30_000));
+        assert_eq!(fixture.read(U2, "60000").await, HELD);
+        assert!(near(fixture.pttl_of("W").await, 60_000));
+        assert!(near(fixture.pttl_of(&lease_of(U2, 1)).await, 60_000));
+        assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 30_000));
     }
-    assert!(elsewhere(&bench.try_write(U3).await, 60_000));
-    assert_eq!(bench.read_again(U2, "2", "1000").await, HELD);
-    assert!(near(bench.pttl_of("W").await, 60_000), "never shortened");
-    assert!(near(bench.pttl_of(&lease_of(U2, 2)).await, 1_000));
+    assert!(elsewhere(&fixture.try_write(U3).await, 60_000));
+    assert_eq!(fixture.read_again(U2, "2", "1000").await, HELD);
+    assert!(near(fixture.pttl_of("W").await, 60_000), "never shortened");
+    assert!(near(fixture.pttl_of(&lease_of(U2, 2)).await, 1_000));
     for _ in 0..2 {
-        assert_eq!(bench.settle(U2, "0", "1").await, DONE);
-        let keys = bench.keys().await;
+        assert_eq!(fixture.settle(U2, "0", "1").await, DONE);
+        let keys = fixture.keys().await;
         assert!(!keys.contains_key(&lease_of(U2, 2)));
-        assert!(near(bench.pttl_of("W").await, 60_000));
+        assert!(near(fixture.pttl_of("W").await, 60_000));
     }
-    assert_eq!(bench.settle(U2, "0", "0").await, DONE);
-    assert_eq!(bench.settle(U2, "0", "0").await, NOT_HELD);
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
-    assert_eq!(bench.heard(&mut ear).await, [""; 0], "others read on");
-    assert_eq!(bench.settle(U1, "0", "0").await, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, told("0"));
-    assert_eq!(bench.settle(U1, "0", "0").await, NOT_HELD);
-    assert_eq!(bench.heard(&mut ear).await, [""; 0], "not twice");
+    assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
+    assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
+    assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [""; 0],
+        "others read on"
+    );
+    assert_eq!(fixture.settle(U1, "0", "0").await, Value::Int(1));
+    assert_eq!(fixture.messages(&mut subscriber).await, told("0"));
+    assert_eq!(fixture.settle(U1, "0", "0").await, NOT_HELD);
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [""; 0],
+        "not twice"
+    );
 
-    bench.try_write(U1).await;
-    assert_eq!(bench.settle(U9, "0", "0").await, NOT_HELD, "a stranger");
-    assert_eq!(bench.settle(U1, "0", "0").await, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, told("1"));
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    fixture.try_write(U1).await;
+    assert_eq!(fixture.settle(U9, "0", "0").await, NOT_HELD, "a stranger");
+    assert_eq!(fixture.settle(U1, "0", "0").await, Value::Int(1));
+    assert_eq!(fixture.messages(&mut subscriber).await, told("1"));
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_re_entry_never_creates_a_read_or_write_hold() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for held_by in ["nobody", "a reader", "a writer"] {
         match held_by {
-            "a reader" => drop(bench.read(U2, "30000").await),
-            "a writer" => drop(bench.try_write(U2).await),
+            "a reader" => drop(fixture.read(U2, "30000").await),
+            "a writer" => drop(fixture.try_write(U2).await),
             _ => {}
         }
-        let before = bench.keys().await;
-        assert_eq!(bench.read_again(U1, "2", "30000").await, NO_SUCH_HOLD);
-        assert_eq!(bench.write_again(U1, "2").await, NO_SUCH_HOLD);
+        let before = fixture.keys().await;
+        assert_eq!(fixture.read_again(U1, "2", "30000").await, NO_SUCH_HOLD);
+        assert_eq!(fixture.write_again(U1, "2").await, NO_SUCH_HOLD);
         for (writes, reads) in [("1", "0"), ("0", "1"), ("1", "1")] {
-            let reply = bench.settle(U1, writes, reads).await;
+            let reply = fixture.settle(U1, writes, reads).await;
             assert_eq!(reply, NOT_HELD, "{held_by}");
         }
-        assert_eq!(bench.keys().await, before, "{held_by}");
-        bench.settle(U2, "0", "0").await;
+        assert_eq!(fixture.keys().await, before, "{held_by}");
+        fixture.settle(U2, "0", "0").await;
     }
     // One that reads does not write, and what it is told leaves it as it is.
-    bench.read(U1, "30000").await;
-    let before = bench.keys().await;
-    assert_eq!(bench.write_again(U1, "1").await, NO_SUCH_HOLD);
-    assert_eq!(bench.settle(U1, "1", "1").await, NOT_HELD);
-    assert_eq!(bench.keys().await, before);
+    fixture.read(U1, "30000").await;
+    let before = fixture.keys().await;
+    assert_eq!(fixture.write_again(U1, "1").await, NO_SUCH_HOLD);
+    assert_eq!(fixture.settle(U1, "1", "1").await, NOT_HELD);
+    assert_eq!(fixture.keys().await, before);
 }
 
 #[tokio::test]
 async fn one_that_reads_on_takes_back_only_what_it_gives_up() {
-    let mut bench = Bench::new().await;
-    bench.try_write(U1).await;
-    bench.read_again(U1, "1", "30000").await;
+    let mut fixture = Fixture::new().await;
+    fixture.try_write(U1).await;
+    fixture.read_again(U1, "1", "30000").await;
     for _ in 0..2 {
-        assert_eq!(bench.settle(U1, "1", "0").await, DONE);
-        let keys = bench.keys().await;
+        assert_eq!(fixture.settle(U1, "1", "0").await, DONE);
+        let keys = fixture.keys().await;
         assert_eq!(hash(&keys), [("mode", "write"), (U1_WRITE, "1")]);
         assert_eq!(keys.len(), 1, "the lease of the read hold went with it");
     }
     // Straight from writing to reading.
     for _ in 0..2 {
-        bench.settle(U1, "0", "1").await;
-        let keys = bench.keys().await;
+        fixture.settle(U1, "0", "1").await;
+        let keys = fixture.keys().await;
         assert_eq!(hash(&keys), [("mode", "read"), (U1, "1")]);
-        assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 1_000));
+        assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 1_000));
     }
 }
 
 /// The one with the longest lease leaves: the lock lives as long as the longest of the others.
 #[tokio::test]
 async fn a_lock_lives_as_long_as_the_longest_reader() {
-    let mut bench = Bench::new().await;
-    bench.read(U1, "60000").await;
-    bench.read(U2, "5000").await;
-    bench.read(U3, "1000").await;
-    assert!(near(bench.pttl_of("W").await, 60_000));
+    let mut fixture = Fixture::new().await;
+    fixture.read(U1, "60000").await;
+    fixture.read(U2, "5000").await;
+    fixture.read(U3, "1000").await;
+    assert!(near(fixture.pttl_of("W").await, 60_000));
     // One that had no part in it changes nothing.
-    assert_eq!(bench.settle(U3, "0", "0").await, DONE);
-    assert!(near(bench.pttl_of("W").await, 60_000));
+    assert_eq!(fixture.settle(U3, "0", "0").await, DONE);
+    assert!(near(fixture.pttl_of("W").await, 60_000));
     // A renewal ends its read hold no earlier than the lock, however slow the server is.
-    bench.renew_rw(U1, "61000").await;
-    assert_eq!(bench.settle(U1, "0", "0").await, DONE);
-    assert!(near(bench.pttl_of("W").await, 5_000));
-    assert!(elsewhere(&bench.try_write(U4).await, 5_000));
+    fixture.renew_rw(U1, "61000").await;
+    assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
+    assert!(near(fixture.pttl_of("W").await, 5_000));
+    assert!(elsewhere(&fixture.try_write(U4).await, 5_000));
     // Somebody took the lease of the lock away: it gets back that of who reads on.
-    bench.read(U1, "5000").await;
-    bench.make(&["PERSIST", "W"]).await;
-    assert_eq!(bench.settle(U1, "0", "0").await, DONE);
-    assert!(near(bench.pttl_of("W").await, 5_000));
+    fixture.read(U1, "5000").await;
+    fixture.make(&["PERSIST", "W"]).await;
+    assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
+    assert!(near(fixture.pttl_of("W").await, 5_000));
 }
 
 #[tokio::test]
 async fn dead_readers_hold_nobody_up() {
-    let mut bench = Bench::new().await;
-    let mut ear = bench.ear().await;
-    bench.read(U1, "60000").await;
-    bench.read(U2, "60000").await;
-    bench.reader_dies(U1).await;
-    assert!(elsewhere(&bench.try_write(U3).await, 60_000));
-    let seen = bench.seen().await;
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.read(U1, "60000").await;
+    fixture.read(U2, "60000").await;
+    fixture.reader_dies(U1).await;
+    assert!(elsewhere(&fixture.try_write(U3).await, 60_000));
+    let seen = fixture.seen().await;
     assert_eq!(seen, [(U2.to_owned(), Mode::Shared, 1)]);
     // The last that is alive leaves: the dead go with it.
-    bench.renew_rw(U2, "61000").await;
-    assert_eq!(bench.settle(U2, "0", "0").await, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 0")]);
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    fixture.renew_rw(U2, "61000").await;
+    assert_eq!(fixture.settle(U2, "0", "0").await, Value::Int(1));
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [format!("{CHANNEL} 0")]
+    );
+    assert_eq!(fixture.server.keys().await, [""; 0]);
     // Or a writer comes.
-    bench.read(U1, "60000").await;
-    bench.reader_dies(U1).await;
-    assert_eq!(bench.try_write(U3).await, HELD);
-    let keys = bench.keys().await;
+    fixture.read(U1, "60000").await;
+    fixture.reader_dies(U1).await;
+    assert_eq!(fixture.try_write(U3).await, HELD);
+    let keys = fixture.keys().await;
     assert_eq!(hash(&keys), [("mode", "write"), (U3_WRITE, "1")]);
-    assert!(near(bench.pttl_of("W").await, 30_000), "a lease of its own");
-    assert_eq!(bench.renew_rw(U1, "60000").await, list(&[0]));
+    assert!(
+        near(fixture.pttl_of("W").await, 30_000),
+        "a lease of its own"
+    );
+    assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[0]));
 }
 
 /// New readers let a waiting writer go first; those that waited when the last was done go beside it.
 #[tokio::test]
 async fn readers_and_writers_take_turns() {
-    let mut bench = Bench::new().await;
-    let mut ear = bench.ear().await;
-    bench.read(U1, "30000").await;
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.read(U1, "30000").await;
     for _ in 0..2 {
-        assert!(elsewhere(&bench.write(U2).await, 30_000));
-        assert_eq!(bench.keys().await[WAITING], [U2]);
-        assert!(near(bench.pttl_of(WAITING).await, 3_000));
+        assert!(elsewhere(&fixture.write(U2).await, 30_000));
+        assert_eq!(fixture.keys().await[WAITING], [U2]);
+        assert!(near(fixture.pttl_of(WAITING).await, 3_000));
     }
-    assert!(elsewhere(&bench.read(U3, "30000").await, 30_000));
-    assert_eq!(bench.read_again(U1, "2", "30000").await, HELD, "it reads");
-    bench.settle(U1, "0", "1").await;
+    assert!(elsewhere(&fixture.read(U3, "30000").await, 30_000));
+    assert_eq!(fixture.read_again(U1, "2", "30000").await, HELD, "it reads");
+    fixture.settle(U1, "0", "1").await;
     // The writer gives up: readers are told, once.
-    assert_eq!(bench.settle(U2, "0", "0").await, DONE);
-    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 1")]);
-    assert_eq!(bench.settle(U2, "0", "0").await, NOT_HELD);
-    assert_eq!(bench.heard(&mut ear).await, [""; 0]);
-    assert!(!bench.keys().await.contains_key(WAITING));
-    assert_eq!(bench.read(U3, "30000").await, HELD);
-    bench.settle(U3, "0", "0").await;
+    assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [format!("{CHANNEL} 1")]
+    );
+    assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    assert!(!fixture.keys().await.contains_key(WAITING));
+    assert_eq!(fixture.read(U3, "30000").await, HELD);
+    fixture.settle(U3, "0", "0").await;
 
     // A writer that is granted waits no more; another one waits meanwhile.
-    bench.write(U2).await;
-    bench.settle(U1, "0", "0").await;
+    fixture.write(U2).await;
+    fixture.settle(U1, "0", "0").await;
     assert_eq!(
-        bench.read(U3, "30000").await,
+        fixture.read(U3, "30000").await,
         UNKNOWN,
         "free, but not for it"
     );
-    assert_eq!(bench.write(U2).await, HELD);
-    assert!(!bench.keys().await.contains_key(WAITING));
-    bench.write(U4).await;
+    assert_eq!(fixture.write(U2).await, HELD);
+    assert!(!fixture.keys().await.contains_key(WAITING));
+    fixture.write(U4).await;
     // One that does not wait is not remembered; one that does is, until it is done with that.
-    assert!(elsewhere(&bench.read(U6, "30000").await, 30_000));
+    assert!(elsewhere(&fixture.read(U6, "30000").await, 30_000));
     for holder in [U3, U6] {
-        let refused = bench.read_waiting(holder, "30000", "3000").await;
+        let refused = fixture.read_waiting(holder, "30000", "3000").await;
         assert!(elsewhere(&refused, 30_000));
     }
-    assert_eq!(bench.keys().await[WAITING], [U3, U4, U6]);
-    assert_eq!(bench.settle(U6, "0", "0").await, DONE, "it gives up");
-    bench.heard(&mut ear).await;
-    bench.settle(U2, "0", "0").await;
-    assert_eq!(bench.heard(&mut ear).await.len(), 1);
-    assert_eq!(bench.keys().await[WAITING], ["done", U3, U4, "turn"]);
+    assert_eq!(fixture.keys().await[WAITING], [U3, U4, U6]);
+    assert_eq!(fixture.settle(U6, "0", "0").await, DONE, "it gives up");
+    fixture.messages(&mut subscriber).await;
+    fixture.settle(U2, "0", "0").await;
+    assert_eq!(fixture.messages(&mut subscriber).await.len(), 1);
+    assert_eq!(fixture.keys().await[WAITING], ["done", U3, U4, "turn"]);
     // Free: kept for a moment for the reader that waited, and for nobody else.
-    assert_eq!(bench.read(U5, "30000").await, UNKNOWN, "it is new");
-    match bench.write(U4).await {
+    assert_eq!(fixture.read(U5, "30000").await, UNKNOWN, "it is new");
+    match fixture.write(U4).await {
         Value::Int(left) => assert!((1..=100).contains(&left), "{left}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(bench.read_waiting(U3, "30000", "3000").await, HELD);
-    assert_eq!(bench.keys().await[WAITING], ["done", U4]);
-    assert!(elsewhere(&bench.write(U4).await, 30_000));
-    assert!(elsewhere(&bench.read(U5, "30000").await, 30_000));
+    assert_eq!(fixture.read_waiting(U3, "30000", "3000").await, HELD);
+    assert_eq!(fixture.keys().await[WAITING], ["done", U4]);
+    assert!(elsewhere(&fixture.write(U4).await, 30_000));
+    assert!(elsewhere(&fixture.read(U5, "30000").await, 30_000));
     // Its heartbeat is over.
-    bench.make(&["ZADD", WAITING, "1", U4]).await;
-    assert_eq!(bench.read(U5, "30000").await, HELD);
-    assert!(bench.pttl_of(WAITING).await > 0, "it goes by itself");
+    fixture.make(&["ZADD", WAITING, "1", U4]).await;
+    assert_eq!(fixture.read(U5, "30000").await, HELD);
+    assert!(fixture.pttl_of(WAITING).await > 0, "it goes by itself");
 }
 
 /// What was noted before the server's clock was set back keeps nobody out until it has caught up.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_nobody_out() {
-    let mut bench = Bench::new().await;
-    let ahead = (bench.now().await + 3_600_000).to_string();
-    bench.make(&["ZADD", WAITING, &ahead, U9]).await;
-    assert_eq!(bench.read(U1, "30000").await, HELD, "a writer");
-    bench.settle(U1, "0", "0").await;
-    bench
+    let mut fixture = Fixture::new().await;
+    let ahead = (fixture.now().await + 3_600_000).to_string();
+    fixture.make(&["ZADD", WAITING, &ahead, U9]).await;
+    assert_eq!(fixture.read(U1, "30000").await, HELD, "a writer");
+    fixture.settle(U1, "0", "0").await;
+    fixture
         .make(&["ZADD", WAITING, &ahead, "done", "0", "turn"])
         .await;
-    assert_eq!(bench.try_write(U2).await, HELD, "a turn of readers");
+    assert_eq!(fixture.try_write(U2).await, HELD, "a turn of readers");
 }
 
 /// A writer's end that lies ahead is none: new readers wait for the writer, however often they ask.
 #[tokio::test]
 async fn a_clock_that_is_set_back_lets_no_reader_go_first() {
-    let mut bench = Bench::new().await;
-    let ahead = (bench.now().await + 3_600_000).to_string();
-    bench.read(U1, "30000").await;
-    bench.write(U2).await;
-    bench.make(&["ZADD", WAITING, &ahead, "done"]).await;
+    let mut fixture = Fixture::new().await;
+    let ahead = (fixture.now().await + 3_600_000).to_string();
+    fixture.read(U1, "30000").await;
+    fixture.write(U2).await;
+    fixture.make(&["ZADD", WAITING, &ahead, "done"]).await;
     for _ in 0..3 {
-        assert!(elsewhere(&bench.read(U3, "30000").await, 30_000));
-        let waits = bench.read_waiting(U4, "30000", "3000").await;
+        assert!(elsewhere(&fixture.read(U3, "30000").await, 30_000));
+        let waits = fixture.read_waiting(U4, "30000", "3000").await;
         assert!(elsewhere(&waits, 30_000));
     }
-    bench.settle(U1, "0", "0").await;
-    assert_eq!(bench.read(U3, "30000").await, UNKNOWN);
-    assert_eq!(bench.write(U2).await, HELD);
+    fixture.settle(U1, "0", "0").await;
+    assert_eq!(fixture.read(U3, "30000").await, UNKNOWN);
+    assert_eq!(fixture.write(U2).await, HELD);
 }
 
 /// A reader that asked later than now may be long dead: no turn is kept for it.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_turn() {
-    let mut bench = Bench::new().await;
-    bench.try_write(U1).await;
-    let ahead = (-(bench.now().await + 3_600_000)).to_string();
-    bench.make(&["ZADD", WAITING, &ahead, U9]).await;
-    bench.settle(U1, "0", "0").await;
-    assert_eq!(bench.keys().await[WAITING], ["done", U9]);
-    assert_eq!(bench.try_write(U2).await, HELD);
+    let mut fixture = Fixture::new().await;
+    fixture.try_write(U1).await;
+    let ahead = (-(fixture.now().await + 3_600_000)).to_string();
+    fixture.make(&["ZADD", WAITING, &ahead, U9]).await;
+    fixture.settle(U1, "0", "0").await;
+    assert_eq!(fixture.keys().await[WAITING], ["done", U9]);
+    assert_eq!(fixture.try_write(U2).await, HELD);
 }
 
 /// Readers that waited and do not come keep a free lock for a moment only.
 #[tokio::test]
 async fn a_turn_that_nobody_takes_ends() {
-    let mut bench = Bench::new().await;
-    bench.write(U1).await;
-    bench.read_waiting(U2, "30000", "3000").await;
-    bench.settle(U1, "0", "0").await;
-    assert!(matches!(bench.try_write(U3).await, Value::Int(1..=100)));
+    let mut fixture = Fixture::new().await;
+    fixture.write(U1).await;
+    fixture.read_waiting(U2, "30000", "3000").await;
+    fixture.settle(U1, "0", "0").await;
+    assert!(matches!(fixture.try_write(U3).await, Value::Int(1..=100)));
     // As if that moment were over.
-    bench.make(&["ZINCRBY", WAITING, "-101", "done"]).await;
-    assert_eq!(bench.try_write(U3).await, HELD);
-    // The reader was not heard of for three seconds: it gets no turn any more.
-    bench.make(&["ZADD", WAITING, "-1", U2]).await;
-    bench.settle(U3, "0", "0").await;
-    assert_eq!(bench.try_write(U3).await, HELD);
+    fixture.make(&["ZINCRBY", WAITING, "-101", "done"]).await;
+    assert_eq!(fixture.try_write(U3).await, HELD);
+    // The reader was not messages of for three seconds: it gets no turn any more.
+    fixture.make(&["ZADD", WAITING, "-1", U2]).await;
+    fixture.settle(U3, "0", "0").await;
+    assert_eq!(fixture.try_write(U3).await, HELD);
 }
 
 #[tokio::test]
 async fn each_side_is_renewed_and_forced_on_its_own() {
-    let mut bench = Bench::new().await;
-    let mut ear = bench.ear().await;
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
     let read = ["read", CHANNEL, "PUBLISH"];
     let write = ["write", CHANNEL, "PUBLISH"];
     for side in [read, write] {
-        let forced = bench.run("rw_force_unlock", &["W"], &side).await;
+        let forced = fixture.run("rw_force_unlock", &["W"], &side).await;
         assert_eq!(forced, DONE, "nobody has it");
     }
-    bench.read(U1, "1000").await;
-    bench.read_again(U1, "2", "1000").await;
-    bench.make(&["SET", "foreign", "x"]).await;
+    fixture.read(U1, "1000").await;
+    fixture.read_again(U1, "2", "1000").await;
+    fixture.make(&["SET", "foreign", "x"]).await;
     let args = [U1, "60000", U1, "60000", U1, "60000", U9, "1"];
     let keys = ["W", "absent", "foreign", "W"];
-    let renewed = bench.run("rw_renew", &keys, &args).await;
+    let renewed = fixture.run("rw_renew", &keys, &args).await;
     assert_eq!(renewed, list(&[1, 0, 0, 0]));
     for key in ["W", &lease_of(U1, 1), &lease_of(U1, 2)] {
-        assert!(near(bench.pttl_of(key).await, 60_000), "{key}");
+        assert!(near(fixture.pttl_of(key).await, 60_000), "{key}");
     }
-    bench.renew_rw(U1, "1000").await;
+    fixture.renew_rw(U1, "1000").await;
     for key in ["W", &lease_of(U1, 1), &lease_of(U1, 2)] {
-        assert!(near(bench.pttl_of(key).await, 60_000), "{key}: shortened");
+        assert!(near(fixture.pttl_of(key).await, 60_000), "{key}: shortened");
     }
-    bench.make(&["DEL", "foreign"]).await;
-    assert_eq!(bench.run("rw_force_unlock", &["W"], &write).await, DONE);
-    let forced = bench.run("rw_force_unlock", &["W"], &read).await;
+    fixture.make(&["DEL", "foreign"]).await;
+    assert_eq!(fixture.run("rw_force_unlock", &["W"], &write).await, DONE);
+    let forced = fixture.run("rw_force_unlock", &["W"], &read).await;
     assert_eq!(forced, Value::Int(1));
-    assert_eq!(bench.heard(&mut ear).await, [format!("{CHANNEL} 1")]);
-    assert_eq!(bench.server.keys().await, [""; 0]);
-    assert_eq!(bench.renew_rw(U1, "60000").await, list(&[0]));
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [format!("{CHANNEL} 1")]
+    );
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+    assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[0]));
 
-    bench.try_write(U1).await;
-    bench.read_again(U1, "1", "30000").await;
-    assert_eq!(bench.renew_rw(U1, "60000").await, list(&[1]));
-    assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 60_000));
-    assert_eq!(bench.run("rw_force_unlock", &["W"], &read).await, DONE);
-    let forced = bench.run("rw_force_unlock", &["W"], &write).await;
+    fixture.try_write(U1).await;
+    fixture.read_again(U1, "1", "30000").await;
+    assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
+    assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 60_000));
+    assert_eq!(fixture.run("rw_force_unlock", &["W"], &read).await, DONE);
+    let forced = fixture.run("rw_force_unlock", &["W"], &write).await;
     assert_eq!(forced, Value::Int(1));
-    assert_eq!(bench.server.keys().await, [""; 0]);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_grant_of_either_side_has_its_token() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     let keys = ["W", WAITING, TOKEN];
     let mut last = 0;
     for (script, args) in [
@@ -438,13 +461,13 @@ async fn a_grant_of_either_side_has_its_token() {
         ("write_acquire", [U1, "1", "30000", "1", "1", "0"]),
         ("read_acquire", [U1, "1", "30000", "1", "0", "0"]),
     ] {
-        let reply = bench.run(script, &keys, &args).await;
+        let reply = fixture.run(script, &keys, &args).await;
         let Ok(reply::Acquired::Held { token: Some(token) }) = reply::acquired(&reply) else {
             panic!("{reply:?}");
         };
         assert!(token.get() > last && token.get() < 1 << 53);
         last = token.get();
-        let kept: String = bench.ask(&["GET", TOKEN]).await;
+        let kept: String = fixture.ask(&["GET", TOKEN]).await;
         assert_eq!(kept, last.to_string());
     }
 }

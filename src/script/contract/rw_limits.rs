@@ -1,63 +1,63 @@
 //! The read-write lock on servers and for users that allow less, and beside other kinds.
 
-use super::bench::{Bench, DONE, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
+use super::fixture::{DONE, Fixture, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
 use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
 use crate::conn::error_reply::code;
 
 #[tokio::test]
 async fn a_full_server_lets_readers_and_writers_go() {
-    let mut bench = Bench::new().await;
-    bench.try_write(U1).await;
-    bench.write_again(U1, "2").await;
-    bench.read_again(U1, "1", "30000").await;
-    bench.write(U2).await;
-    let before = bench.keys().await;
-    bench.fill().await;
+    let mut fixture = Fixture::new().await;
+    fixture.try_write(U1).await;
+    fixture.write_again(U1, "2").await;
+    fixture.read_again(U1, "1", "30000").await;
+    fixture.write(U2).await;
+    let before = fixture.keys().await;
+    fixture.fill().await;
     let args = [U3, "1", "30000", "0", "1", "3000"];
-    let refused = bench.refused("write_acquire", &KEYS, &args).await;
+    let refused = fixture.refused("write_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
-    assert_eq!(bench.keys().await, before, "nothing is half done");
-    assert_eq!(bench.renew_rw(U1, "60000").await, list(&[1]));
-    assert!(near(bench.pttl_of(&lease_of(U1, 1)).await, 60_000));
-    assert_eq!(bench.settle(U1, "1", "1").await, DONE);
+    assert_eq!(fixture.keys().await, before, "nothing is half done");
+    assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
+    assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 60_000));
+    assert_eq!(fixture.settle(U1, "1", "1").await, DONE);
     // Nobody listens, so nobody is told.
-    assert_eq!(bench.settle(U1, "0", "1").await, DONE);
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
-    assert_eq!(bench.settle(U2, "0", "0").await, DONE);
+    assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
+    assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
+    assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
     let args = [U3, "1", "30000", "0", "1", "60000", "0"];
-    let refused = bench.refused("read_acquire", &KEYS, &args).await;
+    let refused = fixture.refused("read_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
-    assert_eq!(hash(&bench.keys().await), [("mode", "read"), (U1, "1")]);
-    assert_eq!(bench.settle(U1, "0", "0").await, DONE);
-    assert!(!bench.keys().await.contains_key("W"));
+    assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
+    assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
+    assert!(!fixture.keys().await.contains_key("W"));
 }
 
 /// A foreign key is found before anything is written; what is held can be given back all the same.
 #[tokio::test]
 async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for foreign in ["W", WAITING, TOKEN] {
         for script in ["read_acquire", "write_acquire"] {
-            let _: () = bench.ask(&["FLUSHALL"]).await;
+            let _: () = fixture.ask(&["FLUSHALL"]).await;
             let value = ["RPUSH", foreign, "theirs"];
-            bench.make(&value).await;
-            let before = bench.keys().await;
+            fixture.make(&value).await;
+            let before = fixture.keys().await;
             let args = [U1, "1", "30000", "1", "1", "0"];
             let keys = ["W", WAITING, TOKEN];
-            let error = bench.refused(script, &keys, &args).await;
+            let error = fixture.refused(script, &keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{foreign}: {error}");
-            assert_eq!(bench.keys().await, before, "{foreign}, {script}");
+            assert_eq!(fixture.keys().await, before, "{foreign}, {script}");
         }
     }
     for mode in ["read", "write"] {
-        let _: () = bench.ask(&["FLUSHALL"]).await;
+        let _: () = fixture.ask(&["FLUSHALL"]).await;
         match mode {
-            "read" => drop(bench.read(U1, "30000").await),
-            _ => drop(bench.try_write(U1).await),
+            "read" => drop(fixture.read(U1, "30000").await),
+            _ => drop(fixture.try_write(U1).await),
         }
-        bench.make(&["SET", WAITING, "theirs"]).await;
-        assert_eq!(bench.settle(U1, "0", "0").await, DONE, "{mode}");
-        assert_eq!(bench.server.keys().await, [WAITING]);
+        fixture.make(&["SET", WAITING, "theirs"]).await;
+        assert_eq!(fixture.settle(U1, "0", "0").await, DONE, "{mode}");
+        assert_eq!(fixture.server.keys().await, [WAITING]);
     }
 }
 
@@ -69,31 +69,31 @@ async fn anything(user: &mut User, name: &str, args: &[&str]) {
 /// Whatever right a user lacks: no hold without a lease, no lock that nobody holds.
 #[tokio::test]
 async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
-    let mut bench = Bench::new().await;
+    let mut fixture = Fixture::new().await;
     for right in [
         "hset", "hdel", "hmget", "hget", "hexists", "hlen", "hgetall", "pttl", "pexpire", "del",
         "set", "zadd", "zrem", "zscore", "zcount", "exists", "time", "publish",
     ] {
-        let mut user = bench.user(&format!("-{right}")).await;
+        let mut user = fixture.user(&format!("-{right}")).await;
         for script in ["read_acquire", "write_acquire"] {
             for waits in [false, true] {
-                let _: () = bench.ask(&["FLUSHALL"]).await;
+                let _: () = fixture.ask(&["FLUSHALL"]).await;
                 if waits {
                     // Another one that waits; nobody holds it.
-                    bench.read(U8, "30000").await;
-                    bench.write(U9).await;
-                    bench.settle(U8, "0", "0").await;
+                    fixture.read(U8, "30000").await;
+                    fixture.write(U9).await;
+                    fixture.settle(U8, "0", "0").await;
                 }
                 let args = [U1, "1", "30000", "0", "1", "60000"];
                 anything(&mut user, script, &args).await;
                 let what = format!("{right}, {script}, {waits}");
-                assert_ne!(bench.pttl_of("W").await, -1, "{what}: a hold for ever");
+                assert_ne!(fixture.pttl_of("W").await, -1, "{what}: a hold for ever");
                 anything(&mut user, "rw_release", &settle_args(U1, "0", "0")).await;
-                if hash(&bench.keys().await).len() == 1 {
+                if hash(&fixture.keys().await).len() == 1 {
                     panic!("{what}: held by nobody");
                 }
-                for key in bench.server.keys().await {
-                    assert_ne!(bench.pttl_of(&key).await, -1, "{what}: {key} for ever");
+                for key in fixture.server.keys().await {
+                    assert_ne!(fixture.pttl_of(&key).await, -1, "{what}: {key} for ever");
                 }
             }
         }
@@ -103,49 +103,49 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
 /// A hash of another kind is seen as held, or refused: never are both in.
 #[tokio::test]
 async fn kinds_that_share_a_name_exclude_each_other() {
-    let mut bench = Bench::new().await;
-    bench.make(&["HSET", "W", U1, "1"]).await;
-    bench.make(&["PEXPIRE", "W", "30000"]).await;
-    let before = bench.keys().await;
-    assert!(elsewhere(&bench.read(U2, "30000").await, 30_000));
-    assert!(elsewhere(&bench.try_write(U2).await, 30_000));
+    let mut fixture = Fixture::new().await;
+    fixture.make(&["HSET", "W", U1, "1"]).await;
+    fixture.make(&["PEXPIRE", "W", "30000"]).await;
+    let before = fixture.keys().await;
+    assert!(elsewhere(&fixture.read(U2, "30000").await, 30_000));
+    assert!(elsewhere(&fixture.try_write(U2).await, 30_000));
     for side in ["read", "write"] {
         let args = [side, CHANNEL, "PUBLISH"];
-        let error = bench.refused("rw_force_unlock", &["W"], &args).await;
+        let error = fixture.refused("rw_force_unlock", &["W"], &args).await;
         assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
     }
-    let error = bench.refused("rw_inspect", &["W"], &[]).await;
+    let error = fixture.refused("rw_inspect", &["W"], &[]).await;
     assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
-    assert_eq!(bench.settle(U2, "0", "0").await, NOT_HELD);
-    assert_eq!(bench.keys().await, before);
+    assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
+    assert_eq!(fixture.keys().await, before);
 
     for mode in ["read", "write"] {
-        let _: () = bench.ask(&["FLUSHALL"]).await;
+        let _: () = fixture.ask(&["FLUSHALL"]).await;
         match mode {
-            "read" => drop(bench.read(U1, "30000").await),
-            _ => drop(bench.try_write(U1).await),
+            "read" => drop(fixture.read(U1, "30000").await),
+            _ => drop(fixture.try_write(U1).await),
         }
-        let before = bench.keys().await;
+        let before = fixture.keys().await;
         let args = [U2, "1", "30000", "0"];
-        let reply = bench.run("reentrant_acquire", &["W"], &args).await;
+        let reply = fixture.run("reentrant_acquire", &["W"], &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let keys = ["W", "queue", "timeouts", "alive"];
         let args = [U2, "1", "30000", "0", "0", "channel", "PUBLISH"];
-        let reply = bench.run("fair_acquire", &keys, &args).await;
+        let reply = fixture.run("fair_acquire", &keys, &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let args = ["channel", "PUBLISH"];
         for (script, keys) in [
             ("reentrant_force_unlock", &keys[..1]),
             ("fair_force_unlock", &keys[..]),
         ] {
-            let error = bench.refused(script, keys, &args).await;
+            let error = fixture.refused(script, keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
         }
         let args = [U2, "0", "1", "channel", "PUBLISH"];
-        let reply = bench.run("reentrant_release", &["W"], &args).await;
+        let reply = fixture.run("reentrant_release", &["W"], &args).await;
         assert_eq!(reply, NOT_HELD);
-        let renewed = bench.run("renew", &["W"], &[U2, "60000"]).await;
+        let renewed = fixture.run("renew", &["W"], &[U2, "60000"]).await;
         assert_eq!(renewed, list(&[0]));
-        assert_eq!(bench.keys().await, before, "{mode}");
+        assert_eq!(fixture.keys().await, before, "{mode}");
     }
 }

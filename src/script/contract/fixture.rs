@@ -44,12 +44,12 @@ pub(super) fn elsewhere(reply: &Value, expected: i64) -> bool {
 pub(super) type Keys = BTreeMap<String, Vec<String>>;
 
 /// A server, and a user on it.
-pub(super) struct Bench {
+pub(super) struct Fixture {
     pub(super) server: Server,
     pub(super) connection: MultiplexedConnection,
 }
 
-impl Bench {
+impl Fixture {
     pub(super) async fn new() -> Self {
         let server = Server::start();
         let connection = server.admin().await;
@@ -126,33 +126,33 @@ impl Bench {
     }
 
     /// Listens to everything that is published from here on.
-    pub(super) async fn ear(&self) -> Ear {
+    pub(super) async fn subscriber(&self) -> Subscriber {
         let client = redis::Client::open(self.server.url()).unwrap();
         let mut listener = client.get_async_pubsub().await.unwrap();
         listener.psubscribe("*").await.unwrap();
-        Ear(listener)
+        Subscriber(listener)
     }
 
     /// What was published since the last time, as `channel payload`.
-    pub(super) async fn heard(&mut self, ear: &mut Ear) -> Vec<String> {
+    pub(super) async fn messages(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
         // Messages come in order: this one ends them.
         self.make(&["PUBLISH", "that is all", ""]).await;
-        let mut heard = Vec::new();
-        let mut messages = ear.0.on_message();
+        let mut messages = Vec::new();
+        let mut stream = subscriber.0.on_message();
         loop {
-            let message = within(Duration::from_secs(5), messages.next()).await;
+            let message = within(Duration::from_secs(5), stream.next()).await;
             let message = message.expect("a connection that stays");
             if message.get_channel_name() == "that is all" {
-                return heard;
+                return messages;
             }
             let payload: String = message.get_payload().unwrap();
-            heard.push(format!("{} {payload}", message.get_channel_name()));
+            messages.push(format!("{} {payload}", message.get_channel_name()));
         }
     }
 }
 
 /// Hears everything.
-pub(super) struct Ear(PubSub);
+pub(super) struct Subscriber(PubSub);
 
 /// A user with fewer rights.
 pub(super) struct User(MultiplexedConnection);
@@ -181,6 +181,6 @@ async fn eval(
     let listed = catalog::ALL.iter().find(|(listed, _)| *listed == name);
     let (_, script) = listed.expect("a script of this name");
     let mut eval = redis::cmd("EVAL");
-    eval.arg(script.text).arg(keys.len()).arg(keys).arg(args);
+    eval.arg(script.text()).arg(keys.len()).arg(keys).arg(args);
     eval.query_async(connection).await
 }

@@ -1,7 +1,9 @@
--- Whether a writer of ours waits that a reader has to let go first; then whether anybody waits. A
--- reader that waited already when the last writer was done goes beside it, so neither side starves: one
--- that was refused before that, or has waited for so long in its client.
-local function writer_waits(waiting, holder, waited_ms)
+-- uses: server_ms, writers_wait
+
+-- Whether a reader has to let a waiting writer of ours go first; then whether anybody waits. A reader that
+-- was waiting when the last writer was done enters beside it, so neither side starves: one that was
+-- refused before that, or has waited for as long in its client.
+local function writer_first(waiting, holder, waited_ms)
   if redis.call('EXISTS', waiting) == 0 then return false, false end
   local now = server_ms()
   if not writers_wait(waiting, now) then return false, true end

@@ -1,0 +1,49 @@
+-- uses: fair_head, fair_dequeue, next_token, keep_token, grant
+
+-- Less of a place than this is not handed a lock: its waiter is better off asking.
+local handover_ms_min = 100
+
+-- A fair lock was just freed: makes the head of its queue the holder, or wakes it. Returns how many
+-- connections received the message.
+--
+-- 1. Find the head. A user who may not look at the queue, or may not publish, has freed the lock all the
+--    same: waiters poll.
+-- 2. Decide whether it is handed the lock: only one of ours that wants it, whose place is kept for long
+--    enough, and only while the lock is free (it may be another one in this queue that was freed). One
+--    that wants a token needs a counter that can be read and written; it is stored before the grant.
+-- 3. Grant the lock. The lease is what is left of its place: a waiter that has just died holds up the
+--    others no longer than if it had not been handed the lock.
+-- 4. Send the one message that says so: the end of that lease, its length, the token or `-`, and the name
+--    of the lock. The waiter knows when it asked for its place to be kept until then, and counts the
+--    lease from there; the server began it later.
+-- 5. If nobody received it, undo the grant; the place stays. If somebody did, the waiter leaves the queue:
+--    only then, so that it is never without a place and without the lock.
+-- In all other cases wake the head: `0`, it is its turn.
+local function fair_handover(q)
+  local found, head, _, until_ms, on_turn, now = pcall(fair_head, q)
+  if not found or not head then return 0 end
+  local channel = q.channel .. ':' .. head
+  local lease = until_ms and until_ms - now or 0
+  local may_grant = lease >= handover_ms_min and on_turn ~= 'wake' and redis.pcall('PTTL', q.lock) == -2
+  local token = '-'
+  if may_grant and on_turn == 'grant_fenced' then
+    local counted
+    counted, token = pcall(next_token, q.token)
+    may_grant = counted and type(token) == 'string' and pcall(keep_token, q.token, token, 0, q.retention)
+  end
+  if may_grant then
+    local granted, refused = pcall(grant, q.lock, head, 1, lease, -2)
+    if granted and not refused then
+      local times = string.format('%.0f %.0f ', until_ms, lease)
+      local message = times .. token .. ' ' .. q.lock
+      local receivers = tonumber(redis.pcall(q.publish, channel, message)) or 0
+      if receivers == 0 then
+        redis.pcall('HDEL', q.lock, head)
+      else
+        pcall(fair_dequeue, q, head)
+      end
+      return receivers
+    end
+  end
+  return tonumber(redis.pcall(q.publish, channel, '0')) or 0
+end

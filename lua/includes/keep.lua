@@ -1,6 +1,0 @@
--- Sets the count of a hold that stays, and keeps at least this lease. The reply of a release.
-local function keep(lock, holder, hold_count, lease)
-  if redis.call('HEXISTS', lock, holder) == 0 then return not_held(lock) end
-  grant(lock, holder, hold_count, lease, redis.call('PTTL', lock))
-  return 0
-end

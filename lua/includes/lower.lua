@@ -1,9 +1,0 @@
--- Lowers a hold count; 0 frees the lock. Returns how many connections were told that it is free, -1
--- if this holder does not hold it.
-local function lower(lock, holder, hold_count, lease, channel, publish)
-  if hold_count ~= '0' then return keep(lock, holder, hold_count, lease) end
-  -- The last field takes the key with it.
-  if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end
-  -- A user without the right to publish still frees the lock: waiters poll.
-  return tonumber(redis.pcall(publish, channel, '0')) or 0
-end

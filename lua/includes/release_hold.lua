@@ -1,0 +1,11 @@
+-- uses: keep_hold, not_held
+
+-- Lowers a hold count; 0 frees the lock. Returns how many connections received the news, -1 if this holder
+-- does not hold it.
+local function release_hold(lock, holder, hold_count, lease, channel, publish)
+  if hold_count ~= '0' then return keep_hold(lock, holder, hold_count, lease) end
+  -- The last field takes the key with it.
+  if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end
+  -- A user without the right to publish still frees the lock: waiters poll.
+  return tonumber(redis.pcall(publish, channel, '0')) or 0
+end

@@ -1,0 +1,84 @@
+-- uses: not_held, rw_leave, read_timeout, read_leases, readers_lease, write_ends
+
+-- Two looks at one lease in one call may differ by this.
+local lease_slack_ms = 5
+
+-- Sets the counts of a hold on a read-write lock (rw: lock, waiting, channel, publish), or takes a holder
+-- that only waits out of those who wait. Returns how many connections received the news that others may
+-- enter, -1 if there is no such hold and no such waiter.
+--
+-- 1. Look at what the holder has. Nothing: it may be waiting, and gives that up. A write count is never
+--    raised here.
+-- 2. Count the fields of others: a hold that goes leaves the lock to them; one that stays keeps it.
+-- 3. Write first what a full server accepts, as all later writes then are too. A hold that stays
+--    lengthens the lease of the lock; one that goes, while others stay, first notes what its own read
+--    leases are, as they are deleted next.
+-- 4. Delete the leases of the read holds that go, and set the counts of what stays. If it goes on
+--    writing, or as a reader as before, that is all: nobody else can enter now who could not before.
+-- 5. It is gone, or was a writer and reads now. Readers that stay decide how long the lock lives: the
+--    longest lease of them. All of them are read only if the one who leaves may have had the longest; if
+--    what is left of the lock is about that, it is let be. If no reader is alive the lock goes.
+-- 6. A writer that is done is noted, and those who wait are told.
+local function rw_release_hold(rw, holder, writes, reads, lease)
+  local lock, writer = rw.lock, holder .. ':write'
+  local held = redis.call('HMGET', lock, holder, writer)
+  local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
+  local is_over = writes + reads == 0
+  if had_reads + had_writes == 0 then
+    local waited = is_over and rw_leave(rw.waiting, holder, rw.channel, rw.publish)
+    return waited and 0 or not_held(lock)
+  end
+  if writes > 0 and had_writes == 0 then return -1 end
+
+  local was_writer = writes == 0 and had_writes > 0
+  local others, remaining, had_lease = 0, -2, -2
+  if is_over or was_writer then
+    -- All fields but the mode and its own.
+    others = redis.call('HLEN', lock) - 1
+    if had_reads > 0 then others = others - 1 end
+    if had_writes > 0 then others = others - 1 end
+  end
+  if not is_over then
+    remaining = math.max(redis.call('PTTL', lock), tonumber(lease))
+    redis.call('PEXPIRE', lock, remaining)
+  elseif others > 0 then
+    remaining = redis.call('PTTL', lock)
+    for hold = 1, had_reads do
+      had_lease = math.max(had_lease, redis.call('PTTL', read_timeout(lock, holder, hold)))
+    end
+  end
+
+  for hold = reads + 1, had_reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
+  if reads > 0 then
+    read_leases(lock, holder, reads, lease)
+    redis.call('HSET', lock, holder, reads)
+  end
+  if writes > 0 then
+    redis.call('HSET', lock, writer, writes)
+    if reads == 0 and had_reads > 0 then redis.call('HDEL', lock, holder) end
+    return 0
+  end
+  if not is_over and not was_writer then return 0 end
+
+  local longest = -2
+  if reads + others > 0 then
+    local enough = remaining < 0 and math.huge or remaining / 2
+    longest = remaining
+    if was_writer or had_lease + lease_slack_ms >= remaining then longest = readers_lease(lock, enough) end
+    if longest ~= -2 then
+      if reads == 0 then redis.call('HDEL', lock, holder) end
+      if was_writer then
+        redis.call('HDEL', lock, writer)
+        redis.call('HSET', lock, 'mode', 'read')
+      end
+      if longest >= 0 and longest < enough then redis.call('PEXPIRE', lock, longest) end
+      if not was_writer then return 0 end
+    end
+  end
+  if longest == -2 then redis.call('DEL', lock) end
+
+  -- A user without the right to note it still frees the lock.
+  if was_writer then pcall(write_ends, rw.waiting) end
+  -- Redisson wakes all its waiters for a 1, one reader or writer for a 0.
+  return tonumber(redis.pcall(rw.publish, rw.channel, was_writer and '1' or '0')) or 0
+end

@@ -1,0 +1,403 @@
+//! The fair lock handed over: whoever frees it makes the next waiter the holder and tells it, in one
+//! script, if that waiter is there to hear it.
+
+use redis::Value;
+
+use super::fair::{
+    ALIVE, CHANNEL, GRANT, GRANT_FENCED, KEYS, QUEUE, TIMEOUTS, TOKEN, WAKE, ask_args, leave_args,
+};
+use super::fixture::{
+    DONE, Fixture, HELD, NOT_HELD, Subscriber, U0, U1, U2, U3, U4, U9, UNKNOWN, elsewhere, near,
+};
+use crate::hold::grant_message::GrantMessage;
+
+const LOCK: &str = KEYS[0];
+const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
+const TOLD: Value = Value::Int(1);
+
+/// Whom a message made the holder, and until when. The subscriber is the one who hears it.
+fn handed(messages: &[String]) -> Option<(&str, GrantMessage)> {
+    let [message] = messages else {
+        return None;
+    };
+    let (channel, words) = message.split_once(' ').expect("a channel");
+    let waiter = channel.strip_prefix(CHANNEL)?.strip_prefix(':')?;
+    Some((waiter, GrantMessage::parse(words.as_bytes())?))
+}
+
+fn turn_of(waiter: &str) -> Vec<String> {
+    vec![format!("{CHANNEL}:{waiter} 0")]
+}
+
+impl Fixture {
+    /// Queues as one who may be handed the lock. Says until when its place is kept.
+    async fn waits(&mut self, holder: &str) -> i64 {
+        let (reply, until) = self.queue_up(holder, GRANT).await;
+        assert!(matches!(reply, Value::Int(_)), "{reply:?}");
+        until.expect("it has a place")
+    }
+
+    async fn fair_holds(&mut self, holder: &str) {
+        let (reply, _) = self.queue_up(holder, GRANT).await;
+        assert_eq!(reply, HELD);
+    }
+
+    /// The one holder, and its hold count.
+    async fn held_by(&mut self) -> Vec<String> {
+        self.ask(&["HGETALL", LOCK]).await
+    }
+
+    /// This waiter was handed the lock, and by the message for as long as its place was kept.
+    async fn was_handed(&mut self, subscriber: &mut Subscriber, waiter: &str, until: i64) {
+        let messages = self.messages(subscriber).await;
+        let (told, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
+        assert_eq!(told, waiter);
+        assert_eq!(i64::try_from(letter.until_ms), Ok(until));
+        let lease = i64::try_from(letter.lease.as_millis()).unwrap();
+        assert!(near(lease, 3_000), "{lease}");
+        assert_eq!(self.held_by().await, [waiter, "1"]);
+        let left = until - self.now().await;
+        let pttl = self.pttl_of(LOCK).await;
+        // Two looks, a moment after each other.
+        assert!(
+            (left - 1_000..=left + 5).contains(&pttl),
+            "{pttl} of {left}"
+        );
+        let queue = self.queue().await;
+        assert!(!queue.contains(&waiter.to_owned()), "{queue:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_makes_the_next_one_the_holder_and_says_so() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let first = fixture.waits(U1).await;
+    let second = fixture.waits(U2).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U1, first).await;
+    fixture.in_all_three(&[U2]).await;
+
+    // The answer was lost: asked again, it changes nothing.
+    let before = fixture.keys().await;
+    assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
+    assert_eq!(fixture.keys().await, before);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+
+    // Whoever asks is told how long it lasts; the holder, that it has it, and gets its lease.
+    let asked = fixture.fair_try(U9).await;
+    assert!(elsewhere(&asked, 3_000), "{asked:?}");
+    fixture.fair_holds(U1).await;
+    assert!(near(fixture.pttl_of(LOCK).await, 30_000));
+    fixture.in_all_three(&[U2]).await;
+
+    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U2, second).await;
+    assert_eq!(fixture.fair_release(U2, "0").await, DONE, "told nobody");
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+}
+
+/// What a waiter that gives up does, whether it knows that it was handed the lock or not.
+#[tokio::test]
+async fn one_that_gives_up_what_it_was_handed_hands_it_on() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let mut untils = Vec::new();
+    for waiter in [U1, U2, U3] {
+        untils.push(fixture.waits(waiter).await);
+    }
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U1, untils[0]).await;
+    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U2, untils[1]).await;
+    assert_eq!(fixture.fair_release(U1, "0").await, NOT_HELD, "not twice");
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    assert_eq!(fixture.held_by().await, [U2, "1"]);
+}
+
+/// The head of a free lock, which did not hear of it, leaves: the next one hears.
+#[tokio::test]
+async fn a_head_that_leaves_a_free_lock_hands_it_on() {
+    let mut fixture = Fixture::new().await;
+    fixture.fair_holds(U0).await;
+    fixture.waits(U1).await;
+    let second = fixture.waits(U2).await;
+    let third = fixture.waits(U3).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, DONE, "nobody listens");
+    fixture.in_all_three(&[U1, U2, U3]).await;
+    let mut subscriber = fixture.subscriber().await;
+    assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+    fixture.was_handed(&mut subscriber, U2, second).await;
+    fixture.in_all_three(&[U3]).await;
+    // Of a lock that is held nobody is next yet.
+    fixture.waits(U4).await;
+    assert_eq!(fixture.fair_release(U4, "0").await, DONE);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    assert_eq!(fixture.held_by().await, [U2, "1"]);
+    assert_eq!(fixture.fair_release(U2, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U3, third).await;
+}
+
+#[tokio::test]
+async fn a_forced_unlock_hands_the_lock_over() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let first = fixture.waits(U1).await;
+    let args = [CHANNEL, "PUBLISH"];
+    let forced = fixture.run("fair_force_unlock", &KEYS, &args).await;
+    assert_eq!(forced, Value::Int(1));
+    fixture.was_handed(&mut subscriber, U1, first).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
+    assert_eq!(fixture.held_by().await, [U1, "1"]);
+}
+
+/// Nobody hears it: the lock is free, and everybody has the place that they had.
+#[tokio::test]
+async fn a_head_that_does_not_hear_is_not_made_the_holder() {
+    let mut fixture = Fixture::new().await;
+    fixture.fair_holds(U0).await;
+    fixture.waits(U1).await;
+    fixture.waits(U2).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, DONE);
+    assert_eq!(fixture.pttl_of(LOCK).await, -2);
+    fixture.in_all_three(&[U1, U2]).await;
+    assert_eq!(fixture.fair_try(U2).await, UNKNOWN, "not its turn");
+    fixture.fair_holds(U1).await;
+}
+
+/// Those who ask by themselves, those with hardly any time left, and Redisson's.
+#[tokio::test]
+async fn who_cannot_be_made_the_holder_is_told_that_it_is_its_turn() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    fixture.queue_up(U1, WAKE).await;
+    fixture.waits(U2).await;
+    fixture.redisson_waits("r:1", 300_000).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+    assert_eq!(fixture.pttl_of(LOCK).await, -2);
+    fixture.fair_holds(U1).await;
+    let soon = (fixture.now().await + 90).to_string();
+    fixture.make(&["ZADD", ALIVE, &soon, U2]).await;
+    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U2));
+    fixture.fair_release(U2, "0").await;
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of("r:1"));
+    assert_eq!(fixture.pttl_of(LOCK).await, -2);
+    assert_eq!(fixture.queue().await, ["r:1"]);
+}
+
+/// One member of a multi-lock needs the others too.
+#[tokio::test]
+async fn a_member_of_a_multi_lock_asks_by_itself() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let keys = [LOCK, TOKEN, QUEUE, TIMEOUTS, ALIVE];
+    let args = [
+        "PUBLISH", "0", "0", "fair", U1, "30000", "0", "3000", "0", CHANNEL,
+    ];
+    let refused = fixture.run("multi_acquire", &keys, &args).await;
+    assert!(matches!(refused, Value::Array(_)), "{refused:?}");
+    fixture.in_all_three(&[U1]).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+    assert_eq!(fixture.pttl_of(LOCK).await, -2);
+}
+
+/// And one that holds several hands over the fair one.
+#[tokio::test]
+async fn the_release_of_a_multi_lock_hands_over() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let first = fixture.waits(U1).await;
+    let args = ["PUBLISH", "fair", U0, "0", "0", "0", CHANNEL];
+    let told = fixture.run("multi_release", &KEYS, &args).await;
+    assert_eq!(told, Value::Array(vec![TOLD]));
+    fixture.was_handed(&mut subscriber, U1, first).await;
+}
+
+#[tokio::test]
+async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    let mut last = 0;
+    for (keys, is_handed) in [(&FENCED[..], true), (&KEYS[..], false)] {
+        fixture.fair_holds(U0).await;
+        let mut args = ask_args(U1, "1", GRANT_FENCED);
+        args[3] = "1";
+        fixture.run("fair_acquire", &FENCED, &args).await;
+        let release = leave_args(U0, "0");
+        assert_eq!(fixture.run("fair_release", keys, &release).await, TOLD);
+        let messages = fixture.messages(&mut subscriber).await;
+        if is_handed {
+            let (waiter, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
+            last = letter.token.expect("it wants one").get();
+            assert_eq!((waiter, last < 1 << 53), (U1, true));
+            assert_eq!(
+                fixture.ask::<String>(&["GET", TOKEN]).await,
+                last.to_string()
+            );
+            // If it does not hear of it, it asks, and gets one that is larger.
+            let asked = fixture.run("fair_acquire", &FENCED, &args).await;
+            assert!(token(&asked) > last, "{asked:?}");
+        } else {
+            assert_eq!(messages, turn_of(U1));
+            let asked = fixture.run("fair_acquire", &FENCED, &args).await;
+            assert!(token(&asked) > last, "{asked:?}");
+        }
+        assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+    }
+    assert_eq!(fixture.server.keys().await, [TOKEN]);
+    // One that wants none gets none, whoever could give it one.
+    fixture.fair_holds(U0).await;
+    let until = fixture.waits(U1).await;
+    let release = leave_args(U0, "0");
+    fixture.run("fair_release", &FENCED, &release).await;
+    let kept: u64 = fixture.ask(&["GET", TOKEN]).await;
+    fixture.was_handed(&mut subscriber, U1, until).await;
+    assert_eq!(fixture.ask::<u64>(&["GET", TOKEN]).await, kept);
+}
+
+fn token(reply: &Value) -> u64 {
+    match crate::script::reply::acquired(reply) {
+        Ok(crate::script::reply::Acquired::Held { token: Some(token) }) => token.get(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A counter that is none does not keep the lock from being freed.
+#[tokio::test]
+async fn a_foreign_counter_is_not_touched_and_the_head_is_told() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    for foreign in [&["SET", TOKEN, "theirs"][..], &["HSET", TOKEN, "a", "b"]] {
+        fixture.make(&["DEL", TOKEN]).await;
+        fixture.fair_holds(U0).await;
+        fixture.queue_up(U1, GRANT_FENCED).await;
+        fixture.make(foreign).await;
+        let before = fixture.keys().await[TOKEN].clone();
+        let release = leave_args(U0, "0");
+        assert_eq!(fixture.run("fair_release", &FENCED, &release).await, TOLD);
+        assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+        assert_eq!(fixture.keys().await[TOKEN], before);
+        assert_eq!(fixture.pttl_of(LOCK).await, -2);
+        fixture.fair_release(U1, "0").await;
+    }
+}
+
+/// Another one of this hash is no free lock.
+#[tokio::test]
+async fn a_lock_that_somebody_else_has_too_is_handed_to_nobody() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    fixture.waits(U1).await;
+    fixture.make(&["HSET", LOCK, "stranger", "1"]).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+    assert_eq!(fixture.held_by().await, ["stranger", "1"]);
+}
+
+/// The end of a place that was noted before the clock was set back lies too far ahead; what it wants
+/// stands in the fraction.
+#[tokio::test]
+async fn a_clock_that_is_set_back_gives_no_long_lease() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    fixture.waits(U1).await;
+    let ahead = fixture.now().await + 3_600_000;
+    fixture.make(&["ZADD", ALIVE, &ahead.to_string(), U1]).await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    let messages = fixture.messages(&mut subscriber).await;
+    let (_, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
+    assert_eq!(letter.lease.as_millis(), 3_000);
+    assert!(i64::try_from(letter.until_ms).unwrap() < ahead);
+    assert!(near(fixture.pttl_of(LOCK).await, 3_000));
+    fixture.fair_release(U1, "0").await;
+
+    fixture.fair_holds(U0).await;
+    fixture.queue_up(U1, WAKE).await;
+    fixture
+        .make(&["ZADD", ALIVE, &format!("{ahead}.25"), U1])
+        .await;
+    for _ in 0..2 {
+        fixture.fair_release(U0, "0").await;
+        assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+        let score: f64 = fixture.ask(&["ZSCORE", ALIVE, U1]).await;
+        assert!(score < ahead as f64);
+        assert_eq!(score.fract(), 0.25);
+        fixture.make(&["HSET", LOCK, U0, "1"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_hands_over() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let first = fixture.waits(U1).await;
+    let mut args = ask_args(U2, "1", GRANT_FENCED);
+    args[3] = "1";
+    fixture.run("fair_acquire", &FENCED, &args).await;
+    let third = fixture.waits(U3).await;
+    fixture.fill().await;
+    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    fixture.was_handed(&mut subscriber, U1, first).await;
+    let release = leave_args(U1, "0");
+    assert_eq!(fixture.run("fair_release", &FENCED, &release).await, TOLD);
+    let messages = fixture.messages(&mut subscriber).await;
+    let (waiter, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
+    assert_eq!((waiter, letter.token.is_some()), (U2, true));
+    let args = [CHANNEL, "PUBLISH"];
+    fixture.run("fair_force_unlock", &KEYS, &args).await;
+    fixture.was_handed(&mut subscriber, U3, third).await;
+}
+
+/// Whatever right the one who frees the lock lacks: it is free or handed over whole, no hold is without
+/// a lease, nobody holds it who was not told, and nobody is in the queue without a score.
+#[tokio::test]
+async fn a_missing_right_hands_over_whole_or_not_at_all() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    for right in [
+        "hset", "pexpire", "pttl", "publish", "lrem", "zrem", "lindex", "zscore", "time", "get",
+        "set", "exists", "zadd",
+    ] {
+        for wish in [GRANT, GRANT_FENCED] {
+            fixture.make(&["FLUSHALL"]).await;
+            fixture.fair_holds(U0).await;
+            fixture.queue_up(U1, wish).await;
+            fixture.waits(U2).await;
+            let mut user = fixture.user(&format!("-{right}")).await;
+            let what = format!("-{right}, {wish}");
+            let release = leave_args(U0, "0");
+            let released = user.run("fair_release", &FENCED, &release).await;
+            assert!(matches!(released, Ok(Value::Int(0 | 1))), "{what}");
+            let messages = fixture.messages(&mut subscriber).await;
+            match handed(&messages) {
+                Some((waiter, letter)) => {
+                    assert_eq!(waiter, U1, "{what}");
+                    assert_eq!(letter.token.is_some(), wish == GRANT_FENCED, "{what}");
+                    assert_eq!(fixture.held_by().await, [U1, "1"], "{what}");
+                    let pttl = fixture.pttl_of(LOCK).await;
+                    assert!(near(pttl, 3_000), "{what}: {pttl}");
+                }
+                None => {
+                    assert_eq!(fixture.pttl_of(LOCK).await, -2, "{what}: it is free");
+                    assert_eq!(fixture.queue().await, [U1, U2], "{what}");
+                    let silent = ["publish", "lindex", "zscore", "time"].contains(&right);
+                    let expected = if silent { vec![] } else { turn_of(U1) };
+                    assert_eq!(messages, expected, "{what}");
+                }
+            }
+            fixture.a_score_for_each_in_the_queue().await;
+        }
+    }
+}
