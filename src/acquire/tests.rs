@@ -4,12 +4,16 @@ mod handoff;
 mod handover;
 mod hints;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
+use crate::hold::undo::QUEUE_MAX;
 use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -132,6 +136,33 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert_eq!(undo.script_args()[1], first.script_args()[1]);
     assert_eq!(undo.script_args()[2], "0");
     assert_eq!(client.stats().background, 1);
+}
+
+/// However many attempts a silent server leaves to be undone. The oldest are left to their leases.
+#[tokio::test(start_paused = true)]
+async fn what_waits_to_be_undone_is_bounded() {
+    const TOO_MANY: usize = 100;
+    let is_up = Arc::new(AtomicBool::new(false));
+    let answers = Arc::clone(&is_up);
+    let server = Scripted::new(move |_| match answers.load(Ordering::Relaxed) {
+        true => Answer::Value(done()),
+        false => Answer::Silence,
+    });
+    let client = Client::over(&server, LEASE);
+    for number in 0..QUEUE_MAX + TOO_MANY {
+        let lock = client.lock(format!("x{number}"));
+        assert!(lock.try_lock().now_or_never().is_none());
+    }
+    let attempts = server.sent();
+    assert_eq!(attempts.len(), QUEUE_MAX + TOO_MANY);
+    is_up.store(true, Ordering::Relaxed);
+    tokio::time::sleep(MS * 100).await;
+    let sent = server.sent();
+    let undone: BTreeSet<_> = sent[attempts.len()..].iter().map(holder).collect();
+    let kept: BTreeSet<_> = attempts[TOO_MANY..].iter().map(holder).collect();
+    assert_eq!(undone.len(), QUEUE_MAX);
+    assert!(undone == kept, "the oldest were given up");
+    assert_eq!(client.stats().background, 0);
 }
 
 /// Where a late attempt cannot be ruled out, a grant under its holder id is not used.

@@ -33,6 +33,11 @@ const CANCELS_WHILE_UNSETTLED: u32 = 8;
 /// At most this many are under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
+/// At most this many wait for one server on one lane, some hundred bytes each. When there are more, the
+/// oldest is given up: no guard holds what it would have undone, so that is in the way of others for its
+/// lease at most, from when the server executes it.
+pub(crate) const QUEUE_MAX: usize = 16_384;
+
 /// Pauses while it does not: doubled from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -145,6 +150,18 @@ impl Undo {
     }
 }
 
+impl Queue {
+    /// Gives up the oldest if there is no room for another.
+    fn make_room(&mut self) -> Option<Undo> {
+        if self.ready.len() + self.later.len() < QUEUE_MAX {
+            return None;
+        }
+        // Those of `later` were cancelled once already.
+        let later = self.later.pop_first().map(|(_, undo)| undo);
+        later.or_else(|| self.ready.pop_front())
+    }
+}
+
 impl UndoQueues {
     /// Has this undone by the task of the queue it belongs to. Neither blocks nor panics.
     pub(crate) fn push(
@@ -156,18 +173,23 @@ impl UndoQueues {
     ) {
         let target = (scripts.transport.server(undo.call.route()), undo.lane);
         let mut release = None;
-        let is_new = {
+        let (is_new, given_up) = {
             let mut queues = self.queues.lock();
             let is_new = !queues.contains_key(&target);
             let queue = queues.entry(target).or_default();
+            let given_up = queue.make_room();
             if queue.is_silent {
                 // It is not sent soon: nobody asks behind it.
                 release = undo.release.take();
             }
             queue.ready.push_back(undo);
-            is_new
+            (is_new, given_up)
         };
-        drop(release);
+        if given_up.is_some() {
+            self.gave_up.store(true, Ordering::Release);
+        }
+        // Both look at locks of this client again.
+        drop((release, given_up));
         match is_new {
             true => {
                 let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
