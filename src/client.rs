@@ -150,8 +150,8 @@ impl Client {
         Err(Error::new(
             Kind::Io,
             "shutdown",
-            "the server has not confirmed every release yet; what it does not confirm runs out \
-             with its lease",
+            "the server has not confirmed every release; they continue in the background, and \
+             what is not confirmed ends with its lease",
         ))
     }
 
@@ -412,7 +412,11 @@ impl ClientBuilder {
             replication.check(self.lease).map_err(unusable)?;
         }
         if self.connect_timeout.is_zero() {
-            return Err(Error::invalid("connect", "a connect_timeout of zero"));
+            return Err(Error::invalid(
+                "connect",
+                "a connect_timeout of zero cannot work; use at \
+             least some milliseconds",
+            ));
         }
         let clock = Clock::System;
         let mut timing = Timing {

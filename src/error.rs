@@ -109,8 +109,8 @@ impl Error {
         Self::new(
             Kind::Closed,
             operation,
-            "the tokio runtime on which the client was built has ended, so that nothing is renewed or \
-             released any more; connect a client on a runtime that lasts as long as that is used",
+            "the tokio runtime on which the client was built has ended, so nothing is renewed or \
+             released any more; build the client on a runtime that outlives it",
         )
     }
 

@@ -22,12 +22,12 @@ impl LockName {
     pub(crate) fn new(prefix: &str, name: &str) -> Result<Self> {
         let invalid = |message: String| Err(Error::invalid("name", message).of_lock(name));
         if name.is_empty() {
-            return invalid("a lock needs a name of at least one character".to_owned());
+            return invalid("the name is empty; a lock needs at least one character".to_owned());
         }
         let bytes = prefix.len() + name.len();
         if bytes > NAME_BYTES_MAX {
             return invalid(format!(
-                "the name has {bytes} bytes, prefix included; the most is {NAME_BYTES_MAX}"
+                "the name has {bytes} bytes with its prefix; use at most {NAME_BYTES_MAX}"
             ));
         }
         let name: Arc<str> = name.into();

@@ -146,7 +146,7 @@ impl MultiLock {
             }
             if let Some(difference) = pair[0].differs_from(&pair[1]) {
                 let message = format!(
-                    "it is a member twice, {difference}; name it once, or the same way each time"
+                    "it is a member twice, {difference}; list it once, or the same way each time"
                 );
                 return Err(invalid(message).of_lock(pair[0].given_name()));
             }

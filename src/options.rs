@@ -74,13 +74,13 @@ impl Replication {
     pub(crate) fn check(self, lease: Duration) -> Result<Self> {
         let Self { count, within } = self;
         let message = if count == 0 {
-            "every grant has 0 replicas: ask for at least 1, or not at all".to_owned()
+            "0 replicas confirm nothing; ask for at least 1, or leave `replicated` out".to_owned()
         } else if within.is_zero() {
-            "no replica confirms anything within no time: give it some milliseconds".to_owned()
+            "no replica can confirm within 0 ms; allow some milliseconds".to_owned()
         } else if within > lease / 3 {
             format!(
-                "a wait of {within:?} for replicas is too long for a lease of {lease:?}, which runs \
-                 meanwhile: give at most a third of it"
+                "a wait of {within:?} for replicas is too long for a lease of {lease:?}, which it \
+                 uses up; allow at most a third of it"
             )
         } else {
             return Ok(self);
@@ -133,8 +133,8 @@ pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
     if retention.is_zero() {
         return Err(Error::invalid(
             "connect",
-            "a counter of fencing tokens that is kept for no time gives no growing tokens; give the \
-             retention some days",
+            "without a counter that is kept for some time, tokens do not grow; use a \
+             token_retention of some days",
         ));
     }
     let millis = u64::try_from(retention.as_millis().max(1)).unwrap_or(u64::MAX);
@@ -151,7 +151,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     }
     Err(Error::invalid(
         "lease",
-        format!("a lease of {lease:?} cannot work; give one from {LEASE_MIN:?} to a year"),
+        format!("a lease of {lease:?} cannot work; use one from {LEASE_MIN:?} to a year"),
     ))
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn check_give_up(span: Duration) -> Result<()> {
     }
     Err(Error::invalid(
         "give_up_after",
-        format!("no server answers within {span:?}; give at least {GIVE_UP_MIN:?}"),
+        format!("no server can answer within {span:?}; use at least {GIVE_UP_MIN:?}"),
     ))
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn confirm(
         }
         Ok(Verdict::Denied(denied)) => {
             let message = format!(
-                "{}; to wait for replicas the user needs the right +wait; the lock was released",
+                "{}; waiting for replicas needs the right +wait; the lock was released",
                 describe(&denied, &at())
             );
             Confirmed::NotReplicated(error(Kind::Denied, message).caused_by(denied))

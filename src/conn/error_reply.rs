@@ -73,22 +73,25 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     match code(error) {
         Some("WRONGTYPE") => (
             Kind::WrongType,
-            "a key of this lock holds something else, which was not touched: choose another name, or \
-             a prefix for all locks",
+            "a key of this lock holds something else, which was not changed; choose another name, \
+             or a key_prefix for all locks",
         ),
         Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
         Some("NOPERM" | "NOPERM-INSIDE") => (
             Kind::Denied,
-            "give the user the rights of docs/rights.md, for the keys and channels of the lock",
+            "give the user the rights that docs/rights.md lists, on the keys and channels of the \
+             lock",
         ),
         Some("OOM") => (
             Kind::Refused,
-            "the server is full: raise maxmemory or free some; held locks still renew and release",
+            "the server is out of memory; raise maxmemory or free some (held locks are still \
+             renewed and released)",
         ),
         Some("MISCONF") => (Kind::Refused, "the server refuses all writes now"),
         Some("NOREPLICAS") => (
             Kind::Refused,
-            "the server has fewer replicas than min-replicas-to-write: it refuses all writes now",
+            "the server has fewer replicas than min-replicas-to-write, so it refuses all writes \
+             now",
         ),
         Some("READONLY" | "MASTERDOWN") => (Kind::Refused, IS_REPLICA),
         Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN") => {
@@ -104,12 +107,12 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         ),
         _ if says(error, "DB index is out of range") => (
             Kind::Invalid,
-            "the URL names a database that the server does not have: see its setting `databases`",
+            "the URL names a database that the server does not have; see its setting `databases`",
         ),
         // The client library drops the code of this one.
         _ if says(error, "no permissions to run the 'select' command") => (
             Kind::Denied,
-            "the URL names a database: give the user the right to SELECT, or leave it out",
+            "the URL names a database; give the user the right +select, or leave the database out",
         ),
         _ if is_no_cluster(error) => (
             Kind::Invalid,
@@ -118,7 +121,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         _ if is_foreign(error) => (Kind::Invalid, "check host and port in the URL"),
         _ if is_out_of_connections(error) => (
             Kind::Refused,
-            "the server has as many clients as it may: raise maxclients or close some",
+            "the server has reached maxclients; raise it, or close some connections",
         ),
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             (Kind::Denied, "check user and password in the URL")
@@ -128,7 +131,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, \
              or Valkey, with scripting enabled",
         ),
-        _ => (Kind::Refused, "what it may have done is undone"),
+        _ => (Kind::Refused, "whatever it has done is being undone"),
     }
 }
 
@@ -139,7 +142,7 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     }
     let words = match error.detail() {
         Some(words) if is_foreign(error) => {
-            return format!("what answers at {endpoint} is no Redis or Valkey: it says {words:?}");
+            return format!("what answers at {endpoint} is not Redis or Valkey; it says {words:?}");
         }
         Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
         _ => error.to_string(),
@@ -150,8 +153,8 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     format!("the server {endpoint} says {words}")
 }
 
-const IS_REPLICA: &str = "this server is a replica, or was made one: connect to the primary; \
-                          redis+sentinel:// follows it through failovers";
+const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary (redis+sentinel:// \
+     follows it through failovers)";
 
 /// Why a client of one server cannot use this one.
 pub(crate) fn not_a_primary(endpoint: &str) -> Error {

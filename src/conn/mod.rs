@@ -57,8 +57,9 @@ pub(crate) async fn connect(
         }
         Target::Cluster { .. } if opening == Opening::Lazy => Err(Error::invalid(
             "connect",
-            "a client of a cluster cannot be lazy: only its nodes say how channels are used there; \
-             leave out ClientBuilder::lazy, and build the client when the cluster is up",
+            "a client of a cluster cannot be lazy, because only the nodes tell how its channels \
+             work; leave out ClientBuilder::lazy, and build the client when the \
+             cluster is up",
         )),
         Target::Cluster { seeds, model } => {
             Ok(Arc::new(Cluster::connect(seeds, model, setup).await?))

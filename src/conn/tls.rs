@@ -27,20 +27,21 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     Some(match reason(error)? {
         // A bad signature: of an authority of the same name.
         Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
-            "the server's certificate is of no authority that is trusted here: give the authority's \
-             certificate with Tls::root_certificates_pem, or check that this is your server"
+            "the server's certificate is not from a trusted authority; give the authority's \
+             certificate with Tls::root_certificates_pem, or check that this is your \
+             server"
         }
         Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            "the server's certificate has expired: renew it, or check the clock of this machine"
+            "the server's certificate has expired; renew it, or check the clock of this machine"
         }
         Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
-            "the server's certificate is not valid yet: check the clock of this machine"
+            "the server's certificate is not valid yet; check the clock of this machine"
         }
         Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            "the server's certificate is for another host: connect by a name or address that it \
+            "the server's certificate is for another host; connect by a name or address that it \
              lists, or check that this is your server"
         }
-        Error::InvalidCertificate(_) => "the server's certificate cannot be trusted: check it",
+        Error::InvalidCertificate(_) => "the server's certificate cannot be trusted; check it",
         Error::AlertReceived(
             Alert::CertificateRequired
             | Alert::HandshakeFailure
@@ -53,14 +54,14 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
             | Alert::DecryptError
             | Alert::AccessDenied,
         ) => {
-            "the server refuses this client: give a certificate that it trusts with \
+            "the server refuses this client; give a certificate that it trusts with \
              Tls::client_certificate_pem"
         }
         Error::InvalidMessage(_) => {
-            "the server does not speak TLS on this port: connect to its TLS port, or use a URL \
+            "the server does not speak TLS on this port; connect to its TLS port, or use a URL \
              without TLS"
         }
-        _ => "the TLS handshake failed: check versions and certificates on both sides",
+        _ => "the TLS handshake failed; check versions and certificates on both sides",
     })
 }
 

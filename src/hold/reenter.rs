@@ -218,9 +218,8 @@ impl Hold {
 
     /// Why an owner that only reads cannot write: it would wait for itself.
     pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
-        let message = "this owner reads already, and a writer waits for all readers, so it would \
-                       wait for itself for ever: release the read guard first, or write first and \
-                       downgrade";
+        let message = "this owner reads, and a writer waits for all readers, so it would wait for \
+         itself; release the read guard first, or write first and downgrade";
         Error::new(Kind::Upgrade, operation, message).of_lock(self.name())
     }
 }

@@ -67,8 +67,10 @@ impl Ended {
 
 impl Hold {
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
-        let message =
-            format!("{reason}; what was done under this lock may have overlapped with others");
+        let message = format!(
+            "{reason}; what was done under this lock may have overlapped with another \
+             holder"
+        );
         Error::new(Kind::NotHeld, operation, message).of_lock(self.name())
     }
 
@@ -135,8 +137,8 @@ impl Hold {
             biased;
             turn = self.operation.lock() => Ok(turn),
             () = self.core.clock.sleep_until(budget.deadline) => {
-                let message = "an earlier operation on this hold is not answered yet; check that \
-                               the server is up and reachable";
+                let message = "an earlier operation on this hold has no answer yet; check that \
+                 the server is up and reachable";
                 Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
             }
         }

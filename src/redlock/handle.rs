@@ -96,8 +96,9 @@ impl QuorumHandle {
             return Ok(());
         };
         let message = format!(
-            "a lease of {lease:?} outlasts the {longest:?} after which a server that was restarted \
-             votes again; give RedlockBuilder::longest_lease the longest lease that anybody uses"
+            "a lease of {lease:?} is longer than the {longest:?} after which a restarted server \
+             votes again; set RedlockBuilder::longest_lease to the longest lease in \
+             use"
         );
         Err(Error::invalid("lock", message))
     }

@@ -275,8 +275,8 @@ fn invalid(message: String) -> Error {
 
 fn no_single_server(what: &str) -> Error {
     invalid(format!(
-        "{what} is not a single server; give a Redlock independent single servers, and use a cluster \
-         or a primary with sentinels through an ordinary client"
+        "{what} is not a single server; a Redlock needs independent single servers (a cluster or \
+         a primary with sentinels is used through an ordinary client)"
     ))
 }
 

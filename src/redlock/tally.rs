@@ -8,10 +8,9 @@ use std::time::Duration;
 use crate::error::{Error, Kind};
 
 /// What is the matter with a server that has replicas.
-pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may have \
-                                       missed a vote: take servers without, have replicas confirm each \
-                                       grant with `replicated`, or declare the servers persistent if no \
-                                       other one ever answers at their addresses";
+pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may \
+ have missed a vote; use servers without replicas, have replicas confirm each grant with \
+ `replicated`, or declare the servers persistent if no other one ever answers at their addresses";
 
 /// What became of the vote of one server.
 #[derive(Clone, Debug)]
@@ -90,14 +89,16 @@ impl fmt::Display for VoteOutcome {
             Self::NotAwaited => f.write_str("not waited for"),
             Self::TooYoung { uptime, remaining } => write!(
                 f,
-                "is up for {uptime:.1?} only and may have forgotten a vote, so it has none for {remaining:.1?}"
+                "has been up for only {uptime:.1?} and may have forgotten a vote, so it has none \
+                 for another {remaining:.1?}"
             ),
             Self::UnknownUptime => f.write_str(
-                "does not say who it is and how long it is up: give its user the right +info",
+                "does not say which process it is and how long it has been up; give its user the \
+                 right +info",
             ),
             Self::Duplicate(other) => write!(
                 f,
-                "is the same server as {other}, which has its vote: name each server once"
+                "is the same server as {other}, which has its vote; name each server once"
             ),
             Self::HasReplicas => f.write_str(HAS_REPLICAS),
             Self::NoAnswer(limit) => write!(f, "no answer within {limit:?}"),
@@ -105,9 +106,13 @@ impl fmt::Display for VoteOutcome {
             Self::Failed(error) => f.write_str(error.message()),
             Self::GrantedTooLate(lease) => write!(
                 f,
-                "granted too late, with little left of a lease of {lease:?}: give a longer one"
+                "granted too late, with little left of a lease of {lease:?}; use a longer one"
             ),
-            Self::Unfenced(why) => write!(f, "granted, but its token was not raised: {why}"),
+            Self::Unfenced(why) => write!(
+                f,
+                "granted, but its token counter was not raised: \
+             {why}"
+            ),
         }
     }
 }

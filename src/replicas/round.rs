@@ -139,7 +139,7 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
         }
         Some(Err(error)) => Err(Unconfirmed::Failed(error.into())),
         Some(Ok(other)) => {
-            let why = format!("WAIT was answered {other:?}; is a proxy changing replies?");
+            let why = format!("WAIT returned {other:?}; is a proxy changing replies?");
             Err(Unconfirmed::Failed(Failure::silent(why)))
         }
         None => Err(Unconfirmed::Failed(Failure::silent("WAIT has no answer"))),

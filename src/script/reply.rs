@@ -190,7 +190,7 @@ fn inspected_hold(
             Kind::WrongType,
             "reply",
             "the key of this lock holds a hash that is not a lock of this kind, which was not \
-             touched: choose another name",
+             changed; choose another name",
         ));
     };
     Ok(Inspected {
@@ -260,7 +260,7 @@ fn unreadable(value: &Value) -> Error {
     Error::new(
         Kind::Refused,
         "reply",
-        format!("a script answered what it never should: {value:?}; is a proxy changing replies?"),
+        format!("a script returned what it never should: {value:?}; is a proxy changing replies?"),
     )
 }
 

@@ -128,7 +128,7 @@ async fn what_is_no_redis_is_called_so() {
     assert!(error.is_invalid() && is_plain(&error, at), "{error}");
     let told = error.to_string();
     assert!(
-        told.contains("no Redis") && told.contains("HTTP/1.1 400"),
+        told.contains("not Redis") && told.contains("HTTP/1.1 400"),
         "{told}"
     );
 }

@@ -84,7 +84,7 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
     let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
     let view = slots.and_then(|slots| {
         let view = View::of(&slots, info.ok().as_ref(), address)
-            .ok_or("its reply to CLUSTER SLOTS is no map of slots")
+            .ok_or("its reply to CLUSTER SLOTS is not a map of slots")
             // It may have been taken out of its cluster.
             .and_then(|view| {
                 if view.ranges.is_empty() {

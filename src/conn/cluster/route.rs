@@ -282,7 +282,8 @@ impl Router {
 /// Each of the nodes replied that it did not execute the command.
 fn too_many_redirections(slot: u16, last: &Node) -> Fault {
     let why = format!(
-        "redirected from node to node, last to {}; the cluster has not settled who serves slot {slot}",
+        "redirected from node to node, last to {}; the nodes do not agree yet which of them \
+         serves slot {slot}",
         last.address
     );
     Fault::Unsent(why.into())

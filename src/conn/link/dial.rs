@@ -123,7 +123,7 @@ impl Dialer {
             return Ok(connection);
         }
         let failure = self.failure.lock().clone();
-        Err(failure.unwrap_or_else(|| self.unsent("a new connection was cut at once")))
+        Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
     }
 
     /// Starts an attempt unless one is in progress.
@@ -135,7 +135,7 @@ impl Dialer {
         }
         let attempt = Attempt {
             dialer: Arc::clone(self),
-            result: Err(self.unsent("the runtime has ended on which a connection was being made")),
+            result: Err(self.unsent("the runtime ended while the connection was being made")),
         };
         // If the runtime is shutting down, this ends the attempt at once.
         let task = runtime.spawn(attempt.run()).abort_handle();

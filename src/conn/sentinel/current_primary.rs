@@ -27,7 +27,7 @@ impl CurrentPrimary {
     pub(super) fn unknown(events: Arc<dyn EventHandler>) -> Self {
         Self {
             events,
-            primary: Mutex::new(Err("nobody was asked yet".to_owned())),
+            primary: Mutex::new(Err("no sentinel was asked yet".to_owned())),
             switched: Hint::default(),
             doubted: Hint::default(),
         }

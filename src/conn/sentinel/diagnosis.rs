@@ -40,16 +40,17 @@ impl Diagnosis {
         let (kind, hint) = match refusal {
             _ if round.is_of_several_deployments() => (
                 Kind::Invalid,
-                "they do not know each other: name the sentinels of one deployment in the URL",
+                "they do not know each other; name the sentinels of one deployment in the URL",
             ),
             _ if is_named => (
                 Kind::Io,
-                "only an older one is named, by too few to believe it, or one of another deployment",
+                "the primary that some name is an older one, or one of another deployment, and \
+                 too few name it to be believed",
             ),
             _ if is_unknown => (Kind::Invalid, "check the name after the / in the URL"),
             Some(error) if is_unknown_command(error) => (
                 Kind::Invalid,
-                "that is no sentinel: the URL takes the addresses of sentinels, not of servers",
+                "this is not a sentinel; the URL takes the addresses of sentinels, not of servers",
             ),
             Some(error) => match advice(error) {
                 (Kind::Denied, _) => (
@@ -72,8 +73,8 @@ impl Diagnosis {
         Self {
             kind: Kind::Io,
             why: format!(
-                "{address} is named as the primary of {name:?} and says that it is a replica; \
-                 a failover may be under way"
+                "the sentinels name {address} as the primary of {name:?}, but it is a replica; a \
+                 failover may be under way"
             ),
             is_final: false,
         }
@@ -96,8 +97,8 @@ impl Diagnosis {
             Fault::Unsent(why) | Fault::Unknown(why) => Self {
                 kind: Kind::Io,
                 why: format!(
-                    "the one that is named as the primary of {name:?} does not answer: {why}; check \
-                     that it is up and reachable under this address"
+                    "the primary of {name:?} that the sentinels name does not answer: {why}; \
+                     check that it is up and reachable at this address"
                 ),
                 is_final: false,
             },

@@ -55,7 +55,7 @@ impl Reply {
     /// taken to be newer than it is.
     pub(super) fn of(from: Address, replies: Vec<Value>) -> Self {
         let Ok([primary, address, peers, id]) = <[Value; 4]>::try_from(replies) else {
-            let why = "it answered less than it was asked".to_owned();
+            let why = "its answer is incomplete".to_owned();
             return Self::bare(from, Outcome::NoReply(why));
         };
         let outcome = match (address.extract_error(), primary.extract_error()) {

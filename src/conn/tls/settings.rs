@@ -128,14 +128,15 @@ impl Tls {
     }
 }
 
-const SERVER_NAME_UNUSABLE: &str = "the server name is no name or address of a host";
-const ROOTS_UNREADABLE: &str = "the root certificates are no certificates of authorities in PEM; \
-                                each starts with -----BEGIN CERTIFICATE-----";
-const CLIENT_CERTIFICATE_UNREADABLE: &str =
-    "the client certificate is no certificate in PEM; it starts with -----BEGIN CERTIFICATE-----";
-const CLIENT_KEY_UNREADABLE: &str = "the client key is no unencrypted private key in PEM; it starts with -----BEGIN PRIVATE KEY-----";
-const CLIENT_KEY_OF_ANOTHER: &str =
-    "the client key cannot be used with the client certificate: give the key it was made with";
+const SERVER_NAME_UNUSABLE: &str = "the server name is not a host name or address";
+const ROOTS_UNREADABLE: &str = "the root certificates are not certificates of authorities in PEM; each starts with \
+     -----BEGIN CERTIFICATE-----";
+const CLIENT_CERTIFICATE_UNREADABLE: &str = "the client certificate is not a certificate in PEM, which starts with -----BEGIN \
+     CERTIFICATE-----";
+const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted private key in PEM, which starts with -----BEGIN \
+     PRIVATE KEY-----";
+const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; give the key that the certificate \
+     was made with";
 
 /// Resolves every name to this host.
 pub(crate) struct Host(pub(crate) String);

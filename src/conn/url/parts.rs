@@ -11,7 +11,7 @@ pub(super) type Wrong = &'static str;
 
 const HOST_MISSING: Wrong = "a host is missing";
 const HOST_INVALID: Wrong =
-    "a host has a character that no host has, or is an IPv6 address without brackets";
+    "a host has a character that hosts cannot have, or is an IPv6 address without brackets";
 const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
 
 /// Only user and password are decoded.
@@ -74,8 +74,8 @@ impl<'a> Parts<'a> {
 pub(super) fn without_fragment(behind: &str) -> Result<&str, Wrong> {
     if behind.contains('#') {
         return Err(
-            "it has a #: lockset never connects without checking a certificate, and in user, \
-             password and names a # is written %23",
+            "it has a #; lockset always verifies certificates, and in user, password and names a \
+             # is written %23",
         );
     }
     Ok(behind)
@@ -163,7 +163,7 @@ pub(super) fn number(text: &str) -> Option<u32> {
 /// Percent-decoded.
 pub(super) fn decoded(text: &str) -> Result<String, Wrong> {
     let text = percent_decode_str(text).decode_utf8();
-    let text = text.map_err(|_| "a percent-encoded part is not UTF-8 when it is decoded")?;
+    let text = text.map_err(|_| "a percent-encoded part does not decode to UTF-8")?;
     Ok(text.into_owned())
 }
 

@@ -14,7 +14,7 @@ async fn refused(lock: &RwLock) {
         assert!(error.is_upgrade() && error.is_invalid(), "{error}");
         assert!(!error.is_not_held() && !error.is_io());
         let text = error.to_string();
-        assert!(text.contains("this owner reads already"), "{text}");
+        assert!(text.contains("this owner reads, and"), "{text}");
         assert!(text.contains("it would wait for itself"), "{text}");
         assert!(text.contains("downgrade"), "what to do instead: {text}");
         assert_eq!(

@@ -35,7 +35,7 @@ async fn a_server_is_no_sentinel() {
     let url = format!("redis+sentinel://{}/main", server.addr());
     let error = Client::connect(&url).await.unwrap_err();
     assert!(
-        error.is_invalid() && error.to_string().contains("no sentinel"),
+        error.is_invalid() && error.to_string().contains("not a sentinel"),
         "{error}"
     );
 }
@@ -155,7 +155,7 @@ async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
     eventually(SETTLED, "it is told", async || {
         let error = ours.lock("other").try_lock().await.err();
         told = error.map(|error| error.to_string()).unwrap_or_default();
-        told.contains("says that it is a replica")
+        told.contains("but it is a replica")
     })
     .await;
     assert!(told.contains(&primary.addr().to_string()), "{told}");
