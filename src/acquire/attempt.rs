@@ -14,13 +14,12 @@ use crate::conn::{Lane, sent};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
-use crate::hint::Mark;
 use crate::hold::Share;
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::local::HANDOFFS_MAX;
 use crate::hold::protocol::{AcquireTerms, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Answer, Call, CallBudget, Executed, Failure, catalog};
+use crate::script::{Call, CallBudget, Executed, Failure, catalog};
 
 /// What a call asks the server for, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
@@ -38,10 +37,11 @@ pub(super) struct Attempt<'a> {
 struct Reply {
     /// When the call was made, which may have been sent again later as it was.
     asked: Tick,
-    /// A mark of moves, taken before that.
-    moved: Mark,
-    spare_tokens: u32,
-    answer: Answer,
+    /// From when on its grant counts, if it is one.
+    grant: Grant,
+    value: redis::Value,
+    /// Whether an earlier call got no answer, and may have been executed too.
+    is_repeated: bool,
     /// Whether nothing that was sent before can arrive any more.
     is_settled: bool,
 }
@@ -99,16 +99,10 @@ impl<'a> Attempt<'a> {
                 self.requests.releases_sent(budget.deadline).await;
                 continue;
             }
-            let (member, remaining, until_ms) = match self.read(&reply.answer.value)? {
+            let (member, remaining, until_ms) = match self.read(&reply.value)? {
                 AcquiredAll::Held { tokens } => {
-                    let grant = Grant {
-                        sent: reply.answer.sent,
-                        moved: reply.moved,
-                        handover: None,
-                        spare_tokens: reply.spare_tokens,
-                    };
                     return self
-                        .confirm_and_hold(at, grant, &tokens, lane, budget)
+                        .confirm_and_hold(at, reply.grant, &tokens, lane, budget)
                         .await;
                 }
                 AcquiredAll::Elsewhere {
@@ -118,7 +112,7 @@ impl<'a> Attempt<'a> {
                 } => (member, remaining, until_ms),
             };
             self.note_refusal(at, member, &reply, until_ms);
-            if reply.answer.repeated && self.requests.all.len() > 1 {
+            if reply.is_repeated && self.requests.all.len() > 1 {
                 // The first may have been granted, and one of the locks lost since: then the server
                 // still has the others.
                 self.holders.doubt(lane);
@@ -142,13 +136,18 @@ impl<'a> Attempt<'a> {
         match sent::track(was_sent, run).await {
             Some(Ok(answer)) => Ok(Reply {
                 asked,
-                moved,
-                spare_tokens,
+                grant: Grant {
+                    sent: answer.sent,
+                    moved,
+                    handover: None,
+                    spare_tokens,
+                },
+                is_repeated: answer.repeated,
                 is_settled: !answer.repeated
                     || scripts
                         .transport
                         .earlier_commands_settled(lane, call.route()),
-                answer,
+                value: answer.value,
             }),
             Some(Err(failure)) => {
                 if failure.executed == Executed::No {
@@ -165,8 +164,7 @@ impl<'a> Attempt<'a> {
         self.holders.answered();
         if let Some(until_ms) = until_ms {
             self.place = Some(ServerPlace {
-                sent: reply.answer.sent,
-                moved: reply.moved,
+                poll: reply.grant,
                 until_ms,
             });
         }

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use super::holders::Grant;
 use super::request::Requests;
-use crate::clock::Tick;
-use crate::hint::Mark;
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::local_deadline;
 
@@ -26,10 +24,8 @@ const REMAINING_MIN: Duration = Duration::from_millis(50);
 /// The place of a waiter in the queue at the server, by the last answer about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerPlace {
-    /// When what was answered was sent.
-    pub(super) sent: Tick,
-    /// A mark of moves, taken before that.
-    pub(super) moved: Mark,
+    /// From when on a grant of the request that was answered would count.
+    pub(super) poll: Grant,
     /// Until when it is kept, in ms of the server's clock.
     pub(super) until_ms: u64,
 }
@@ -37,21 +33,20 @@ pub(super) struct ServerPlace {
 impl ServerPlace {
     /// The grant that this message tells of, if it can be used.
     ///
-    /// The lease was given when `message.lease` was left of a place that was asked for at `sent` at the
+    /// The lease was given when `message.lease` was left of a place that was asked for at `poll.sent` at the
     /// earliest. So it was given after that, and lasts from there for at least as long.
     pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
         let request = &requests.all[0];
-        let end = local_deadline(self.sent, message.lease);
+        let end = local_deadline(self.poll.sent, message.lease);
         let is_usable = requests.accept_handover()
             && message.until_ms == self.until_ms
             && *message.key == **request.name.key()
             && request.core.clock.now().after(REMAINING_MIN) <= end
             && (message.token.is_some() || !request.options.fenced);
         is_usable.then_some(Grant {
-            sent: self.sent,
-            moved: self.moved,
             handover: Some(message.lease),
             spare_tokens: 0,
+            ..self.poll
         })
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Holders<'a> {
 }
 
 /// From when on a lock was granted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     /// When the request was sent that led to it.
     pub(super) sent: Tick,
