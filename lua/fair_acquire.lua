@@ -20,14 +20,14 @@
            remaining_ms (-1: unknown) held elsewhere, or not its turn | -3 no such hold
            {remaining_ms, until_ms} the same, with a place in the queue that is kept until then
 ]]
-local q = {
-  lock = KEYS[1], queue = KEYS[2], timeouts = KEYS[3], alive = KEYS[4],
-  channel = ARGV[7], publish = ARGV[8],
-}
+local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
-local why, remaining, head = fair_refusal(q, holder, hold_count)
+local why, remaining, head, to_wake =
+  fair_refusal(lock, queue, timeouts, alive, holder, hold_count)
+if to_wake then redis.pcall(ARGV[8], ARGV[7] .. ':' .. to_wake, '0') end
 if why then
   if why ~= -3 and heartbeat_ms > 0 then
+    local q = { lock = lock, queue = queue, timeouts = timeouts, alive = alive }
     return { why, fair_enqueue(q, holder, heartbeat_ms, ARGV[6], remaining) }
   end
   return why
@@ -38,8 +38,8 @@ if ARGV[4] == '1' then
   if type(token) ~= 'string' then return token end
 end
 -- Before the grant: a user without the right to it gets none.
-if head then fair_dequeue(q, holder) end
-local refused = grant(q.lock, holder, hold_count, ARGV[3], remaining)
+if head then fair_dequeue(queue, timeouts, alive, holder) end
+local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
 if token then keep_token(KEYS[5], token, 0, ARGV[9]) end
 return token

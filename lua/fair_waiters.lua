@@ -1,4 +1,4 @@
--- uses: in_braces, read_place
+-- uses: read_place
 --[[
   fair_waiters: who waits for the lock, the next one first.
   KEYS[1]  lock   HASH  holder -> hold count; only its name is read
@@ -6,11 +6,10 @@
   KEYS[3]  alive  ZSET  waiter of ours -> until when its place is kept; see mark_place
   Reply    {waiter, ...}
 ]]
-local of_this_lock, others, waiters = in_braces(KEYS[1]), {}, {}
+local others, waiters = {}, {}
 local alive = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 for i = 1, #alive, 2 do
-  local _, _, is_in_braces = read_place(tonumber(alive[i + 1]))
-  others[alive[i]] = is_in_braces ~= of_this_lock
+  others[alive[i]] = not read_place(KEYS[1], tonumber(alive[i + 1]))
 end
 for _, waiter in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   if not others[waiter] then waiters[#waiters + 1] = waiter end

@@ -56,7 +56,10 @@ end
 local function member_refusal(m)
   local why
   if m.kind == 'fair' then
-    why, m.remaining, m.is_head = fair_refusal(m, m.holder, '1')
+    local to_wake
+    why, m.remaining, m.is_head, to_wake = fair_refusal(
+      m.lock, m.queue, m.timeouts, m.alive, m.holder, '1')
+    if to_wake then redis.pcall(publish, m.channel .. ':' .. to_wake, '0') end
   elseif m.kind == 'read' then
     why, m.remaining, m.anybody_waits, m.seen = read_refusal(
       m.lock, m.waiting, m.holder, true, m.waited)
@@ -131,7 +134,7 @@ for i, m in ipairs(members) do
   end
 end
 for _, m in ipairs(members) do
-  if m.is_head then fair_dequeue(m, m.holder) end
+  if m.is_head then fair_dequeue(m.queue, m.timeouts, m.alive, m.holder) end
 end
 for i, m in ipairs(members) do
   local refused = grant_member(m)

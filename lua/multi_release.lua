@@ -22,6 +22,11 @@ local function release_member(member, release, ...)
   end
   reply[member] = receivers
 end
+local function release_rw(channel, ...)
+  local reply_of_it, message = rw_release_hold(...)
+  local received = message and tonumber(redis.pcall(publish, channel, message)) or 0
+  return reply_of_it or received
+end
 local arg, member = 2, 0
 while ARGV[arg] do
   member = member + 1
@@ -48,9 +53,8 @@ while ARGV[arg] do
       release_member(member, fair_release_hold, q, holder, hold_count, lease)
       key = key + 3
     elseif kind == 'rw' then
-      local rw = { lock = lock, waiting = KEYS[key], channel = channel, publish = publish }
-      release_member(
-        member, rw_release_hold, rw, holder, tonumber(hold_count), tonumber(reads), lease)
+      release_member(member, release_rw,
+        channel, lock, KEYS[key], holder, tonumber(hold_count), tonumber(reads), lease)
       key = key + 1
     else
       release_member(member, release_hold, lock, holder, hold_count, lease, channel, publish)

@@ -12,5 +12,7 @@
   ARGV[6]  publish      PUBLISH or SPUBLISH
   Reply    how many connections received that others may enter | -1 neither held nor waited for
 ]]
-local rw = { lock = KEYS[1], waiting = KEYS[2], channel = ARGV[5], publish = ARGV[6] }
-return rw_release_hold(rw, ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4])
+local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
+local reply, message = rw_release_hold(KEYS[1], KEYS[2], ARGV[1], writes, reads, ARGV[4])
+local receivers = message and tonumber(redis.pcall(ARGV[6], ARGV[5], message)) or 0
+return reply or receivers

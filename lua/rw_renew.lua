@@ -1,4 +1,4 @@
--- uses: read_leases, sweep_fields, sweep_readers
+-- uses: read_leases, sweep_readers
 --[[
   rw_renew: lengthen the leases of many holds on read-write locks in one call.
   KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds
@@ -6,7 +6,7 @@
   ARGV[2i]      lease_ms  lease from now; a longer one that already runs is kept
   Reply         {1 | 0, ...}  for each key: renewed | this holder does not hold it
 ]]
-local reply = {}
+local reply, sweep_fields = {}, 16
 for i, lock in ipairs(KEYS) do
   local holder, lease = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
   -- A key that holds something else is no hold of ours, and must not stop the others.

@@ -1,7 +1,4 @@
--- uses: server_ms, in_braces, mark_place, redisson_wait_ms, year_ms, fair_expire_queue
-
--- The heartbeats outlast the scores by this, so that our dead are known as ours.
-local alive_ms_more = 600 * 1000
+-- uses: server_ms, mark_place, fair_expire_queue
 
 -- Puts a waiter at the end of the queue, or leaves it where it is, and notes its heartbeat. Returns until
 -- when that lasts.
@@ -11,6 +8,7 @@ local alive_ms_more = 600 * 1000
 -- its wait, 300 s by default, off all scores behind it, and so leaves this one in the future. We never
 -- shift scores ourselves, so a grant costs the same however long the queue is.
 local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
+  local redisson_wait_ms = 300 * 1000
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', q.timeouts, holder))
   local length, scores = redis.call('LLEN', q.queue), redis.call('ZCARD', q.timeouts)
@@ -23,13 +21,16 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     local last = length > 0 and redis.call('LINDEX', q.queue, -1)
     before = last and tonumber(redis.call('ZSCORE', q.timeouts, last)) or 0
     -- A wait without end makes a score that is no number of ms any more.
+    local year_ms = 365 * 24 * 3600 * 1000
     before = math.floor(math.min(before, now + year_ms))
   end
   local until_ms = math.max(now + math.max(remaining, 0) + places * redisson_wait_ms, before)
   local alive_until = now + heartbeat_ms
-  redis.call('ZADD', q.alive, mark_place(alive_until, on_turn, in_braces(q.lock)), holder)
+  redis.call('ZADD', q.alive, mark_place(q.lock, alive_until, on_turn), holder)
   if redis.call('PTTL', q.alive) < until_ms - now then
-    redis.call('PEXPIRE', q.alive, until_ms - now + alive_ms_more)
+    -- The heartbeats outlast the scores, so that our dead are known as ours.
+    local ten_minutes_ms = 600 * 1000
+    redis.call('PEXPIRE', q.alive, until_ms - now + ten_minutes_ms)
   end
   -- What is left of places that were taken away goes when a new queue begins.
   if places == 1 and scores > 0 then redis.call('DEL', q.timeouts) end
@@ -37,7 +38,7 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     redis.call('ZADD', q.timeouts, until_ms, holder)
   end
   if is_queued then
-    fair_expire_queue(q, length, scores)
+    fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores)
     return alive_until
   end
   if places == 1 then
@@ -48,6 +49,7 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     redis.call('LREM', q.queue, 1, holder)
   end
   -- Last: whoever stands in the queue without a score blocks Redisson for ever.
-  fair_expire_queue(q, redis.call('RPUSH', q.queue, holder), scores + 1)
+  length = redis.call('RPUSH', q.queue, holder)
+  fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores + 1)
   return alive_until
 end

@@ -1,22 +1,18 @@
--- uses: year_ms
-
--- How long a queue lives after one of ours has asked. Only a queue with less than half of a life left
--- gets a new one: most calls write nothing.
-local queue_ms = 3600 * 1000
-
 -- Gives a queue an end, so that what a dead client left goes even if nobody asks for its lock again: an
 -- hour after one of ours asked, if all of them are ours. Redisson's waiters may sleep for as long as
 -- they were told to, so a queue with one of those is kept for a year, or has no end, as Redisson made it.
-local function fair_expire_queue(q, length, scores)
-  local left, life = redis.call('PTTL', q.queue), nil
+-- Only one with less than half of that left gets a new end: most calls write nothing.
+local function fair_expire_queue(queue, timeouts, alive, length, scores)
+  local hour_ms, year_ms = 3600 * 1000, 365 * 24 * 3600 * 1000
+  local left, life = redis.call('PTTL', queue), nil
   -- Scores without a place count as Redisson's: no score may end before its place.
-  if redis.call('ZCARD', q.alive) < length or scores > length then
+  if redis.call('ZCARD', alive) < length or scores > length then
     if left >= 0 and left < year_ms / 2 then life = year_ms end
-  elseif left < queue_ms / 2 then
-    life = queue_ms
+  elseif left < hour_ms / 2 then
+    life = hour_ms
   end
   if life then
-    redis.call('PEXPIRE', q.timeouts, life)
-    redis.call('PEXPIRE', q.queue, life)
+    redis.call('PEXPIRE', timeouts, life)
+    redis.call('PEXPIRE', queue, life)
   end
 end

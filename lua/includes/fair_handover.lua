@@ -1,8 +1,5 @@
 -- uses: fair_head, fair_dequeue, next_token, keep_token, grant
 
--- Less of a place than this is not handed a lock: its waiter is better off asking.
-local handover_ms_min = 100
-
 -- A fair lock was just freed: makes the head of its queue the holder, or wakes it. Returns how many
 -- connections received the message.
 --
@@ -20,10 +17,13 @@ local handover_ms_min = 100
 --    only then, so that it is never without a place and without the lock.
 -- In all other cases wake the head: `0`, it is its turn.
 local function fair_handover(q)
-  local found, head, _, until_ms, on_turn, now = pcall(fair_head, q)
+  local found, head, _, until_ms, on_turn, now = pcall(
+    fair_head, q.lock, q.queue, q.timeouts, q.alive)
   if not found or not head then return 0 end
   local channel = q.channel .. ':' .. head
   local lease = until_ms and until_ms - now or 0
+  -- With less time than this its waiter is better off asking.
+  local handover_ms_min = 100
   local may_grant = lease >= handover_ms_min and on_turn ~= 'wake' and redis.pcall('PTTL', q.lock) == -2
   local token = '-'
   if may_grant and on_turn == 'grant_fenced' then
@@ -40,7 +40,7 @@ local function fair_handover(q)
       if receivers == 0 then
         redis.pcall('HDEL', q.lock, head)
       else
-        pcall(fair_dequeue, q, head)
+        pcall(fair_dequeue, q.queue, q.timeouts, q.alive, head)
       end
       return receivers
     end

@@ -1,4 +1,4 @@
--- uses: server_ms, in_braces, read_place, heartbeat_ms_max, redisson_wait_ms, fair_dequeue, fair_rewind
+-- uses: server_ms, read_place, fair_dequeue
 
 -- As many entries of queues may still be passed in this call, the dead and those that wait for the other
 -- lock: bounds the time for which it blocks the server. Whoever asks next goes on.
@@ -11,29 +11,42 @@ local fair_passes_left = 2000
 -- The dead before it leave the queue: one of ours is dead when its heartbeat is over, one of Redisson's
 -- when its score has passed, one with neither at once. Those of ours that wait for the other lock with
 -- this queue stay; which lock one of Redisson's waits for nobody can tell.
-local function fair_head(q)
+local function fair_head(lock, queue, timeouts, alive)
   local now
   local is_new, index = false, 0
   while true do
-    local head = redis.call('LINDEX', q.queue, index)
+    local head = redis.call('LINDEX', queue, index)
     if not head then return nil, false end
     if fair_passes_left == 0 then return head, true end
     now = now or server_ms()
-    local heartbeat = redis.call('ZSCORE', q.alive, head)
-    local score = tonumber(heartbeat or redis.call('ZSCORE', q.timeouts, head))
+    local heartbeat = redis.call('ZSCORE', alive, head)
+    local score = tonumber(heartbeat or redis.call('ZSCORE', timeouts, head))
     if not score or score <= now then
-      fair_dequeue(q, head)
+      fair_dequeue(queue, timeouts, alive, head)
       is_new = true
     elseif not heartbeat then
       -- We do not lower the scores of all waiters at each grant, as Redisson does. So the head of
       -- theirs gets what it would have by now, and a dead one holds up nobody for longer.
+      local redisson_wait_ms = 300 * 1000
       local latest = now + redisson_wait_ms
-      if score > latest then redis.call('ZADD', q.timeouts, latest, head) end
+      if score > latest then redis.call('ZADD', timeouts, latest, head) end
       return head, is_new
     else
-      local until_ms, on_turn, is_in_braces = read_place(score)
-      if is_in_braces == in_braces(q.lock) then
-        if until_ms > now + heartbeat_ms_max then until_ms = fair_rewind(q, now, head, score) end
+      local until_ms, on_turn = read_place(lock, score)
+      if until_ms then
+        local heartbeat_ms_max = 3000
+        local latest = now + heartbeat_ms_max
+        if until_ms > latest then
+          -- The server's clock was set back. All such places now end together; that of the head alone,
+          -- for a user who may not list them. What is taken off is whole ms: the fraction stays.
+          redis.call('ZADD', alive, score - (until_ms - latest), head)
+          until_ms = latest
+          local last = redis.pcall('ZRANGE', alive, -fair_passes_left, -1, 'WITHSCORES')
+          for i = 2, #last, 2 do
+            local ahead = math.floor(last[i]) - latest
+            if ahead > 0 then redis.call('ZADD', alive, last[i] - ahead, last[i - 1]) end
+          end
+        end
         return head, is_new, until_ms, on_turn, now
       end
       index = index + 1

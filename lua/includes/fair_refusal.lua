@@ -1,12 +1,12 @@
 -- uses: refusal, fair_head
 
--- As `refusal`, for a fair lock: a free one goes to the head of its queue. Third: that head.
-local function fair_refusal(q, holder, hold_count)
-  local why, remaining = refusal(q.lock, holder, hold_count)
+-- As `refusal`, for a fair lock: a free one goes to the head of its queue. Third: that head, if it is this
+-- holder; fourth: the head if it is another one, which has become so just now and is to be woken.
+local function fair_refusal(lock, queue, timeouts, alive, holder, hold_count)
+  local why, remaining = refusal(lock, holder, hold_count)
   if why or remaining ~= -2 then return why, remaining end
-  local head, is_new = fair_head(q)
+  local head, is_new = fair_head(lock, queue, timeouts, alive)
   if not head or head == holder then return nil, remaining, head end
-  if is_new then redis.pcall(q.publish, q.channel .. ':' .. head, '0') end
   -- Nobody knows when the head will come, so whoever asks is to ask again.
-  return -1, remaining
+  return -1, remaining, nil, is_new and head
 end

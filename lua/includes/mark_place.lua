@@ -1,11 +1,12 @@
 -- The score in `alive` of a waiter of ours: until when its place is kept, in whole ms, and in the fraction
--- whether it waits for the lock in braces, and what it wants `on_turn`:
+-- whether it waits for a lock with braces in its name (`{x}` has the queue of `x`, as Redisson lays it
+-- out), and what it wants `on_turn`:
 --   wake          a message; it asks for the lock by itself
 --   grant         the lock
 --   grant_fenced  the lock, with a fencing token
--- The layout of the fraction is shared with clients of other versions. This piece and `read_place` are
--- the only ones that know it.
-local function mark_place(until_ms, on_turn, is_in_braces)
+-- The fraction is shared with clients of other versions. This piece and `read_place` are the only ones
+-- that know it.
+local function mark_place(lock, until_ms, on_turn)
   local wish = on_turn == 'wake' and 0.25 or on_turn == 'grant_fenced' and 0.5 or 0
-  return until_ms + wish + (is_in_braces and 0.125 or 0)
+  return until_ms + wish + (string.find(lock, '{', 1, true) and 0.125 or 0)
 end

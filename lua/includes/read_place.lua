@@ -1,9 +1,8 @@
--- What `mark_place` put into a score: until when the place is kept, what its waiter wants on its turn, and
--- whether it waits for the lock in braces.
-local function read_place(score)
+-- What `mark_place` put into a score: until when the place is kept, and what its waiter wants on its turn;
+-- nil if it waits for the other lock with this queue.
+local function read_place(lock, score)
   local until_ms = math.floor(score)
-  local wish = score - until_ms
-  local is_in_braces = wish % 0.25 ~= 0
-  if is_in_braces then wish = wish - 0.125 end
-  return until_ms, wish == 0.25 and 'wake' or wish == 0.5 and 'grant_fenced' or 'grant', is_in_braces
+  local wish = score - until_ms - (string.find(lock, '{', 1, true) and 0.125 or 0)
+  if wish % 0.25 ~= 0 then return nil end
+  return until_ms, wish == 0.25 and 'wake' or wish == 0.5 and 'grant_fenced' or 'grant'
 end

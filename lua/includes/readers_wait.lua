@@ -1,7 +1,6 @@
--- uses: heartbeat_ms_max
-
 -- Whether readers of ours wait: they ask again within a heartbeat. One that asked later than now was noted
 -- before the server's clock was set back.
 local function readers_wait(waiting, now)
+  local heartbeat_ms_max = 3000
   return redis.call('ZCOUNT', waiting, -now, heartbeat_ms_max - now) > 0
 end

@@ -1,11 +1,8 @@
--- uses: not_held, rw_leave, read_timeout, read_leases, readers_lease, write_ends
+-- uses: not_held, rw_wait_over, read_timeout, read_leases, readers_lease, write_ends
 
--- Two looks at one lease in one call may differ by this.
-local lease_slack_ms = 5
-
--- Sets the counts of a hold on a read-write lock (rw: lock, waiting, channel, publish), or takes a holder
--- that only waits out of those who wait. Returns how many connections received the news that others may
--- enter, -1 if there is no such hold and no such waiter.
+-- Sets the counts of a hold on a read-write lock, or takes a holder that only waits out of those who wait.
+-- Returns the reply of a release, -1 if there is no such hold and no such waiter; then the message that
+-- tells others that they may enter, if they may: if there is no reply, it is how many received that.
 --
 -- 1. Look at what the holder has. Nothing: it may be waiting, and gives that up. A write count is never
 --    raised here.
@@ -18,15 +15,17 @@ local lease_slack_ms = 5
 -- 5. It is gone, or was a writer and reads now. Readers that stay decide how long the lock lives: the
 --    longest lease of them. All of them are read only if the one who leaves may have had the longest; if
 --    what is left of the lock is about that, it is let be. If no reader is alive the lock goes.
--- 6. A writer that is done is noted, and those who wait are told.
-local function rw_release_hold(rw, holder, writes, reads, lease)
-  local lock, writer = rw.lock, holder .. ':write'
+-- 6. A writer that is done is noted, and those who wait are to be told.
+local function rw_release_hold(lock, waiting, holder, writes, reads, lease)
+  local writer = holder .. ':write'
   local held = redis.call('HMGET', lock, holder, writer)
   local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
   local is_over = writes + reads == 0
   if had_reads + had_writes == 0 then
-    local waited = is_over and rw_leave(rw.waiting, holder, rw.channel, rw.publish)
-    return waited and 0 or not_held(lock)
+    local waited_for = is_over and rw_wait_over(waiting, holder)
+    if not waited_for then return not_held(lock) end
+    -- Readers let a writer that waited go first.
+    return 0, waited_for == 'write' and '1' or nil
   end
   if writes > 0 and had_writes == 0 then return -1 end
 
@@ -64,7 +63,9 @@ local function rw_release_hold(rw, holder, writes, reads, lease)
   if reads + others > 0 then
     local enough = remaining < 0 and math.huge or remaining / 2
     longest = remaining
-    if was_writer or had_lease + lease_slack_ms >= remaining then longest = readers_lease(lock, enough) end
+    -- Two looks at one lease in one call may differ by this.
+    local slack_ms = 5
+    if was_writer or had_lease + slack_ms >= remaining then longest = readers_lease(lock, enough) end
     if longest ~= -2 then
       if reads == 0 then redis.call('HDEL', lock, holder) end
       if was_writer then
@@ -78,7 +79,7 @@ local function rw_release_hold(rw, holder, writes, reads, lease)
   if longest == -2 then redis.call('DEL', lock) end
 
   -- A user without the right to note it still frees the lock.
-  if was_writer then pcall(write_ends, rw.waiting) end
+  if was_writer then pcall(write_ends, waiting) end
   -- Redisson wakes all its waiters for a 1, one reader or writer for a 0.
-  return tonumber(redis.pcall(rw.publish, rw.channel, was_writer and '1' or '0')) or 0
+  return nil, was_writer and '1' or '0'
 end

@@ -1,4 +1,4 @@
--- uses: is_dead_reader, sweep_fields
+-- uses: is_dead_reader
 
 -- About as many dead readers may still be taken out in this call: bounds the time for which it blocks the
 -- server.
@@ -7,6 +7,7 @@ local sweeps_left = 500
 -- Takes dead readers out of a lock that others read, so that a waiting writer need not look at all of them
 -- each time. Checks the fields that were `seen`, and more as long as there are dead ones among them.
 local function sweep_readers(lock, seen)
+  local sweep_fields = 16
   while true do
     local dead = {}
     for i = 1, #seen, 2 do

@@ -1,8 +1,5 @@
 -- uses: must_be_lock, server_ms, readers_lease, sweep_readers
 
--- How long a free lock is kept for the readers that waited when its writer was done.
-local readers_turn_ms = 100
-
 -- Why a holder cannot write, or write once more: what is left of the lease of the lock, or -3 if it has no
 -- write hold to build on; nil if it can. Then what is left of that lease, and whether it waits.
 local function write_refusal(lock, waiting, holder, is_new)
@@ -21,8 +18,9 @@ local function write_refusal(lock, waiting, holder, is_new)
   end
   if not is_new then return -3, -2 end
   local waits, turn, done = unpack(redis.call('ZMSCORE', waiting, holder, 'turn', 'done'))
-  -- After a writer it is the turn of the readers that waited. More is left of it than it lasts only if
-  -- the server's clock was set back.
+  -- After a writer it is the turn of the readers that waited: a free lock is kept for them for a moment.
+  -- More is left of that only if the server's clock was set back.
+  local readers_turn_ms = 100
   local left = turn and done and tonumber(done) + readers_turn_ms - server_ms() or 0
   if left > 0 and left <= readers_turn_ms then return left, -2 end
   return nil, -2, waits

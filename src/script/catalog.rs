@@ -83,10 +83,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     fair_leave
     fair_refusal
     fair_release_hold
-    fair_rewind
     grant
-    heartbeat_ms_max
-    in_braces
     is_dead_reader
     keep_hold
     keep_token
@@ -103,7 +100,6 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     read_timeout
     readers_lease
     readers_wait
-    redisson_wait_ms
     refusal
     release_hold
     rw_leave
@@ -112,14 +108,11 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     rw_wait
     rw_wait_over
     server_ms
-    sweep_fields
     sweep_readers
-    token_step
     write_ends
     write_refusal
     writer_first
     writers_wait
-    year_ms
 };
 
 macro_rules! scripts {
