@@ -15,7 +15,7 @@ use crate::hold::local::Locals;
 use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention};
 use crate::script::{self, Scripts};
 
-/// What stands between callers and servers waits at least this long for a reply.
+/// A connection waits at least this long for a reply, however short the lease.
 const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -470,7 +470,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// A server without scripting is told apart here, not at the first lock.
+/// Reports a server without scripting here, not at the first lock.
 async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);

@@ -78,13 +78,13 @@ impl Lost {
     }
 }
 
-/// Drives `work` to its end, or drops it when the lock is lost.
+/// Runs `work` to its end, or drops it when the lock is lost.
 ///
-/// `lost` resolves when it is, but may be late: a thread that was blocked polls nothing. So `look` reads
-/// the clock before each step of the work, and once more at its end.
+/// `lost` may resolve late, because a blocked thread polls nothing. So `check` reads the clock before each
+/// step of the work, and once more at its end.
 pub(crate) async fn drive<T>(
     lost: impl Future<Output = Lost>,
-    look: impl Fn() -> Option<Lost>,
+    check: impl Fn() -> Option<Lost>,
     work: impl Future<Output = T>,
 ) -> Result<T, Lost> {
     let (mut lost, mut work) = (pin!(lost), pin!(work));
@@ -92,11 +92,11 @@ pub(crate) async fn drive<T>(
         if let Poll::Ready(lost) = lost.as_mut().poll(context) {
             return Poll::Ready(Err(lost));
         }
-        if let Some(lost) = look() {
+        if let Some(lost) = check() {
             return Poll::Ready(Err(lost));
         }
         let done = std::task::ready!(work.as_mut().poll(context));
-        Poll::Ready(look().map_or(Ok(done), Err))
+        Poll::Ready(check().map_or(Ok(done), Err))
     })
     .await
 }

@@ -153,8 +153,8 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     format!("the server {endpoint} says {words}")
 }
 
-const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary (redis+sentinel:// \
-     follows it through failovers)";
+const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary \
+                          (redis+sentinel:// follows it through failovers)";
 
 /// Why a client of one server cannot use this one.
 pub(crate) fn not_a_primary(endpoint: &str) -> Error {

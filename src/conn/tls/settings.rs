@@ -129,14 +129,14 @@ impl Tls {
 }
 
 const SERVER_NAME_UNUSABLE: &str = "the server name is not a host name or address";
-const ROOTS_UNREADABLE: &str = "the root certificates are not certificates of authorities in PEM; each starts with \
-     -----BEGIN CERTIFICATE-----";
-const CLIENT_CERTIFICATE_UNREADABLE: &str = "the client certificate is not a certificate in PEM, which starts with -----BEGIN \
-     CERTIFICATE-----";
-const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted private key in PEM, which starts with -----BEGIN \
-     PRIVATE KEY-----";
-const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; give the key that the certificate \
-     was made with";
+const ROOTS_UNREADABLE: &str = "the root certificates are not certificates of authorities in PEM; \
+                                each starts with -----BEGIN CERTIFICATE-----";
+const CLIENT_CERTIFICATE_UNREADABLE: &str = "the client certificate is not a certificate in PEM; \
+                                             it starts with -----BEGIN CERTIFICATE-----";
+const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted private key in PEM; \
+                                     it starts with -----BEGIN PRIVATE KEY-----";
+const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; \
+                                     give the key that the certificate was made with";
 
 /// Resolves every name to this host.
 pub(crate) struct Host(pub(crate) String);
