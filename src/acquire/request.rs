@@ -182,7 +182,7 @@ impl<'a> Requests<'a> {
     }
 
     pub(super) fn closed(self) -> Error {
-        self.of_locks(Error::closed(self.operation()))
+        self.of_locks(self.core().closed(self.operation()))
     }
 
     /// Resolves once the releases that this client has decided on for these locks were sent: what it

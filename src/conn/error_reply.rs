@@ -140,10 +140,12 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     if tls::advice(error).is_some() {
         return format!("no connection to {endpoint} over TLS: {error}");
     }
+    if is_foreign(error) {
+        let says = error.detail().map(|line| format!("; it says {line:?}"));
+        let says = says.unwrap_or_default();
+        return format!("what answers at {endpoint} is not Redis or Valkey{says}");
+    }
     let words = match error.detail() {
-        Some(words) if is_foreign(error) => {
-            return format!("what answers at {endpoint} is not Redis or Valkey; it says {words:?}");
-        }
         Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
         _ => error.to_string(),
     };

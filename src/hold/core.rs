@@ -159,9 +159,14 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Why nothing is done any more for this client.
+    pub(crate) fn closed(&self, operation: &'static str) -> Error {
+        Error::closed(operation).at(self.scripts.transport.address())
+    }
+
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
         if self.is_closed() {
-            return Err(Error::closed(operation));
+            return Err(self.closed(operation));
         }
         self.ensure_alive(operation)
     }
@@ -169,7 +174,7 @@ impl Core {
     /// Whether anything is done in the background.
     pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
         match self.watchdog.is_gone() {
-            true => Err(Error::orphaned(operation)),
+            true => Err(Error::orphaned(operation).at(self.scripts.transport.address())),
             false => Ok(()),
         }
     }

@@ -264,6 +264,11 @@ impl Hold {
         self.name.as_str()
     }
 
+    /// Host and port of the server that has it, for messages.
+    fn endpoint(&self) -> String {
+        self.core.scripts.transport.endpoint(self.name.key())
+    }
+
     pub(crate) fn holder_id(&self) -> &str {
         &self.holder
     }

@@ -220,6 +220,7 @@ impl Hold {
     pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
         let message = "this owner reads, and a writer waits for all readers, so it would wait for \
          itself; release the read guard first, or write first and downgrade";
-        Error::new(Kind::Upgrade, operation, message).of_lock(self.name())
+        let error = Error::new(Kind::Upgrade, operation, message).of_lock(self.name());
+        error.at(&self.endpoint())
     }
 }

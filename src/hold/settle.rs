@@ -71,7 +71,8 @@ impl Hold {
             "{reason}; what was done under this lock may have overlapped with another \
              holder"
         );
-        Error::new(Kind::NotHeld, operation, message).of_lock(self.name())
+        let error = Error::new(Kind::NotHeld, operation, message).of_lock(self.name());
+        error.at(&self.endpoint())
     }
 
     /// Ends one share, or changes its mode; says why if the hold was lost before.

@@ -7,7 +7,7 @@ use redis::{RedisError, Value};
 
 use super::{Answer, Entry, Verdict};
 use crate::conn::Lane;
-use crate::conn::error_reply::{code, is_temporary};
+use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
 use crate::script::{Call, Failure, Scripts, millis, reply};
 
 /// Confirms all of them. They are of one server, as far as was known when they came.
@@ -134,7 +134,7 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
         Some(Ok(Value::Int(replicas))) if replicas >= count => Ok(Verdict::Confirmed),
         Some(Ok(Value::Int(replicas))) => Ok(Verdict::TooFew(replicas)),
         Some(Err(error)) if is_temporary(&error) => Ok(Verdict::Gone),
-        Some(Err(error)) if code(&error) == Some("NOPERM") || is_unknown(&error) => {
+        Some(Err(error)) if code(&error) == Some("NOPERM") || is_unknown_command(&error) => {
             Ok(Verdict::Denied(error))
         }
         Some(Err(error)) => Err(Unconfirmed::Failed(error.into())),
@@ -144,10 +144,4 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
         }
         None => Err(Unconfirmed::Failed(Failure::silent("WAIT has no answer"))),
     }
-}
-
-/// Servers and proxies that have no such command, or have it under another name.
-fn is_unknown(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default();
-    detail.to_ascii_lowercase().contains("unknown command")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::conn::value::text;
 use crate::counts::Mode;
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
@@ -101,7 +102,7 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
             }
             _ => Err(unreadable(value)),
         },
-        other => match text(Some(other)).map(str::parse) {
+        other => match text(other).map(str::parse) {
             Some(Ok(token)) => Ok(Acquired::Held { token: Some(token) }),
             _ => Err(unreadable(other)),
         },
@@ -112,7 +113,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
     let items = array(value)?;
     match int(items.first())? {
         0 if items.len() == locks + 1 => {
-            let tokens = items[1..].iter().map(|item| match text(Some(item)) {
+            let tokens = items[1..].iter().map(|item| match text(item) {
                 Some("") => Ok(None),
                 Some(token) => token.parse().map(Some).map_err(|_| unreadable(value)),
                 None => Err(unreadable(value)),
@@ -167,7 +168,7 @@ pub(crate) fn inspected_all(value: &Value) -> Result<Vec<Inspected>, Error> {
         let [holder, mode, hold_count, remaining] = hold else {
             return Err(unreadable(value));
         };
-        let mode = match text(Some(mode)) {
+        let mode = match text(mode) {
             Some("read") => Mode::Shared,
             Some("write") => Mode::Exclusive,
             _ => return Err(unreadable(value)),
@@ -182,7 +183,7 @@ fn inspected_hold(
     [holder, hold_count, remaining]: [&Value; 3],
     mode: Mode,
 ) -> Result<Inspected, Error> {
-    let (Some(holder), Some(hold_count)) = (text(Some(holder)), text(Some(hold_count))) else {
+    let (Some(holder), Some(hold_count)) = (text(holder), text(hold_count)) else {
         return Err(unreadable(value));
     };
     let Ok(hold_count) = hold_count.parse() else {
@@ -206,7 +207,7 @@ pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
     let items = array(value)?.iter();
     items
         .map(|item| {
-            text(Some(item))
+            text(item)
                 .map(str::to_owned)
                 .ok_or_else(|| unreadable(value))
         })
@@ -245,14 +246,6 @@ fn int(value: Option<&Value>) -> Result<i64, Error> {
     match value {
         Some(Value::Int(number)) => Ok(*number),
         other => Err(unreadable(other.unwrap_or(&Value::Nil))),
-    }
-}
-
-fn text(value: Option<&Value>) -> Option<&str> {
-    match value {
-        Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).ok(),
-        Some(Value::SimpleString(text)) => Some(text),
-        _ => None,
     }
 }
 

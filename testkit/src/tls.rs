@@ -91,11 +91,15 @@ impl Certificates {
         &self.client.key
     }
 
-    pub(crate) fn server_cert_pem(&self) -> &str {
+    /// The certificate of the server, PEM.
+    #[must_use]
+    pub fn server_cert_pem(&self) -> &str {
         &self.server.certificate
     }
 
-    pub(crate) fn server_key_pem(&self) -> &str {
+    /// The key of the server, PEM.
+    #[must_use]
+    pub fn server_key_pem(&self) -> &str {
         &self.server.key
     }
 }

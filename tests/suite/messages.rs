@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lockset::{Client, Error};
+use lockset::{Client, Error, Owner};
 use lockset_testkit::{Cluster, Replicated, Server, unique_name, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -48,6 +48,38 @@ async fn an_error_names_the_server() {
     }
     let error = refused(&server.url()).await;
     assert!(error.is_io() && is_plain(&error, server.addr()), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_about_a_hold_or_a_client_names_the_server() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let guard = client.lock(unique_name("lock")).lock().await.unwrap();
+    let mut admin = server.admin().await;
+    let () = redis::cmd("FLUSHALL")
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert!(
+        error.is_not_held() && is_plain(&error, server.addr()),
+        "{error}"
+    );
+    let lock = client.rw_lock(unique_name("lock")).owner(&Owner::new());
+    let reading = lock.read().await.unwrap();
+    let error = lock.try_write().await.unwrap_err();
+    assert!(
+        error.is_upgrade() && is_plain(&error, server.addr()),
+        "{error}"
+    );
+    reading.release().await.unwrap();
+    let lock = client.lock("x");
+    client.shutdown().await.unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    assert!(
+        error.is_closed() && is_plain(&error, server.addr()),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -1,9 +1,16 @@
 //! Connections over TLS: they work like any other, and one that cannot be trusted says why.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockset::{Client, Error, Member, MultiLock, Result, Tls};
 use lockset_testkit::{Certificates, Cluster, Sentinels, Server, eventually, within};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::support::SOON;
 
@@ -158,6 +165,50 @@ async fn a_server_that_cannot_be_trusted_is_refused() {
         connect(&server.tls_url(), trusting(server.tls())).await,
         "expired",
     );
+}
+
+/// Speaks TLS, and says this to whoever connects, once it has heard something.
+fn says_over_tls(certificates: &Certificates, words: &'static [u8]) -> SocketAddr {
+    let chain = CertificateDer::pem_slice_iter(certificates.server_cert_pem().as_bytes());
+    let chain = chain.collect::<std::result::Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(certificates.server_key_pem().as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            std::thread::spawn(move || {
+                let mut theirs = StreamOwned::new(session, stream);
+                let _ = theirs.read(&mut [0; 1024]);
+                let _ = theirs.write_all(words).and_then(|()| theirs.flush());
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_called_so_over_tls_too() {
+    let certificates = Certificates::new();
+    let web = b"HTTP/1.1 400 Bad Request\r\nServer: web\r\n\r\n<html></html>";
+    let at = says_over_tls(&certificates, web);
+    for url in [format!("rediss://{at}"), format!("rediss://:secret@{at}")] {
+        let error = connect(&url, trusting(&certificates)).await.unwrap_err();
+        let shown = error.to_string();
+        assert!(error.is_invalid() && !error.is_io(), "{shown}");
+        assert!(
+            shown.contains("not Redis") && shown.contains(&at.to_string()),
+            "{shown}"
+        );
+        assert!(!shown.contains("secret"), "{shown}");
+    }
 }
 
 #[tokio::test]

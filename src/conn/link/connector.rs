@@ -9,7 +9,7 @@ use redis::{
 };
 
 use super::connection::Connection;
-use super::first_bytes::{FirstBytes, Meaning};
+use super::first_bytes::{self, FirstBytes, Meaning};
 use super::handshake::Handshake;
 use super::reachability::Reachability;
 use super::socket::{Socket, Step};
@@ -160,6 +160,11 @@ impl Connector {
         }
         if error.code().is_some() || tls::advice(&error).is_some() {
             return Fault::Declined(error);
+        }
+        let is_tls = matches!(self.info.addr(), ConnectionAddr::TcpTls { .. });
+        if is_tls && error.kind() == ErrorKind::Parse {
+            // What the server sent is known to the client library alone.
+            return Fault::Declined(first_bytes::other_protocol(None));
         }
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
         let hint = match (self.info.addr(), first_bytes.meaning()) {

@@ -65,8 +65,7 @@ impl FirstBytes {
             let line = received.split(|byte| b"\r\n".contains(byte)).next();
             let shown = String::from_utf8_lossy(line.unwrap_or_default());
             let shown: String = shown.chars().take(SHOWN_MAX).collect();
-            let what = "not the protocol of Redis";
-            return Meaning::Error((ErrorKind::Parse, what, shown).into());
+            return Meaning::Error(other_protocol(Some(shown)));
         }
         // One whole error reply and nothing behind it.
         match redis::parse_redis_value(&received) {
@@ -77,6 +76,15 @@ impl FirstBytes {
             }
             _ => Meaning::Nothing,
         }
+    }
+}
+
+/// The error for a server of another protocol, with its first line if that is known.
+pub(super) fn other_protocol(line: Option<String>) -> RedisError {
+    let what = "not the protocol of Redis";
+    match line {
+        Some(line) => (ErrorKind::Parse, what, line).into(),
+        None => (ErrorKind::Parse, what).into(),
     }
 }
 
