@@ -18,7 +18,7 @@ use super::request::Requests;
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::local_deadline;
 
-/// With less of the lease left than this, it is better to ask, which gets a whole one.
+/// With less of the lease left than this it is better to ask, which gets a full one.
 const REMAINING_MIN: Duration = Duration::from_millis(50);
 
 /// The place of a waiter in the queue at the server, by the last answer about it.
@@ -31,7 +31,7 @@ pub(super) struct ServerPlace {
 }
 
 impl ServerPlace {
-    /// The grant that this message tells of, if it can be used.
+    /// The grant that this message reports, if it can be used.
     ///
     /// The lease was given when `message.lease` was left of a place that was asked for at `poll.sent` at the
     /// earliest. So it was given after that, and lasts from there for at least as long.

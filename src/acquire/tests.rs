@@ -50,7 +50,7 @@ async fn without_messages_it_asks_at_the_poll_cap_and_at_the_deadline() {
             (at(0), Lane::Push),
             (at(1_000), Lane::Push),
             (at(2_000), Lane::Push),
-            // The last look takes the lane that is known to work.
+            // The last attempt takes the lane that is known to work.
             (at(2_500), Lane::Command),
         ]
     );
@@ -243,7 +243,7 @@ async fn a_forced_unlock_takes_only_what_was_held_before() {
     assert!(old.is_lost() && !new.is_lost());
 }
 
-/// The answer to an earlier request is looked at after that to a later one.
+/// The answer to an earlier request is processed after that to a later one.
 #[tokio::test(start_paused = true)]
 async fn of_two_grants_the_later_one_counts() {
     let first = AtomicUsize::new(0);
@@ -283,7 +283,7 @@ async fn a_grant_to_a_closed_client_is_given_back() {
     assert_eq!(holder(&sent[1]), holder(&sent[0]));
 }
 
-/// Listening does not work: the lock is found free by the timer all the same, and by the deadline.
+/// Subscribing does not work: the lock is found free by the timer all the same, and by the deadline.
 #[tokio::test(start_paused = true)]
 async fn a_silent_push_lane_keeps_nobody_from_asking() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -525,7 +525,7 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
     assert_eq!(last.words[2], "7", "gives up what may be left: {last:?}");
 }
 
-/// Sent to another member and back at once, it still hears that it is its turn.
+/// Sent to another member and back at once, it is still notified when it is its turn.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     let refusals = AtomicUsize::new(0);

@@ -61,13 +61,13 @@ fn publish(server: &Scripted, client: &Client, message: &str) {
 }
 
 /// Says that it holds the lock, for this much of a place that it asked for then.
-fn grant_message(asked: Duration, left: Duration) -> String {
-    grant_message_with("- x", asked, left)
+fn grant_message(asked: Duration, remaining: Duration) -> String {
+    grant_message_with("- x", asked, remaining)
 }
 
 /// The same of another lock, or with a token.
-fn grant_message_with(what: &str, asked: Duration, left: Duration) -> String {
-    format!("{} {} {what}", kept_from(asked), left.as_millis())
+fn grant_message_with(what: &str, asked: Duration, remaining: Duration) -> String {
+    format!("{} {} {what}", kept_from(asked), remaining.as_millis())
 }
 
 /// The guard of a waiter that gets this message after this time.

@@ -1,4 +1,4 @@
-//! What was given and is not taken, or not agreed to: it goes on, or nothing is left of it.
+//! A hand-off that nobody accepts, or that the server does not agree to: it goes on, or nothing is left.
 
 use super::*;
 use crate::clock::Tick;
@@ -70,7 +70,7 @@ async fn a_crowd_that_is_dropped_leaves_nothing() {
         assert!(poll(wait).await.is_pending());
     }
     drop(guard);
-    // One after the other is given it, and none of them looks.
+    // One after the other is handed it, and none of them is polled.
     drop(waits);
     nothing_is_left(&client).await;
     assert_eq!(whats(&server), [What::Take, What::Give(0)]);

@@ -42,7 +42,7 @@ async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
     nothing_is_left(&client).await;
 }
 
-/// A task that has looked whose it is goes on to enter it, and it was handed off in between.
+/// A task that found its owner's hold goes on to enter it, and it was handed off in between.
 #[tokio::test(start_paused = true)]
 async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let server = generous(|_, _| None);
