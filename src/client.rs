@@ -10,8 +10,9 @@ use crate::conn::error_reply::connect_error;
 use crate::conn::tls::Tls;
 use crate::conn::{self, AddressMap, Lane, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
-use crate::hold::core::{Core, Timing};
+use crate::hold::core::Core;
 use crate::hold::local::Locals;
+use crate::hold::timing::Timing;
 use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention};
 use crate::script::{self, Scripts};
 

@@ -9,9 +9,9 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
-use crate::hold::Share;
 use crate::hold::core::Core;
 use crate::hold::protocol::Protocol;
+use crate::hold::{Hold, Share};
 use crate::keys::LockName;
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
@@ -177,7 +177,7 @@ impl Handle {
             .core
             .locals
             .get_or_insert(self.protocol.kind(), name.key());
-        let holds = local.live_holds();
+        let holds = local.holds.live_as::<Hold>();
         let call = |name: &LockName| call(name, publish);
         // A repeat finds free what an attempt without an answer has freed.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::hold::Share;
 use crate::hold::grant_message::GrantMessage;
-use crate::hold::local::HANDOFFS_MAX;
+use crate::hold::handoff::HANDOFFS_MAX;
 use crate::hold::protocol::{AcquireTerms, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog};

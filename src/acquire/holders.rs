@@ -17,7 +17,7 @@ use crate::hint::Mark;
 use crate::hold::protocol::HolderRef;
 use crate::hold::undo::{PendingRelease, Undo};
 use crate::hold::unguarded::Unguarded;
-use crate::hold::{Hold, NewHold, Share};
+use crate::hold::{NewHold, Share};
 use crate::owner::Owner;
 use crate::script::{Call, catalog};
 
@@ -177,7 +177,7 @@ impl<'a> Holders<'a> {
                     replication: request.options.replication,
                     give_up: request.give_up(),
                 };
-                Hold::granted(&request.core, local, request.protocol, &request.name, hold)
+                Share::granted(&request.core, local, request.protocol, &request.name, hold)
             })
             .collect();
         self.forget();

@@ -12,7 +12,6 @@ use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::bound::Bound;
 use crate::hold::handoff::{Handoff, HandoffRequest};
-use crate::hold::head_watch;
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::protocol::Queue;
 use crate::hold::reenter::Entry;
@@ -47,7 +46,7 @@ pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
 
 fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let owner = request.options.owner.as_ref()?;
-    request.local().hold_of(owner)
+    request.local().holds.of_owner(owner)
 }
 
 /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
@@ -72,7 +71,7 @@ pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Ou
 /// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of its
 /// owner may end that.
 fn hold_to_enter(request: &LockRequest, local: &LocalLock) -> Option<Arc<Hold>> {
-    let hold = local.hold_of(request.options.owner.as_ref()?)?;
+    let hold: Arc<Hold> = local.holds.of_owner(request.options.owner.as_ref()?)?;
     (request.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
 }
 
@@ -85,7 +84,8 @@ async fn enter_again(
         return Ok(None);
     };
     let (entry, fenced) = (Entry::Asked(request.policy), request.options.fenced);
-    hold.reenter(
+    Share::reentered(
+        hold,
         owner,
         request.mode,
         entry,
@@ -104,10 +104,9 @@ pub(super) async fn take_over(
     bound: &Bound,
 ) -> Result<Option<Share>> {
     request.ensure_open()?;
-    let Handoff {
-        mut share,
-        is_complete,
-    } = handoff;
+    let Some((mut share, is_complete)) = Share::handed_off(handoff) else {
+        return Ok(None);
+    };
     let is_held = if is_complete {
         share.accept_handoff();
         !share.is_lost()
@@ -157,7 +156,7 @@ pub(super) async fn turn(
         return Ok(None);
     }
     let (request, local) = (&requests.all[at], &requests.locals[at]);
-    head_watch::watch_heads(&request.core, local);
+    request.core.watch_heads(local);
     tokio::select! {
         biased;
         () = place.turn() => Ok(None),

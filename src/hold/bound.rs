@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::core::Timing;
+use super::timing::Timing;
 use crate::clock::Tick;
 use crate::script::CallBudget;
 
@@ -58,10 +58,10 @@ impl Bound {
     /// because they are not polled, so there is time for one.
     pub(crate) fn end_of_asking(&self, silent_since: Tick, now: Tick) -> Tick {
         let end = self.end(silent_since);
-        match end <= now {
-            true => now.after(self.reply.min(self.give_up)),
-            false => end,
+        if end <= now {
+            return now.after(self.reply.min(self.give_up));
         }
+        end
     }
 
     /// For what is asked when there has been no answer since then.

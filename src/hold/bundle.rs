@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use super::settle::{Ended, release_all, release_all_later};
-use super::{Group, Hold, Share, ShareLease};
+use super::event::Event;
+use super::settle::{release_all, release_all_later};
+use super::share::Share;
+use super::share_lease::ShareLease;
+use super::shell::{Group, Hold, RawShare};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -77,11 +80,11 @@ impl Members {
     }
 
     /// Takes out the shares that are still to be given back, of the holds that `which` says.
-    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<Ended> {
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<RawShare> {
         let members = self.all.iter().filter(|member| which(&member.hold));
         members
             .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
-            .map(|member| Ended {
+            .map(|member| RawShare {
                 hold: Arc::clone(&member.hold),
                 mode: member.mode,
                 lease: member.lease,
@@ -94,7 +97,7 @@ impl Bundle {
     pub(crate) fn of(shares: Vec<Share>) -> Self {
         let members = shares.into_iter().map(Share::guarded);
         let members = members.filter_map(Share::into_parts);
-        let members = members.map(|(Ended { hold, mode, lease }, owner)| Member {
+        let members = members.map(|(RawShare { hold, mode, lease }, owner)| Member {
             hold,
             mode,
             lease,
@@ -221,8 +224,8 @@ impl Bundle {
     }
 
     pub(crate) fn forget(self) {
-        for Ended { hold, mode, lease } in self.0.end(|_| true) {
-            hold.forget(mode, lease);
+        for RawShare { hold, mode, lease } in self.0.end(|_| true) {
+            hold.apply(Event::ShareForgotten { mode, lease });
         }
     }
 

@@ -1,4 +1,7 @@
 //! What all handles, guards and tasks of one client share.
+//!
+//! Invariant: what may be at a server and belongs to no guard is known here, so that the end of the client
+//! leaves nothing behind.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -8,17 +11,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::bound::Bound;
 use super::local::{LocalLock, Locals};
+use super::timing::Timing;
 use super::undo::{Undo, UndoQueues};
-use super::unguarded::AllUnguarded;
+use super::unguarded::{AllUnguarded, Unguarded};
 use crate::clock::{Clock, Tick};
-use crate::conn::Channels;
+use crate::conn::{Channels, Lane};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::options::TOKEN_RETENTION;
 use crate::replicas::Replicas;
-use crate::script::{CallBudget, Scripts, millis};
+use crate::script::{CallBudget, Scripts};
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -29,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
     undo_queues: Arc<UndoQueues>,
-    pub(super) unguarded: AllUnguarded,
+    unguarded: AllUnguarded,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -39,50 +44,12 @@ pub(crate) struct Core {
     pub(crate) closing: Hint,
 }
 
-/// The spans of time the engine works with, all but one derived from the client's lease.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
-    /// The lease of a hold unless its handle says otherwise.
-    pub(crate) lease: Duration,
-    /// No reply within this is taken as a broken connection.
-    pub(crate) reply: Duration,
-    /// A call that gets no answer goes on for this long, unless its handle says otherwise.
-    pub(crate) give_up: Duration,
-    /// What nobody waits for goes on for this long, if it is worth it no longer.
-    pub(crate) linger: Duration,
-    /// A waiter asks at least this often, message or no message.
-    pub(crate) poll_cap: Duration,
-    /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
-    /// scripts take what lies further ahead for a clock that was set back.
-    pub(crate) heartbeat: Duration,
-    /// The counter of fencing tokens is kept for so many ms after a grant; 0: for ever.
-    pub(crate) token_retention: u64,
-}
-
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // All locks and scripts of a client would come with each guard that is shown.
         f.debug_struct("Core")
             .field("id", &self.id)
             .finish_non_exhaustive()
-    }
-}
-
-impl Timing {
-    pub(crate) fn of_lease(lease: Duration) -> Self {
-        let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
-        let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
-        // Time for an answer on each of two lanes, and for one on a new connection if both were cut off.
-        let linger = (lease / 3).max(reply * 3);
-        Self {
-            lease,
-            reply,
-            give_up: linger,
-            linger,
-            poll_cap,
-            heartbeat: (poll_cap * 3).max(Duration::from_secs(1)),
-            token_retention: millis(TOKEN_RETENTION),
-        }
     }
 }
 
@@ -139,6 +106,63 @@ impl Core {
             .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
+    /// What the server may have without a guard, under this number.
+    pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
+        self.unguarded.insert(number, unguarded);
+    }
+
+    /// There is a guard of it, or nothing, or it is in hand.
+    pub(crate) fn settle_unguarded(&self, number: u64) {
+        self.unguarded.remove(number);
+        if self.is_closed() {
+            self.locals.waiter_left.give();
+        }
+    }
+
+    /// Has whatever the server has of it undone, behind what was sent on this lane.
+    pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
+        let retention = self.timing.token_retention;
+        let call = unguarded.release(self.channels().publish(), retention);
+        let now = self.clock.now();
+        let until = now.after(self.timing.linger.max(unguarded.lease));
+        self.undo_later(Undo::new(call, lane, unguarded.lease, until, None));
+    }
+
+    /// For those who are not polled any more.
+    fn undo_all_unguarded(&self) {
+        for unguarded in self.unguarded.take() {
+            // An attempt takes the one or the other, and what undoes it must not overtake it.
+            for lane in [Lane::Command, Lane::Push] {
+                self.undo_unguarded(&unguarded, lane);
+            }
+        }
+    }
+
+    /// Has the head of this local queue checked on, for as long as anybody waits behind it, and passed over
+    /// if it does not come when it should: its future may be left unpolled, as a branch of a `select!` in a
+    /// loop or a place in a stream whose buffer is full.
+    pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
+        if !local.queue.begin_watch() {
+            return;
+        }
+        let (clock, every) = (self.clock, self.timing.reply);
+        // It keeps nothing alive.
+        let local = Arc::downgrade(local);
+        let watch = async move {
+            loop {
+                clock.sleep_until(clock.now().after(every)).await;
+                let Some(local) = local.upgrade() else { return };
+                let seen = local.hint().mark();
+                let handoffs = local.queue.pass_over_missing(seen, clock.now());
+                // What they were handed goes to those behind, or back to the server.
+                if handoffs.map(drop).is_none() {
+                    return;
+                }
+            }
+        };
+        self.watchdog.drive_while_needed(watch.boxed());
+    }
+
     /// How channels are used at the server.
     pub(crate) fn channels(&self) -> Channels {
         self.scripts.transport.channels()
@@ -173,10 +197,11 @@ impl Core {
 
     /// Whether anything is done in the background.
     pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
-        match self.watchdog.is_gone() {
-            true => Err(Error::orphaned(operation).at(self.scripts.transport.address())),
-            false => Ok(()),
+        if self.watchdog.is_gone() {
+            let error = Error::orphaned(operation);
+            return Err(error.at(self.scripts.transport.address()));
         }
+        Ok(())
     }
 
     /// Whether it was shut down, and all that it had to give back is done or given up.
@@ -188,9 +213,11 @@ impl Core {
     /// then on nothing is sent for it any more.
     pub(crate) async fn while_open<F: Future>(&self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
-        poll_fn(|context| match self.is_closed() {
-            true => Poll::Ready(None),
-            false => work.as_mut().poll(context).map(Some),
+        poll_fn(|context| {
+            if self.is_closed() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
         })
         .await
     }
@@ -202,7 +229,7 @@ impl Core {
             loop {
                 let mark = self.locals.waiter_left.mark();
                 let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
-                if !self.has_unguarded() && !self.locals.all().iter().any(waits) {
+                if self.unguarded.is_empty() && !self.locals.all().iter().any(waits) {
                     return;
                 }
                 self.locals.waiter_left.past(mark).await;
@@ -219,7 +246,7 @@ impl Core {
         self.undo_queues.end();
         for local in self.locals.all() {
             local.queue.close();
-            for hold in local.live_holds() {
+            for hold in local.holds.live() {
                 hold.close();
             }
         }

@@ -1,18 +1,21 @@
-//! Hand-off from one task of this client to the next: the same hold at the server, another owner here.
+//! What one task of a client hands off to another, and how often in a row.
 //!
-//! Invariants: only a hold that is certain and is one exclusive share goes from task to task, with most of
-//! its lease left and with no operation on its counts under way; it does so within the bounds that
-//! [`LocalLock`](super::local::LocalLock) sets for the sake of other processes. A hand-off never shortens
-//! a lease, and never uses a token twice.
+//! Invariant: what was handed off is taken, or given back when it is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Hold, Phase, Share, ShareLease, State};
-use crate::counts::{Counts, Mode};
-use crate::fencing::FencingToken;
+use super::registry::LocalHold;
+use super::share_lease::ShareLease;
+use crate::clock::Tick;
 use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
+
+/// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
+pub(crate) const HANDOFFS_MAX: u32 = 16;
+
+/// And at most for this long in a row.
+const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
 /// What a waiter would take over from another task.
 #[derive(Clone, Debug)]
@@ -24,102 +27,97 @@ pub(crate) struct HandoffRequest {
     pub(crate) give_up: Duration,
 }
 
-/// What a waiter is handed.
+/// The only share of an exclusive hold, on its way to another task.
 #[derive(Debug)]
 pub(crate) struct Handoff {
-    pub(crate) share: Share,
+    /// `None` once it was taken: then only `Drop` is left to run.
+    hold: Option<Arc<dyn HandedOff>>,
+    pub(super) owner: Owner,
+    pub(super) lease: ShareLease,
     /// Whether it is all that was requested. If not, the server has to agree to the lease.
-    pub(crate) is_complete: bool,
+    pub(super) is_complete: bool,
 }
 
-impl Hold {
-    /// Hands the caller's share off to the head of the local queue. True if that has it now.
-    pub(super) fn hand_off(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
-        if mode != Mode::Exclusive || self.loss_of(lease).is_some() {
-            return false;
-        }
-        let Ok(_nothing_under_way) = self.operation.try_lock() else {
-            return false;
-        };
-        let is_handed_off = self
-            .local
-            .queue
-            .hand_off(|request| self.handoff_to(request, lease));
-        if is_handed_off {
-            self.local.gained.give();
-        }
-        is_handed_off
-    }
+/// A hold that goes from task to task.
+pub(super) trait HandedOff: LocalHold {
+    /// Nobody takes it.
+    fn give_back(self: Arc<Self>, lease: ShareLease);
+}
 
-    /// The task that it was handed off to has taken it.
-    pub(super) fn accept_handoff(&self) {
-        let look = {
-            let mut state = self.state.lock();
-            state.unclaimed = false;
-            state.next_look()
-        };
-        let now = self.core.clock.now();
-        if look <= now {
-            // Put off when it was due.
-            self.core.watchdog.shift(self.number, now);
-        }
-    }
-
-    fn handoff_to(
-        self: &Arc<Self>,
-        request: &HandoffRequest,
+impl Handoff {
+    pub(super) fn new(
+        hold: Arc<dyn HandedOff>,
+        owner: Owner,
         lease: ShareLease,
-    ) -> Option<Handoff> {
-        let now = self.core.clock.now();
-        let mut state = self.state.lock();
-        if !state.is_one_certain_share() || !self.groups.lock().is_empty() {
-            return None;
-        }
-        let policy = request.policy;
-        let is_complete =
-            matches!(lease, ShareLease::Renewed(lease) if policy == LeasePolicy::Renewed(lease));
-        let remaining = now.until(state.deadline);
-        let fits = if is_complete {
-            remaining >= policy.lease() / 2
-        } else {
-            // The server can agree to the other lease in time, and need not shorten this one.
-            remaining >= self.core.timing.reply && now.after(policy.lease()) >= state.server_end()
-        };
-        let is_replicated = match request.replication {
-            None => true,
-            wanted => is_complete && wanted == self.replication,
-        };
-        let has_token = !request.fenced || !state.spare_tokens.is_empty();
-        if !fits || !is_replicated || !has_token || !self.local.try_spend_handoff(now) {
-            return None;
-        }
-        let owner = request.owner.clone().unwrap_or_else(Owner::new);
-        state.owner = owner.clone();
-        state.unclaimed = true;
-        state.guarded = false;
-        state.give_up = request.give_up;
-        state.token = if request.fenced {
-            state.spare_tokens.next().map(FencingToken::from)
-        } else {
-            None
-        };
-        drop(state);
-        Some(Handoff {
-            share: Share::of(Arc::clone(self), Mode::Exclusive, owner, lease),
+        is_complete: bool,
+    ) -> Self {
+        Self {
+            hold: Some(hold),
+            owner,
+            lease,
             is_complete,
-        })
+        }
+    }
+
+    /// Takes the hold out: the caller has to give it back.
+    pub(super) fn take(&mut self) -> Option<Arc<dyn HandedOff>> {
+        self.hold.take()
     }
 }
 
-impl State {
-    /// Whether all there is of it is one exclusive share, and the server is known to have just that.
-    fn is_one_certain_share(&self) -> bool {
-        let one = Counts::one(Mode::Exclusive);
-        self.phase == Phase::Held
-            && self.counts == one
-            && self.forgotten.is_none()
-            && self.confirmed == Some(one)
-            && self.doubted.is_none()
-            && !self.unsent
+impl Drop for Handoff {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.give_back(self.lease);
+        }
+    }
+}
+
+/// How often in a row, and since when, a lock went from task to task of this client.
+#[derive(Debug, Default)]
+pub(super) struct HandoffBudget {
+    spent: u32,
+    since: Option<Tick>,
+}
+
+impl HandoffBudget {
+    /// Spends one hand-off, if one is left.
+    pub(super) fn try_spend(&mut self, now: Tick) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_left = self.spent < HANDOFFS_MAX && since.until(now) <= HANDOFFS_TIME_MAX;
+        self.spent += u32::from(is_left);
+        is_left
+    }
+
+    /// Spends one turn, which may be one too many: then the count starts again. True if so.
+    pub(super) fn spend_turn(&mut self, now: Tick) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.spent += 1;
+        let is_last = self.spent > HANDOFFS_MAX || since.until(now) > HANDOFFS_TIME_MAX;
+        if is_last {
+            *self = Self::default();
+        }
+        is_last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_micros(micros))
+    }
+
+    #[test]
+    fn a_budget_ends_by_number_and_by_time() {
+        let mut budget = HandoffBudget::default();
+        let spent = (0..20).filter(|now| budget.try_spend(at(*now))).count();
+        assert_eq!(spent, 16);
+        assert!(budget.spend_turn(at(20)), "one too many");
+        assert!(budget.try_spend(at(21)) && budget.try_spend(at(5_021)));
+        assert!(!budget.try_spend(at(5_022)), "5 ms after the first");
+        assert!(budget.spend_turn(at(5_022)));
+        assert!(!budget.spend_turn(at(9_000)), "it starts again");
     }
 }

@@ -6,28 +6,19 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
-use super::Hold;
-use super::handoff::{Handoff, HandoffRequest};
+use super::handoff::{Handoff, HandoffBudget, HandoffRequest};
 use super::queue::{LocalQueue, Place};
-use super::registry::LocalHolds;
+use super::registry::{LocalHold, LocalHolds};
 use super::silence::Silence;
 use super::subscription::Subscription;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
 use crate::hint::Hint;
 use crate::keys::within_braces;
-use crate::owner::Owner;
-
-/// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
-pub(crate) const HANDOFFS_MAX: u32 = 16;
-
-/// And at most for this long in a row.
-const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
 /// A place in the local queue of a lock.
 pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff>;
@@ -63,6 +54,8 @@ pub(crate) struct LocalLock {
     pub(crate) subscription: Arc<Subscription>,
     /// Given when a task of this client gets the lock: other tasks of its owner can enter it now.
     pub(crate) gained: Hint,
+    /// What this client holds of it.
+    pub(crate) holds: LocalHolds,
     /// Of a lock on several servers, what this client holds.
     pub(crate) quorum_holds: LocalHolds,
     state: Mutex<State>,
@@ -70,40 +63,11 @@ pub(crate) struct LocalLock {
 
 #[derive(Debug, Default)]
 struct State {
-    holds: Vec<Weak<Hold>>,
     /// Releases and cancellations decided on but not sent yet.
     unsent_releases: usize,
     budget: HandoffBudget,
     /// Whether other processes received the message of the last release.
     others_listen: bool,
-}
-
-/// How often in a row, and since when, the lock went from task to task of this client.
-#[derive(Debug, Default)]
-struct HandoffBudget {
-    spent: u32,
-    since: Option<Tick>,
-}
-
-impl HandoffBudget {
-    /// Spends one hand-off, if one is left.
-    fn try_spend(&mut self, now: Tick) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let is_left = self.spent < HANDOFFS_MAX && since.until(now) <= HANDOFFS_TIME_MAX;
-        self.spent += u32::from(is_left);
-        is_left
-    }
-
-    /// Spends one turn, which may be one too many: then it was the last one, and the count starts again.
-    fn spend_turn(&mut self, now: Tick) -> bool {
-        let since = *self.since.get_or_insert(now);
-        self.spent += 1;
-        let is_last = self.spent > HANDOFFS_MAX || since.until(now) > HANDOFFS_TIME_MAX;
-        if is_last {
-            *self = Self::default();
-        }
-        is_last
-    }
 }
 
 impl Locals {
@@ -132,6 +96,7 @@ impl Locals {
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
             gained: Hint::default(),
+            holds: LocalHolds::default(),
             quorum_holds: LocalHolds::default(),
             state: Mutex::default(),
         });
@@ -216,54 +181,15 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// A live hold of `owner`; an exclusive one if there is one.
-    pub(crate) fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
-        let holds = self.live_holds().into_iter();
-        holds
-            .filter(|hold| hold.owner() == *owner)
-            .max_by_key(|hold| hold.is_exclusive())
-    }
-
     /// The latest local deadline of an exclusive hold of this client.
     pub(crate) fn exclusive_until(&self) -> Option<Tick> {
-        let holds = self.live_holds().into_iter();
-        holds
-            .filter(|hold| hold.is_exclusive())
-            .map(|hold| hold.deadline())
-            .max()
+        self.holds.exclusive_until()
     }
 
-    pub(crate) fn live_holds(&self) -> Vec<Arc<Hold>> {
-        let holds: Vec<_> = {
-            let state = self.state.lock();
-            state.holds.iter().filter_map(Weak::upgrade).collect()
-        };
-        holds.into_iter().filter(|hold| hold.is_held()).collect()
-    }
-
-    /// All holds of this client but this one, whether or not they are over.
-    pub(crate) fn others(&self, this: &Hold) -> Vec<Arc<Hold>> {
-        let this: *const Hold = this;
-        let state = self.state.lock();
-        let others = state.holds.iter();
-        others
-            .filter(|hold| !std::ptr::eq(hold.as_ptr(), this))
-            .filter_map(Weak::upgrade)
-            .collect()
-    }
-
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        self.state.lock().holds.push(Arc::downgrade(hold));
+    /// A task of this client has got the lock.
+    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
+        self.holds.add(hold);
         self.gained.give();
-    }
-
-    /// The hold has ended.
-    pub(crate) fn remove(&self, ended: &Hold) {
-        let ended: *const Hold = ended;
-        self.state
-            .lock()
-            .holds
-            .retain(|hold| !std::ptr::eq(hold.as_ptr(), ended));
     }
 
     /// A release or cancellation was decided on.

@@ -75,7 +75,7 @@ pub(crate) struct HolderRef<'a> {
     pub(crate) counts: Counts,
     /// Whether there is a fencing token with it, and so the right to the counter.
     pub(crate) fenced: bool,
-    /// As of [`Timing`](crate::hold::core::Timing).
+    /// As of [`Timing`](super::timing::Timing).
     pub(crate) token_retention: u64,
 }
 

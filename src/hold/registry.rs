@@ -16,8 +16,12 @@ use crate::owner::Owner;
 pub(crate) trait LocalHold: Any + Debug + Send + Sync {
     fn is_of(&self, owner: &Owner) -> bool;
     fn is_held(&self) -> bool;
+    /// Whether it keeps out everybody else.
+    fn is_exclusive(&self) -> bool;
     /// Until then it is held for certain.
     fn deadline(&self) -> Tick;
+    /// The client is closed.
+    fn close(&self);
 }
 
 #[derive(Debug, Default)]
@@ -34,23 +38,45 @@ impl LocalHolds {
         holds.retain(|other| !std::ptr::addr_eq(other.as_ptr(), hold));
     }
 
-    /// The live hold of `owner`.
+    /// A live hold of `owner`; an exclusive one if there is one.
     pub(crate) fn of_owner<H: LocalHold>(&self, owner: &Owner) -> Option<Arc<H>> {
-        let mut live = self.live().into_iter();
-        let hold: Arc<dyn Any + Send + Sync> = live.find(|hold| hold.is_of(owner))?;
-        hold.downcast().ok()
+        let live = self.live().into_iter().filter(|hold| hold.is_of(owner));
+        known(live.max_by_key(|hold| hold.is_exclusive())?)
     }
 
-    /// The latest local deadline of a live hold.
-    pub(crate) fn held_until(&self) -> Option<Tick> {
-        self.live().iter().map(|hold| hold.deadline()).max()
+    /// The latest local deadline of a live exclusive hold.
+    pub(crate) fn exclusive_until(&self) -> Option<Tick> {
+        let live = self.live().into_iter();
+        let exclusive = live.filter(|hold| hold.is_exclusive());
+        exclusive.map(|hold| hold.deadline()).max()
     }
 
-    fn live(&self) -> Vec<Arc<dyn LocalHold>> {
-        let holds: Vec<_> = {
-            let holds = self.0.lock();
-            holds.iter().filter_map(Weak::upgrade).collect()
-        };
-        holds.into_iter().filter(|hold| hold.is_held()).collect()
+    /// All but this one, whether or not they are over.
+    pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
+        let this: *const H = this;
+        let mut others = self.all();
+        others.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), this));
+        others.into_iter().filter_map(known).collect()
     }
+
+    pub(crate) fn live_as<H: LocalHold>(&self) -> Vec<Arc<H>> {
+        self.live().into_iter().filter_map(known).collect()
+    }
+
+    pub(crate) fn live(&self) -> Vec<Arc<dyn LocalHold>> {
+        let mut holds = self.all();
+        holds.retain(|hold| hold.is_held());
+        holds
+    }
+
+    fn all(&self) -> Vec<Arc<dyn LocalHold>> {
+        let holds = self.0.lock();
+        holds.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// The hold as what it is.
+pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
+    let hold: Arc<dyn Any + Send + Sync> = hold;
+    hold.downcast().ok()
 }

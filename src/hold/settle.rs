@@ -11,112 +11,80 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
+use super::event::Event;
+use super::handoff::HandedOff;
+use super::share_lease::ShareLease;
+use super::shell::{Hold, RawShare};
 use super::undo::Undo;
-use super::{Hold, Phase, Share, ShareLease};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
 use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
 
-/// A share that its guard gives back.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) hold: Arc<Hold>,
-    pub(super) mode: Mode,
-    pub(super) lease: ShareLease,
-}
+/// What a downgrade is called in errors.
+const DOWNGRADE: &str = "downgrade";
 
-impl Ended {
-    /// Turns one exclusive share into a shared one, and waits for the server to agree. If this
-    /// future is dropped, the watchdog task gives the share back.
-    pub(super) async fn downgrade(self) -> Result<Share> {
-        const OPERATION: &str = "downgrade";
-        let Self { hold, lease, .. } = self;
-        if let Some(reason) = hold.ended(lease) {
-            release_all_later(vec![Self {
-                hold: Arc::clone(&hold),
-                ..self
-            }]);
-            return Err(hold.not_held(OPERATION, reason));
+impl RawShare {
+    /// Turns an exclusive share into a shared one, of which the server does not know yet.
+    ///
+    /// # Errors
+    /// If it is lost; then nothing is left of the share.
+    pub(super) fn begin_downgrade(self) -> Result<Self> {
+        let hold = Arc::clone(&self.hold);
+        if let Some(reason) = hold.end_of(self.lease) {
+            self.release_later();
+            return Err(hold.not_held(DOWNGRADE, reason));
         }
-        if let Some(reason) = hold.change(Mode::Exclusive, Some(Mode::Shared), lease) {
-            let error = hold.not_held(OPERATION, reason);
+        if let Some(reason) = hold.end_share(Event::ShareDowngraded) {
+            let error = hold.not_held(DOWNGRADE, reason);
             hold.clean_up(reason);
             return Err(error);
         }
-        let share = Share::of(Arc::clone(&hold), Mode::Shared, hold.owner(), lease);
-        let holds = std::slice::from_ref(&hold);
-        settle_by(holds, Repair::armed(holds), OPERATION).await?;
-        Ok(share)
+        Ok(Self {
+            mode: Mode::Shared,
+            ..self
+        })
     }
 
-    /// Gives one guard's share back and waits for the server to agree. If this future is dropped,
-    /// the watchdog task goes on with it.
+    /// Gives the share back and waits for the server to agree. If this future is dropped, the watchdog
+    /// task goes on with it.
     pub(super) async fn release(self) -> Result<()> {
         release_all(vec![self]).await
     }
 
-    /// Gives one guard's share back without waiting; what `Drop` does. Never blocks or panics.
+    /// Gives the share back without waiting; what `Drop` does. Never blocks or panics.
     pub(super) fn release_later(self) {
         release_all_later(vec![self]);
     }
 }
 
+impl HandedOff for Hold {
+    fn give_back(self: Arc<Self>, lease: ShareLease) {
+        let share = RawShare {
+            hold: self,
+            mode: Mode::Exclusive,
+            lease,
+        };
+        share.release_later();
+    }
+}
+
 impl Hold {
-    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
-        let message = format!(
-            "{reason}; what was done under this lock may have overlapped with another \
-             holder"
-        );
-        let error = Error::new(Kind::NotHeld, operation, message).of_lock(self.name());
-        error.at(&self.endpoint())
+    /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task goes on
+    /// with it.
+    pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {
+        let holds = std::slice::from_ref(self);
+        settle_by(holds, Repair::armed(holds), DOWNGRADE).await
     }
 
-    /// Ends one share, or changes its mode; says why if the hold was lost before.
-    fn change(&self, from: Mode, to: Option<Mode>, lease: ShareLease) -> Option<LostReason> {
+    /// Ends or downgrades one share; says why if the hold was lost before.
+    fn end_share(&self, event: Event) -> Option<LostReason> {
         // Mark the hold lost if its deadline has passed.
         self.expire_if_due();
-        let mut state = self.state.lock();
-        let was_exclusive = state.wanted().exclusive > 0;
-        state.counts = state.counts.lowered(from);
-        if let Phase::Lost(reason) = state.phase {
-            return Some(reason);
-        }
-        match to {
-            Some(to) => state.counts = state.counts.raised(to),
-            None => state.leaves(lease),
-        }
-        let is_over = state.counts.is_none();
-        if is_over && !state.forgotten.is_none() {
-            state.phase = Phase::Forgotten;
-            drop(state);
-            self.end();
-            self.local.wake_waiters();
-            return None;
-        }
-        let lets_others_in = is_over || (was_exclusive && state.wanted().exclusive == 0);
-        if is_over {
-            state.phase = Phase::Released;
-            self.core
-                .note_unguarded(self.number, self.unguarded(&state));
-        }
-        if lets_others_in && !state.unsent {
-            state.unsent = true;
-            // Who asks in this client from here on asks after it.
-            self.local.begin_release();
-        }
-        let look = state.next_look();
-        drop(state);
-        match is_over {
-            // No renewal is made for it any more.
-            true => self.end(),
-            // It may have been the one for whom it was renewed.
-            false => self.core.watchdog.shift(self.number, look),
-        }
-        None
+        self.apply(event).refused
     }
 
     /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
@@ -126,32 +94,6 @@ impl Hold {
         let is_left = reason == LostReason::Closed && self.core.is_shut();
         if !is_left && self.counts().is_none() {
             settle_later(vec![self]);
-        }
-    }
-
-    pub(super) async fn one_at_a_time(
-        &self,
-        budget: CallBudget,
-        operation: &'static str,
-    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        tokio::select! {
-            biased;
-            turn = self.operation.lock() => Ok(turn),
-            () = self.core.clock.sleep_until(budget.deadline) => {
-                let message = "an earlier operation on this hold has no answer yet; check that \
-                 the server is up and reachable";
-                Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
-            }
-        }
-    }
-
-    /// These counts are on their way: waiters of this client that ask now ask behind them.
-    fn sent(&self, counts: Counts) {
-        let mut state = self.state.lock();
-        if state.unsent && state.wanted() == counts {
-            state.unsent = false;
-            drop(state);
-            self.local.release_sent();
         }
     }
 
@@ -175,58 +117,53 @@ impl Hold {
             Released::NotHeld => Some(LostReason::Expired),
         };
         match lost {
-            None => self.state.lock().confirmed = Some(counts),
-            Some(reason) if !counts.is_none() => self.lose(reason),
+            None => {
+                self.apply(Event::CountsSettled(counts));
+            }
+            Some(reason) if !counts.is_none() => {
+                self.apply(Event::Lost(reason));
+            }
             Some(_) => {}
         }
         lost
     }
 
-    fn wanted(&self) -> Counts {
-        self.state.lock().wanted()
-    }
-
-    /// Whether one script can name both.
-    fn is_beside(&self, other: &Self) -> bool {
-        self.core
-            .is_beside(self.name.key(), &other.core, other.name.key())
-    }
-
     /// What a release leaves of the lease, if it leaves a hold.
     fn lease_to_keep(&self, counts: Counts) -> Duration {
-        match counts.is_none() {
-            true => Duration::ZERO,
-            false => self.remaining().max(Duration::from_millis(1)),
+        if counts.is_none() {
+            return Duration::ZERO;
         }
+        let remaining = self.remaining_of(ShareLease::Until(Tick::NEVER));
+        remaining.max(Duration::from_millis(1))
     }
 
     /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
     /// again only then.
     fn undo_late_entry(&self) {
         let core = &self.core;
-        if !self.state.lock().late_entry {
-            return;
-        }
+        let lease = {
+            let state = self.state();
+            if !state.may_be_entered_late() {
+                return;
+            }
+            state.lease()
+        };
         let call = self.protocol.release(
             &self.holder_ref(Counts::NONE),
             Duration::ZERO,
             core.channels().publish(),
         );
-        let (lease, now) = (self.state.lock().lease, core.clock.now());
+        let now = core.clock.now();
         core.undo_later(Undo::new(call, Lane::Command, lease, now, None));
-    }
-
-    fn server_end(&self) -> Tick {
-        self.state.lock().server_end()
     }
 }
 
 /// Gives shares back and waits for the servers to agree.
-pub(super) async fn release_all(shares: Vec<Ended>) -> Result<()> {
+pub(super) async fn release_all(shares: Vec<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    let (left, lost) = leave_all(shares);
+    let (to_settle, lost) = end_all(shares);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
-    let settled = match by_server(left).as_slice() {
+    let settled = match by_server(to_settle).as_slice() {
         [] => Ok(()),
         [holds] => settle_by(holds, Repair::armed(holds), OPERATION).await,
         servers => {
@@ -242,9 +179,9 @@ pub(super) async fn release_all(shares: Vec<Ended>) -> Result<()> {
 }
 
 /// Gives shares back without waiting.
-pub(super) fn release_all_later(shares: Vec<Ended>) {
-    let (left, _) = leave_all(shares);
-    for holds in by_server(left) {
+pub(super) fn release_all_later(shares: Vec<RawShare>) {
+    let (to_settle, _) = end_all(shares);
+    for holds in by_server(to_settle) {
         settle_later(holds);
     }
 }
@@ -253,20 +190,20 @@ type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
 /// Ends shares, last one first, or hands them off: the holds that the server has to hear of, and the
 /// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
-fn leave_all(shares: Vec<Ended>) -> (Vec<Arc<Hold>>, FirstLost) {
+fn end_all(shares: Vec<RawShare>) -> (Vec<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
-    let mut left = Vec::with_capacity(shares.len());
-    for Ended { hold, mode, lease } in shares.into_iter().rev() {
+    let mut to_settle = Vec::with_capacity(shares.len());
+    for RawShare { hold, mode, lease } in shares.into_iter().rev() {
         if hold.hand_off(mode, lease) {
             continue;
         }
-        let ended = hold.ended(lease);
-        match hold.change(mode, None, lease) {
+        let ended = hold.end_of(lease);
+        match hold.end_share(Event::ShareReleased { mode, lease }) {
             None => {
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
                     .or(first_lost);
-                left.push(hold);
+                to_settle.push(hold);
             }
             Some(reason) => {
                 Arc::clone(&hold).clean_up(reason);
@@ -274,7 +211,7 @@ fn leave_all(shares: Vec<Ended>) -> (Vec<Arc<Hold>>, FirstLost) {
             }
         }
     }
-    (left, first_lost)
+    (to_settle, first_lost)
 }
 
 /// Holds that one script can name, in this order.
@@ -323,7 +260,8 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
         // There is nobody to tell.
         let settled = settle(&holds, budget, "release").await;
         for hold in &holds {
-            hold.sent(hold.wanted());
+            let counts = hold.state().target_counts();
+            hold.apply(Event::CountsSent(counts));
             if settled.is_err() {
                 hold.undo_late_entry();
                 hold.core.settle_unguarded(hold.number);
@@ -335,7 +273,7 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
 
 /// When nothing is left of these holds at the server, come what may.
 fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
-    let ends = holds.iter().map(|hold| hold.server_end());
+    let ends = holds.iter().map(|hold| hold.state().server_end());
     ends.max().unwrap_or(Tick::ZERO)
 }
 
@@ -358,9 +296,9 @@ async fn settle(
         .iter()
         .enumerate()
         .filter_map(|(index, hold)| {
-            let state = hold.state.lock();
-            let counts = state.wanted();
-            (state.confirmed != Some(counts)).then_some((index, &**hold, counts))
+            let state = hold.state();
+            let counts = state.target_counts();
+            (!state.is_settled()).then_some((index, &**hold, counts))
         })
         .collect();
     let Some((_, first, counts)) = open.first() else {
@@ -386,7 +324,7 @@ async fn settle(
     let run = first.core.scripts.run(Lane::Command, &call, budget);
     let on_its_way = || {
         for (_, hold, counts) in &open {
-            hold.sent(*counts);
+            hold.apply(Event::CountsSent(*counts));
         }
     };
     let answer = on_first_poll(run, on_its_way).await.map_err(|failure| {
@@ -427,7 +365,7 @@ impl Drop for Repair<'_> {
             return;
         }
         for hold in self.0 {
-            hold.state.lock().confirmed = None;
+            hold.apply(Event::CountsInDoubt);
         }
         settle_later(self.0.to_vec());
     }

@@ -8,13 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bound::Bound;
+use super::core::Core;
+use super::event::{Event, NewHold};
+use super::handoff::Handoff;
+use super::local::LocalLock;
+use super::protocol::Protocol;
 use super::reenter::Entry;
-use super::settle::Ended;
-use super::{Hold, ShareLease};
+use super::registry::known;
+use super::share_lease::ShareLease;
+use super::shell::{Hold, RawShare};
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::keys::LockName;
 use crate::lost::{Lost, LostReason, drive};
 use crate::options::LeasePolicy;
 use crate::owner::Owner;
@@ -23,67 +30,103 @@ use crate::owner::Owner;
 #[derive(Debug)]
 pub(crate) struct Share {
     /// `None` once it was given back: then only `Drop` is left to run.
-    hold: Option<Arc<Hold>>,
-    mode: Mode,
+    raw: Option<RawShare>,
     owner: Owner,
-    lease: ShareLease,
 }
 
 impl Share {
+    /// Of a hold that was just granted.
+    pub(crate) fn granted(
+        core: &Arc<Core>,
+        local: &Arc<LocalLock>,
+        protocol: &'static dyn Protocol,
+        name: &LockName,
+        new: NewHold,
+    ) -> Self {
+        let owner = new.owner.clone();
+        Self::of(Hold::granted(core, local, protocol, name, new), owner)
+    }
+
+    /// Of a hold that another task of this client has handed off. False if the server has to agree to the
+    /// lease.
+    pub(crate) fn handed_off(mut handoff: Handoff) -> Option<(Self, bool)> {
+        let hold = known(handoff.take()?)?;
+        let raw = RawShare {
+            hold,
+            mode: Mode::Exclusive,
+            lease: handoff.lease,
+        };
+        let share = Self::of(raw, handoff.owner.clone());
+        Some((share, handoff.is_complete))
+    }
+
+    /// One more share of a hold for its owner. `None`: the hold is lost or gone, or somebody else's by now,
+    /// and the caller is a newcomer.
+    pub(crate) async fn reentered(
+        hold: &Arc<Hold>,
+        owner: &Owner,
+        mode: Mode,
+        entry: Entry,
+        fenced: bool,
+        operation: &'static str,
+        bound: Option<&Bound>,
+    ) -> Result<Option<Self>> {
+        let entered = hold.reenter(owner, mode, entry, fenced, operation, bound);
+        let raw = entered.await?;
+        Ok(raw.map(|raw| Self::of(raw, owner.clone())))
+    }
+
     /// Takes over a share that the hold has counted already.
-    pub(super) fn of(hold: Arc<Hold>, mode: Mode, owner: Owner, lease: ShareLease) -> Self {
+    fn of(raw: RawShare, owner: Owner) -> Self {
         Self {
-            hold: Some(hold),
-            mode,
+            raw: Some(raw),
             owner,
-            lease,
         }
     }
 
     /// It is a guard's from here on.
     pub(crate) fn guarded(self) -> Self {
-        self.hold().guarded();
+        self.hold().apply(Event::GuardMade);
         self
     }
 
     /// Takes the share apart; whoever has the parts gives it back.
-    pub(super) fn into_parts(mut self) -> Option<(Ended, Owner)> {
-        Some((self.take()?, self.owner.clone()))
+    pub(super) fn into_parts(mut self) -> Option<(RawShare, Owner)> {
+        Some((self.raw.take()?, self.owner.clone()))
     }
 
-    fn take(&mut self) -> Option<Ended> {
-        Some(Ended {
-            hold: self.hold.take()?,
-            mode: self.mode,
-            lease: self.lease,
-        })
-    }
-
-    pub(super) fn lease(&self) -> ShareLease {
-        self.lease
-    }
-
-    /// Gives it another lease from here on.
-    pub(super) fn set_lease(&mut self, lease: ShareLease) {
-        let before = std::mem::replace(&mut self.lease, lease);
-        self.hold().change_lease(before, lease);
-    }
-
-    pub(super) fn hold(&self) -> &Arc<Hold> {
+    fn raw(&self) -> &RawShare {
         // Methods that give the share back take the guard by value.
-        self.hold
+        self.raw
             .as_ref()
             .expect("a guard holds its share until it is consumed")
     }
 
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.raw().hold
+    }
+
+    pub(super) fn lease(&self) -> ShareLease {
+        self.raw().lease
+    }
+
+    /// Gives it another lease from here on.
+    pub(super) fn set_lease(&mut self, after: ShareLease) {
+        if let Some(raw) = &mut self.raw {
+            let before = std::mem::replace(&mut raw.lease, after);
+            raw.hold.apply(Event::ShareLeaseChanged { before, after });
+        }
+    }
+
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.hold().loss_of(self.lease).map(lost);
+        let look = || self.hold().loss_of(self.lease()).map(lost);
         drive(async { lost(self.lost().await) }, look, work).await
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        Self::enter_again(self.hold(), &self.owner, self.mode, self.lease).await
+        let RawShare { hold, mode, lease } = self.raw();
+        Self::enter_again(hold, &self.owner, *mode, *lease).await
     }
 
     /// One more share of a hold, for a guard that has one, with the lease of that.
@@ -98,27 +141,31 @@ impl Share {
             return Err(lost(reason));
         }
         // A hold keeps the token it has, or has none.
-        let entered = hold.reenter(owner, mode, Entry::Like(lease), false, "reenter", None);
+        let entry = Entry::Like(lease);
+        let entered = Self::reentered(hold, owner, mode, entry, false, "reenter", None);
         let share = entered.await?;
         share.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
-        match self.take() {
-            Some(share) => share.release().await,
+        match self.raw.take() {
+            Some(raw) => raw.release().await,
             None => Ok(()),
         }
     }
 
-    /// Turns an exclusive share into a shared one.
+    /// Turns an exclusive share into a shared one, and waits for the server to agree. If this future is
+    /// dropped, the share is given back.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let share = self.take().expect("a guard holds its share");
-        share.downgrade().await
+        let raw = self.raw.take().expect("a guard holds its share");
+        let share = Self::of(raw.begin_downgrade()?, self.owner.clone());
+        share.hold().settle_downgrade().await?;
+        Ok(share)
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(Ended { hold, mode, lease }) = self.take() {
-            hold.forget(mode, lease);
+        if let Some(RawShare { hold, mode, lease }) = self.raw.take() {
+            hold.apply(Event::ShareForgotten { mode, lease });
         }
     }
 
@@ -135,7 +182,7 @@ impl Share {
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        self.hold().counts().of(self.mode)
+        self.hold().counts().of(self.raw().mode)
     }
 
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
@@ -143,11 +190,11 @@ impl Share {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.hold().remaining_of(self.lease)
+        self.hold().remaining_of(self.lease())
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.hold().loss_of(self.lease)
+        self.hold().loss_of(self.lease())
     }
 
     /// How long ago it was asked for.
@@ -160,16 +207,16 @@ impl Share {
     }
 
     pub(crate) async fn lost(&self) -> LostReason {
-        self.hold().lost(self.lease).await
+        self.hold().lost(self.lease()).await
     }
 
     pub(crate) fn deadline(&self) -> Tick {
         self.hold().deadline()
     }
 
-    /// As [`Hold::accept_handoff`].
+    /// Its task has taken what it was handed.
     pub(crate) fn accept_handoff(&self) {
-        self.hold().accept_handoff();
+        self.hold().apply(Event::HandoffAccepted);
     }
 
     /// As [`Hold::adopt`].
@@ -203,8 +250,8 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(share) = self.take() {
-            share.release_later();
+        if let Some(raw) = self.raw.take() {
+            raw.release_later();
         }
     }
 }

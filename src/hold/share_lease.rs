@@ -7,6 +7,18 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+
+/// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
+/// and the time a server takes to notice an expiry.
+fn margin(lease: Duration) -> Duration {
+    (lease / 100 + Duration::from_millis(2)).min(lease / 4)
+}
+
+/// Until when a lease is certain that was asked for at `sent`.
+pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
+    sent.after(lease - margin(lease))
+}
 
 /// How long one share is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +30,14 @@ pub(crate) enum ShareLease {
 }
 
 impl ShareLease {
+    /// On this policy, if it was asked for at `sent`.
+    pub(super) fn of(policy: LeasePolicy, sent: Tick) -> Self {
+        match policy {
+            LeasePolicy::Renewed(lease) => Self::Renewed(lease),
+            LeasePolicy::Fixed(lease) => Self::Until(local_deadline(sent, lease)),
+        }
+    }
+
     /// When it ends by itself.
     pub(crate) fn end(self) -> Tick {
         match self {

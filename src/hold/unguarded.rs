@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::core::Core;
-use super::undo::Undo;
-use crate::conn::Lane;
+use super::protocol::{HolderRef, Protocol};
 use crate::counts::Counts;
-use crate::hold::protocol::{HolderRef, Protocol};
 use crate::keys::LockName;
+use crate::script::Call;
 
 /// By the number in the holder id.
 #[derive(Debug, Default)]
@@ -34,48 +32,33 @@ pub(crate) struct Unguarded {
 }
 
 impl Unguarded {
-    /// Has whatever the server has of it undone, behind what was sent on this lane.
-    pub(crate) fn undo_later(&self, core: &Core, lane: Lane) {
+    /// Gives up whatever the server has of it.
+    pub(super) fn release(&self, publish: &str, token_retention: u64) -> Call {
         let holder = HolderRef {
             name: &self.name,
             id: &self.holder,
             counts: Counts::NONE,
             fenced: self.fenced,
-            token_retention: core.timing.token_retention,
+            token_retention,
         };
-        let publish = core.channels().publish();
-        let call = self.protocol.release(&holder, Duration::ZERO, publish);
-        let until = core.clock.now().after(core.timing.linger);
-        let until = until.max(core.clock.now().after(self.lease));
-        core.undo_later(Undo::new(call, lane, self.lease, until, None));
+        self.protocol.release(&holder, Duration::ZERO, publish)
     }
 }
 
-impl Core {
-    pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
-        self.unguarded.0.lock().insert(number, unguarded);
+impl AllUnguarded {
+    pub(super) fn insert(&self, number: u64, unguarded: Unguarded) {
+        self.0.lock().insert(number, unguarded);
     }
 
-    /// There is a guard of it, or nothing, or it is in hand.
-    pub(crate) fn settle_unguarded(&self, number: u64) {
-        self.unguarded.0.lock().remove(&number);
-        if self.is_closed() {
-            self.locals.waiter_left.give();
-        }
+    pub(super) fn remove(&self, number: u64) {
+        self.0.lock().remove(&number);
     }
 
-    pub(super) fn has_unguarded(&self) -> bool {
-        !self.unguarded.0.lock().is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
     }
 
-    /// For those who are not polled any more.
-    pub(super) fn undo_all_unguarded(&self) {
-        let all = std::mem::take(&mut *self.unguarded.0.lock());
-        for unguarded in all.values() {
-            // An attempt takes the one or the other, and what undoes it must not overtake it.
-            for lane in [Lane::Command, Lane::Push] {
-                unguarded.undo_later(self, lane);
-            }
-        }
+    pub(super) fn take(&self) -> impl Iterator<Item = Unguarded> {
+        std::mem::take(&mut *self.0.lock()).into_values()
     }
 }

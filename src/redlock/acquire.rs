@@ -23,7 +23,6 @@ use crate::error::{Error, Result};
 use crate::hint::{Hint, Mark};
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
-use crate::hold::head_watch;
 use crate::hold::local::LocalLock;
 use crate::hold::local::QueuePlace;
 use crate::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
@@ -141,7 +140,7 @@ impl Acquisition {
             if let Some(share) = self.reenter_own(head.bound).await? {
                 return Ok(Some(share));
             }
-            let step = match self.local.quorum_holds.held_until() {
+            let step = match self.local.quorum_holds.exclusive_until() {
                 Some(until) => self.wait_for_own(&head, marks, until).await,
                 None => self.run_round(&mut head, marks).await?,
             };
@@ -161,7 +160,7 @@ impl Acquisition {
         if place.is_head() {
             return Ok(None);
         }
-        head_watch::watch_heads(&self.core, &self.local);
+        self.core.watch_heads(&self.local);
         tokio::select! {
             biased;
             () = place.turn() => Ok(None),

@@ -71,8 +71,9 @@ impl Reentry<'_> {
             async move {
                 // A member has an owner of its own, and never passes to another.
                 let owner = member.owner();
+                let mode = Mode::Exclusive;
                 let entered =
-                    member.reenter(&owner, Mode::Exclusive, entry, fenced, operation, bound);
+                    Share::reentered(member, &owner, mode, entry, fenced, operation, bound);
                 (*server, entered.await)
             }
             .boxed()

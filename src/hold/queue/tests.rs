@@ -9,13 +9,14 @@ use super::*;
 use crate::client::Client;
 use crate::hint::Hint;
 use crate::hold::Share;
-use crate::hold::handoff::{Handoff, HandoffRequest};
-use crate::hold::local::{LocalLock, QueuePlace};
+use crate::hold::handoff::HandoffRequest;
+use crate::hold::local::{self, LocalLock};
 use crate::options::LeasePolicy;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
 
-type Queue = LocalQueue<HandoffRequest, Handoff>;
+type Queue = LocalQueue<(), Share>;
+type QueuePlace<'a> = Place<'a, (), Share>;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -29,14 +30,8 @@ fn generous() -> Arc<Scripted> {
     })
 }
 
-fn request() -> Option<HandoffRequest> {
-    Some(HandoffRequest {
-        give_up: Duration::MAX,
-        owner: None,
-        policy: LeasePolicy::Renewed(LEASE),
-        fenced: false,
-        replication: None,
-    })
+fn request() -> Option<()> {
+    Some(())
 }
 
 fn is_head(place: &QueuePlace<'_>) -> bool {
@@ -54,13 +49,7 @@ async fn share_of(client: &Client, name: &str) -> Share {
 /// Gives a share to the head; what is left of it if that does not take it.
 fn offer(queue: &Queue, share: Share) -> Option<Share> {
     let mut share = Some(share);
-    let given = queue.hand_off(|_| {
-        let share = share.take()?;
-        Some(Handoff {
-            share,
-            is_complete: true,
-        })
-    });
+    let given = queue.hand_off(|()| share.take());
     assert_eq!(given, share.is_none());
     share
 }
@@ -72,7 +61,7 @@ fn len(queue: &Queue) -> usize {
 }
 
 /// Checks on the head as often as it takes to pass over one; what they had been handed.
-fn pass_over(queue: &Queue) -> Vec<Handoff> {
+fn pass_over(queue: &Queue) -> Vec<Share> {
     let looks =
         (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
     looks.flatten().flatten().collect()
@@ -283,12 +272,19 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let client = Client::over(&server, LEASE);
     let (local, guard) = held(&client).await;
     let holder = guard.owner().clone();
+    let request = HandoffRequest {
+        owner: None,
+        policy: LeasePolicy::Renewed(LEASE),
+        fenced: false,
+        replication: None,
+        give_up: Duration::MAX,
+    };
     let mut places: Vec<_> = (0..4)
-        .map(|_| local.queue.push(Mode::Exclusive, request()))
+        .map(|_| local.queue.push(Mode::Exclusive, Some(request.clone())))
         .collect();
     drop(guard);
-    let has = |place: &QueuePlace<'_>| place.handed_off().now_or_never().is_some();
-    let all = |places: &[QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
+    let has = |place: &local::QueuePlace<'_>| place.handed_off().now_or_never().is_some();
+    let all = |places: &[local::QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
     assert_eq!(all(&places), [true, false, false, false]);
     // Nobody ever looked at it.
     drop(places.remove(0));
@@ -296,7 +292,8 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     // From the middle.
     drop(places.remove(1));
     assert_eq!(all(&places), [true, false]);
-    let Handoff { share, is_complete } = places[0].take_handoff().expect("it was given");
+    let handoff = places[0].take_handoff().expect("it was given");
+    let (share, is_complete) = Share::handed_off(handoff).expect("a share");
     assert!(is_complete && !share.is_lost());
     assert_ne!(*share.owner(), holder);
     assert!(places[0].take_handoff().is_none(), "once");
@@ -435,7 +432,7 @@ async fn it_does_what_a_simple_model_does() {
             let left = seen.remove(at);
             if let Some(given) = left.place.take_handoff() {
                 assert!(left.has_given);
-                spare.push(given.share);
+                spare.push(given);
             } else {
                 assert!(!left.has_given);
             }
@@ -448,14 +445,14 @@ async fn it_does_what_a_simple_model_does() {
                     let taken = one.place.take_handoff();
                     assert_eq!(taken.is_some(), one.has_given);
                     one.has_given = false;
-                    spare.extend(taken.map(|given| given.share));
+                    spare.extend(taken);
                 }
                 1 => {
                     let taken = one.place.begin_attempt();
                     assert_eq!(taken.is_some(), one.has_given);
                     one.is_asking = !one.has_given;
                     (one.has_given, one.rests) = (false, false);
-                    spare.extend(taken.map(|given| given.share));
+                    spare.extend(taken);
                 }
                 _ => {
                     rest(&one.place);
@@ -464,7 +461,7 @@ async fn it_does_what_a_simple_model_does() {
             }
         }
         if random.u8(0..8) == 0 {
-            spare.extend(pass_over(&queue).into_iter().map(|given| given.share));
+            spare.extend(pass_over(&queue));
             pass_over_in_model(&mut seen);
             promote(&mut seen);
         }

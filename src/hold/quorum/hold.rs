@@ -371,7 +371,14 @@ impl LocalHold for QuorumHold {
         self.is_held()
     }
 
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     fn deadline(&self) -> Tick {
         self.deadline()
     }
+
+    /// Its members are closed, each by itself.
+    fn close(&self) {}
 }

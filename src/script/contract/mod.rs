@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::catalog;
-use crate::hold::core::Timing;
+use crate::hold::timing::Timing;
 
 /// The comment a file starts with, and the rest.
 fn header_and_body(text: &str) -> (&str, &str) {

@@ -4,6 +4,7 @@ use super::*;
 use crate::Owner;
 use crate::counts::Mode;
 use crate::hold::reenter::Entry;
+use crate::hold::{Hold, Share};
 use crate::options::LeasePolicy;
 
 #[tokio::test(start_paused = true)]
@@ -52,11 +53,12 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let key: Arc<str> = "x".into();
     let local = client.core().locals.get_or_insert("reentrant", &key);
     let next = waiter(client.lock("x")).await;
-    let hold = local.hold_of(&owner).expect("its own");
+    let hold = local.holds.of_owner::<Hold>(&owner).expect("its own");
     drop(guard);
     let next = got(next).await;
     let entry = Entry::Asked(LeasePolicy::Renewed(LEASE));
-    let entered = hold.reenter(&owner, Mode::Exclusive, entry, false, "lock", None);
+    let mode = Mode::Exclusive;
+    let entered = Share::reentered(&hold, &owner, mode, entry, false, "lock", None);
     let entered = entered.await.unwrap();
     assert!(entered.is_none(), "somebody else is inside");
     assert_eq!(next.hold_count(), 1);

@@ -1,0 +1,495 @@
+//! The state of one hold: a plain value, without locks, clocks or servers.
+//!
+//! [`State::apply`] takes an event and says what its shell has to do. Invariants: a hold goes from held to
+//! released, forgotten or lost, once, and never back; what the server grants counts only before the local
+//! deadline, and the deadline is counted from before the request was sent; it never lies behind the end of
+//! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
+//! a hold that is certain and is one exclusive share is handed off.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
+use super::share_lease::{ShareLease, ShareLeases, local_deadline};
+use crate::clock::Tick;
+use crate::counts::{Counts, Mode};
+use crate::fencing::FencingToken;
+use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+use crate::owner::Owner;
+
+/// A lock that was handed over by the server comes with a short lease. Its holder has this long, or a quarter
+/// of that lease, to be done before a renewal makes it a whole one.
+const HANDOVER_GRACE: Duration = Duration::from_millis(100);
+
+/// Renewals come up to this part of a lease early, so as to be due together with others.
+const RENEWED_TOGETHER: u32 = 32;
+
+#[derive(Debug)]
+pub(super) struct State {
+    phase: Phase,
+    /// Whose it is now: one task of this client may hand it off to another.
+    owner: Owner,
+    /// Shares of guards alive.
+    counts: Counts,
+    /// Shares of guards that were forgotten: they are never given back.
+    forgotten: Counts,
+    /// The counts the server is known to have; `None` if that is in doubt.
+    server_counts: Option<Counts>,
+    /// The end of the lease by the local clock.
+    deadline: Tick,
+    /// No lease that was asked for and answered lasts longer at the server, nor one of a renewal.
+    server_deadline: Tick,
+    /// What the server may still execute, and what that was before the operation under way.
+    late: Late,
+    late_before: Late,
+    /// The longest lease that may have been asked for.
+    lease: Duration,
+    /// A call about it that gets no answer goes on for this long.
+    give_up: Duration,
+    /// Of the guards alive.
+    leases: ShareLeases,
+    /// It was handed off to a task that has not taken it yet, and may never be polled again: it is not
+    /// renewed for that task.
+    is_unclaimed: bool,
+    /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
+    has_guard: bool,
+    /// It was handed over and has not had its whole lease yet: no renewal is due before this.
+    grace_end: Option<Tick>,
+    token: Option<FencingToken>,
+    /// Later tokens that the server gives to nobody else.
+    spare_tokens: Range<u64>,
+    /// Since when it is in doubt whether the server has it; the answer to a later renewal tells.
+    doubted_since: Option<Tick>,
+    /// A release is decided on and was not sent yet.
+    is_release_unsent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// No guard is left: it was released, or is being released.
+    Released,
+    /// No guard is left and nobody will release it.
+    Forgotten,
+    Lost(LostReason),
+}
+
+/// What a request that has no answer may still do at the server.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    /// No lease that it gives lasts longer.
+    deadline: Tick,
+    /// It may enter the hold once more.
+    is_reentry: bool,
+}
+
+impl State {
+    /// Of a hold that was just granted, with one share; and the lease of that.
+    pub(super) fn new(now: Tick, new: &NewHold) -> (Self, ShareLease) {
+        let lease = new.policy.lease();
+        let given = new.handover.unwrap_or(lease);
+        let deadline = local_deadline(new.sent, given);
+        let grace = HANDOVER_GRACE.min(now.until(deadline) / 4);
+        let share = if new.policy.is_renewed() {
+            ShareLease::Renewed(lease)
+        } else {
+            ShareLease::Until(deadline)
+        };
+        let late = Late {
+            deadline: Tick::ZERO,
+            is_reentry: false,
+        };
+        let state = Self {
+            phase: Phase::Held,
+            owner: new.owner.clone(),
+            counts: Counts::one(new.mode),
+            forgotten: Counts::NONE,
+            server_counts: Some(Counts::one(new.mode)),
+            deadline,
+            // What was asked of it so far was executed by now.
+            server_deadline: now.after(given),
+            late,
+            late_before: late,
+            lease,
+            give_up: new.give_up,
+            leases: ShareLeases::of(share),
+            is_unclaimed: false,
+            has_guard: false,
+            grace_end: new.handover.map(|_| now.after(grace)),
+            token: new.token,
+            spare_tokens: new.spare_tokens.clone(),
+            doubted_since: None,
+            is_release_unsent: false,
+        };
+        (state, share)
+    }
+
+    /// Takes an event, and says what is to be done about it.
+    pub(super) fn apply(&mut self, now: Tick, event: Event) -> Effects {
+        let mut effects = Effects::default();
+        match event {
+            Event::ClockRead if now >= self.deadline => return self.lose(LostReason::Expired),
+            Event::ClockRead => {}
+            Event::Lost(reason) => return self.lose(reason),
+            Event::GuardMade => self.has_guard = true,
+            Event::ShareReleased { mode, lease } => return self.end_share(mode, Some(lease)),
+            Event::ShareDowngraded => return self.end_share(Mode::Exclusive, None),
+            Event::ShareForgotten { mode, lease } => return self.forget_share(mode, lease),
+            Event::ShareLeaseChanged { before, after } => {
+                self.leases.add(after);
+                self.remove_lease(before);
+                return Effects::check(self.next_check());
+            }
+            Event::CountsSent(counts) => {
+                if self.is_release_unsent && self.target_counts() == counts {
+                    self.is_release_unsent = false;
+                    effects.release = Some(ReleaseStep::Sent);
+                }
+            }
+            Event::CountsSettled(counts) => self.server_counts = Some(counts),
+            Event::CountsInDoubt => self.server_counts = None,
+            Event::Doubted => self.doubted_since = Some(now),
+            Event::RenewalSent { lease } => self.note_sent(now, lease),
+            Event::Renewed { sent, lease } => {
+                effects.wakes_guards = self.extend(now, sent, lease);
+                self.doubted_since.take_if(|since| *since <= sent);
+                // The share that it was renewed for may have gone meanwhile.
+                self.keep_to_leases();
+            }
+            Event::ReentrySent { lease, until } => {
+                self.note_sent_until(until, lease);
+                self.late.is_reentry = true;
+            }
+            Event::ReentryFailed { may_be_executed } => {
+                self.late.is_reentry = self.late_before.is_reentry || may_be_executed;
+            }
+            Event::ReentryAnswered { lease, is_repeated } => {
+                self.late.is_reentry = false;
+                self.note_answered(now, lease, is_repeated);
+            }
+            Event::ReentryGranted(reentry) => return self.add_share(now, reentry),
+            Event::LeaseSent { lease, until } => self.note_sent_until(until, lease),
+            Event::LeaseGranted {
+                sent,
+                lease,
+                is_repeated,
+            } => {
+                effects.is_accepted = self.change_lease(now, sent, lease, is_repeated);
+            }
+            Event::HandedOff {
+                owner,
+                fenced,
+                give_up,
+            } => self.change_owner(owner, fenced, give_up),
+            Event::HandoffAccepted => {
+                self.is_unclaimed = false;
+                // A renewal that is due was put off.
+                effects.check_at = (self.next_check() <= now).then_some(now);
+            }
+            Event::TokenRaised(token) => self.set_token(token),
+        }
+        effects
+    }
+
+    fn lose(&mut self, reason: LostReason) -> Effects {
+        if self.phase != Phase::Held {
+            return Effects::default();
+        }
+        self.phase = Phase::Lost(reason);
+        Effects {
+            is_over: true,
+            lost: Some(reason),
+            wakes_waiters: true,
+            ..Effects::default()
+        }
+    }
+
+    /// One share is given back; or, without a lease that ends, turned into a shared one.
+    fn end_share(&mut self, mode: Mode, ends: Option<ShareLease>) -> Effects {
+        let was_exclusive = self.is_exclusive();
+        self.counts = self.counts.lowered(mode);
+        let mut effects = Effects::default();
+        if let Phase::Lost(reason) = self.phase {
+            effects.refused = Some(reason);
+            return effects;
+        }
+        match ends {
+            Some(lease) => self.remove_lease(lease),
+            None => self.counts = self.counts.raised(Mode::Shared),
+        }
+        effects.is_over = self.counts.is_none();
+        if effects.is_over && !self.forgotten.is_none() {
+            self.phase = Phase::Forgotten;
+            effects.wakes_waiters = true;
+            return effects;
+        }
+        let lets_others_in = effects.is_over || (was_exclusive && !self.is_exclusive());
+        if lets_others_in && !self.is_release_unsent {
+            self.is_release_unsent = true;
+            effects.release = Some(ReleaseStep::Decided);
+        }
+        if effects.is_over {
+            self.phase = Phase::Released;
+            effects.is_released = true;
+        } else {
+            // It may have been the share for which it was renewed.
+            effects.check_at = Some(self.next_check());
+        }
+        effects
+    }
+
+    fn forget_share(&mut self, mode: Mode, lease: ShareLease) -> Effects {
+        self.remove_lease(lease);
+        self.counts = self.counts.lowered(mode);
+        self.forgotten = self.forgotten.raised(mode);
+        let is_over = self.counts.is_none() && self.phase == Phase::Held;
+        if is_over {
+            self.phase = Phase::Forgotten;
+        }
+        Effects {
+            is_over,
+            wakes_waiters: is_over,
+            ..Effects::default()
+        }
+    }
+
+    fn add_share(&mut self, now: Tick, reentry: Reentry) -> Effects {
+        if !self.extend(now, reentry.sent, reentry.lease) {
+            return Effects::default();
+        }
+        let mode = reentry.mode;
+        self.counts = self.counts.raised(mode);
+        self.is_unclaimed = false;
+        // The script sets one count; a change of the other one may still be to be sent.
+        let known = reentry.known;
+        self.server_counts = known.map(|known| known.with(mode, reentry.target.of(mode)));
+        if let Some(token) = reentry.token {
+            self.set_token(token);
+        }
+        self.leases.add(reentry.share);
+        self.lease = self.lease.max(reentry.lease);
+        Effects {
+            is_accepted: true,
+            is_settled: self.is_settled(),
+            check_at: Some(self.next_check()),
+            ..Effects::default()
+        }
+    }
+
+    fn change_lease(&mut self, now: Tick, sent: Tick, lease: Duration, is_repeated: bool) -> bool {
+        let is_accepted = self.extend(now, sent, lease);
+        if is_accepted {
+            // Or the next task could not take it over as this one did.
+            self.note_answered(now, lease, is_repeated);
+            self.lease = lease;
+            // Not before: its task may not be polled any more.
+            self.is_unclaimed = false;
+        }
+        is_accepted
+    }
+
+    fn change_owner(&mut self, owner: Owner, fenced: bool, give_up: Duration) {
+        self.owner = owner;
+        self.is_unclaimed = true;
+        self.has_guard = false;
+        self.give_up = give_up;
+        self.token = if fenced {
+            self.spare_tokens.next().map(FencingToken::from)
+        } else {
+            None
+        };
+    }
+
+    fn set_token(&mut self, token: FencingToken) {
+        self.token = Some(token);
+        self.spare_tokens = 0..0;
+    }
+
+    /// Takes over a lease that the server has confirmed, unless it is too late for that.
+    fn extend(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
+        if self.phase != Phase::Held || now >= self.deadline {
+            return false;
+        }
+        self.deadline = self.deadline.max(local_deadline(sent, lease));
+        self.grace_end = None;
+        true
+    }
+
+    fn remove_lease(&mut self, lease: ShareLease) {
+        self.leases.remove(lease);
+        self.keep_to_leases();
+    }
+
+    /// It lasts no longer than the longest of its shares, though it may at the server.
+    fn keep_to_leases(&mut self) {
+        self.deadline = self.deadline.min(self.leases.end());
+    }
+
+    /// A lease of this length is asked for now.
+    fn note_sent(&mut self, now: Tick, lease: Duration) {
+        self.server_deadline = self.server_deadline.max(now.after(lease));
+    }
+
+    /// A lease is asked for that the server may give as late as `until`.
+    fn note_sent_until(&mut self, until: Tick, lease: Duration) {
+        self.late_before = self.late;
+        self.late.deadline = self.late.deadline.max(until.after(lease));
+    }
+
+    /// That lease was given by now, and if it was asked for once, it is not given once more.
+    fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
+        if !is_repeated {
+            self.late.deadline = self.late_before.deadline;
+            self.note_sent(now, lease);
+        }
+    }
+
+    /// What the watchdog has to do with it now.
+    pub(super) fn next_step(&self, now: Tick) -> NextStep {
+        if self.phase != Phase::Held {
+            return NextStep::Gone;
+        }
+        if now >= self.deadline {
+            return NextStep::Expired;
+        }
+        let check = self.next_check();
+        if check > now && self.doubted_since.is_none() {
+            return NextStep::Wait(check);
+        }
+        // A hold that is not renewed is asked about, and gets no more than it has.
+        let lease = self.leases.lease();
+        let lease = lease.unwrap_or_else(|| now.until(self.deadline));
+        let wait = if self.grace_end.is_some() {
+            // There is to be time for a second attempt.
+            (lease / 6).min(now.until(self.deadline) / 2)
+        } else {
+            lease / 6
+        };
+        NextStep::Renew { lease, wait }
+    }
+
+    /// When the watchdog has to check it: when a third of the lease has passed, or at its end.
+    pub(super) fn next_check(&self) -> Tick {
+        if let Some(since) = self.doubted_since {
+            // At once: an answer that is older than the doubt does not end it.
+            since
+        } else if let Some(lease) = self.leases.lease()
+            && !self.is_unclaimed
+        {
+            // Those that are due at about the same time go together, in one command.
+            let check = self.deadline.before(lease * 2 / 3);
+            let check = check.rounded_down(lease / RENEWED_TOGETHER);
+            check.max(self.grace_end.unwrap_or(Tick::ZERO))
+        } else {
+            self.deadline
+        }
+    }
+
+    /// Whether a waiter that wants this lease can take over the share that has `lease`: `Some(true)` if that
+    /// is all it needs, `Some(false)` if the server has to agree to the other lease, which takes up to
+    /// `reply`.
+    pub(super) fn can_hand_off(
+        &self,
+        now: Tick,
+        lease: ShareLease,
+        policy: LeasePolicy,
+        fenced: bool,
+        reply: Duration,
+    ) -> Option<bool> {
+        let one = Counts::one(Mode::Exclusive);
+        let is_one_certain_share = self.is_held()
+            && self.counts == one
+            && self.forgotten.is_none()
+            && self.server_counts == Some(one)
+            && self.doubted_since.is_none()
+            && !self.is_release_unsent;
+        let has_token = !fenced || !self.spare_tokens.is_empty();
+        let wanted = policy.lease();
+        let is_complete =
+            policy == LeasePolicy::Renewed(wanted) && lease == ShareLease::Renewed(wanted);
+        let remaining = now.until(self.deadline);
+        let fits = if is_complete {
+            remaining >= wanted / 2
+        } else {
+            // The server can agree to the other lease in time, and need not shorten this one.
+            remaining >= reply && now.after(wanted) >= self.server_end()
+        };
+        (is_one_certain_share && has_token && fits).then_some(is_complete)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.phase == Phase::Held
+    }
+
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        match self.phase {
+            Phase::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.target_counts().exclusive > 0
+    }
+
+    /// Whether the server may have lost it, as far as anybody knows by now.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted_since.is_some()
+    }
+
+    /// The counts the server should have.
+    pub(super) fn target_counts(&self) -> Counts {
+        self.counts.plus(self.forgotten)
+    }
+
+    /// Whether the server is known to have them.
+    pub(super) fn is_settled(&self) -> bool {
+        self.server_counts == Some(self.target_counts())
+    }
+
+    pub(super) fn server_counts(&self) -> Option<Counts> {
+        self.server_counts
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(super) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(super) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    pub(super) fn deadline(&self) -> Tick {
+        self.deadline
+    }
+
+    /// No lease that was ever asked for lasts longer at the server.
+    pub(super) fn server_end(&self) -> Tick {
+        self.server_deadline.max(self.late.deadline)
+    }
+
+    /// Whether the server may still execute a request to enter it once more.
+    pub(super) fn may_be_entered_late(&self) -> bool {
+        self.late.is_reentry
+    }
+
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(super) fn give_up(&self) -> Duration {
+        self.give_up
+    }
+
+    pub(super) fn has_guard(&self) -> bool {
+        self.has_guard
+    }
+}

@@ -1,0 +1,684 @@
+//! The state of a hold by table, and its invariants over random sequences of events.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::hint::Hint;
+
+const LEASE: Duration = Duration::from_secs(30);
+const REPLY: Duration = Duration::from_secs(1);
+
+const ONE: Counts = Counts {
+    exclusive: 1,
+    shared: 0,
+};
+
+fn at(millis: u64) -> Tick {
+    Tick::ZERO.after(Duration::from_millis(millis))
+}
+
+fn secs(seconds: u64) -> Tick {
+    at(seconds * 1_000)
+}
+
+fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
+    NewHold {
+        owner: Owner::new(),
+        number: 1,
+        holder: "h:1".into(),
+        sent: secs(100),
+        moved: Hint::default().mark(),
+        handover: None,
+        policy,
+        mode,
+        token: Some(FencingToken::from(7)),
+        spare_tokens: 8..10,
+        replication: None,
+        give_up: REPLY,
+    }
+}
+
+/// Granted at 100 s.
+fn held_in(mode: Mode) -> State {
+    let new = new_hold(LeasePolicy::Renewed(LEASE), mode);
+    State::new(secs(100), &new).0
+}
+
+fn held() -> State {
+    held_in(Mode::Exclusive)
+}
+
+fn renewed() -> ShareLease {
+    ShareLease::Renewed(LEASE)
+}
+
+fn released(mode: Mode) -> Event {
+    let lease = renewed();
+    Event::ShareReleased { mode, lease }
+}
+
+fn forgotten(mode: Mode) -> Event {
+    let lease = renewed();
+    Event::ShareForgotten { mode, lease }
+}
+
+fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
+    Event::ReentryGranted(Reentry {
+        sent: now,
+        lease: LEASE,
+        mode,
+        share: renewed(),
+        known: state.server_counts(),
+        target: state.target_counts().raised(mode),
+        token: None,
+    })
+}
+
+/// One of each phase, with the reason if it is lost.
+fn of_each_phase() -> [(&'static str, State); 4] {
+    let mut gone = held();
+    gone.apply(secs(101), released(Mode::Exclusive));
+    let mut left = held();
+    left.apply(secs(101), forgotten(Mode::Exclusive));
+    let mut lost = held();
+    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    [
+        ("held", held()),
+        ("released", gone),
+        ("forgotten", left),
+        ("lost", lost),
+    ]
+}
+
+/// What becomes of each phase by each event that may change it.
+#[test]
+fn only_what_is_held_changes_its_phase() {
+    let late = secs(131);
+    let table: [(&str, Tick, Event, Phase); 6] = [
+        ("read in time", secs(102), Event::ClockRead, Phase::Held),
+        (
+            "read too late",
+            late,
+            Event::ClockRead,
+            Phase::Lost(LostReason::Expired),
+        ),
+        (
+            "closed",
+            secs(102),
+            Event::Lost(LostReason::Closed),
+            Phase::Lost(LostReason::Closed),
+        ),
+        ("doubted", secs(102), Event::Doubted, Phase::Held),
+        (
+            "renewed too late",
+            late,
+            Event::Renewed {
+                sent: secs(110),
+                lease: LEASE,
+            },
+            Phase::Held,
+        ),
+        (
+            "another lease",
+            secs(102),
+            Event::LeaseGranted {
+                sent: secs(102),
+                lease: LEASE,
+                is_repeated: false,
+            },
+            Phase::Held,
+        ),
+    ];
+    for (what, now, event, phase) in table {
+        for (name, mut state) in of_each_phase() {
+            let before = state.phase;
+            let effects = state.apply(now, event.clone());
+            let expected = if before == Phase::Held { phase } else { before };
+            assert_eq!(state.phase, expected, "{name}, {what}");
+            let is_over = before != state.phase;
+            assert_eq!(effects.is_over, is_over, "{name}, {what}");
+            assert_eq!(effects.lost.is_some(), is_over, "{name}, {what}");
+            assert_eq!(effects.wakes_waiters, is_over, "{name}, {what}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_share_by_what_is_left() {
+    use Mode::{Exclusive, Shared};
+    let decided = Some(ReleaseStep::Decided);
+    // First mode, further shares, what ends, and then: over? release? whose release?
+    let table: [(
+        &str,
+        Mode,
+        &[Mode],
+        Event,
+        (bool, bool, Option<ReleaseStep>),
+    ); 8] = [
+        (
+            "the only one",
+            Exclusive,
+            &[],
+            released(Exclusive),
+            (true, true, decided),
+        ),
+        (
+            "one of two",
+            Exclusive,
+            &[Exclusive],
+            released(Exclusive),
+            (false, false, None),
+        ),
+        (
+            "the last writer",
+            Exclusive,
+            &[Shared],
+            released(Exclusive),
+            (false, false, decided),
+        ),
+        (
+            "a reader beside it",
+            Exclusive,
+            &[Shared],
+            released(Shared),
+            (false, false, None),
+        ),
+        (
+            "a reader of two",
+            Shared,
+            &[Shared],
+            released(Shared),
+            (false, false, None),
+        ),
+        (
+            "the last reader",
+            Shared,
+            &[],
+            released(Shared),
+            (true, true, decided),
+        ),
+        (
+            "a downgrade",
+            Exclusive,
+            &[],
+            Event::ShareDowngraded,
+            (false, false, decided),
+        ),
+        (
+            "forgotten",
+            Exclusive,
+            &[],
+            forgotten(Exclusive),
+            (true, false, None),
+        ),
+    ];
+    for (what, first, others, event, (is_over, is_released, release)) in table {
+        let mut state = held_in(first);
+        for mode in others {
+            let granted = reentry(secs(101), &state, *mode);
+            assert!(state.apply(secs(101), granted).is_accepted, "{what}");
+        }
+        let effects = state.apply(secs(102), event);
+        assert_eq!(effects.is_over, is_over, "{what}");
+        assert_eq!(effects.is_released, is_released, "{what}");
+        assert_eq!(effects.release, release, "{what}");
+        assert_eq!(effects.refused, None, "{what}");
+        assert_eq!(state.is_held(), !is_over, "{what}");
+    }
+}
+
+#[test]
+fn a_share_of_a_lost_hold_ends_without_a_release() {
+    let mut state = held();
+    state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    let effects = state.apply(secs(102), released(Mode::Exclusive));
+    let refused = Effects {
+        refused: Some(LostReason::Revoked),
+        ..Effects::default()
+    };
+    assert_eq!(effects, refused);
+    assert!(state.counts().is_none());
+}
+
+#[test]
+fn a_hold_is_kept_for_what_was_forgotten() {
+    let mut state = held();
+    let granted = reentry(secs(101), &state, Mode::Exclusive);
+    state.apply(secs(101), granted);
+    assert!(!state.apply(secs(102), forgotten(Mode::Exclusive)).is_over);
+    assert_eq!(state.target_counts().exclusive, 2);
+    let effects = state.apply(secs(103), released(Mode::Exclusive));
+    assert!(effects.is_over && !effects.is_released);
+    assert_eq!(effects.release, None, "nobody releases it");
+}
+
+#[test]
+fn a_release_is_sent_once_and_only_with_the_last_counts() {
+    let mut state = held();
+    let granted = reentry(secs(101), &state, Mode::Shared);
+    state.apply(secs(101), granted);
+    state.apply(secs(102), released(Mode::Exclusive));
+    let reader = state.target_counts();
+    assert_eq!(state.apply(secs(102), Event::CountsSent(ONE)).release, None);
+    state.apply(secs(103), released(Mode::Shared));
+    assert_eq!(
+        state.apply(secs(103), Event::CountsSent(reader)).release,
+        None,
+        "more is to be sent by now"
+    );
+    let none = Event::CountsSent(Counts::NONE);
+    let sent = state.apply(secs(103), none.clone()).release;
+    assert_eq!(sent, Some(ReleaseStep::Sent));
+    assert_eq!(state.apply(secs(103), none).release, None);
+}
+
+#[test]
+fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
+    let lease = LEASE;
+    let mut state = held();
+    let end = local_deadline(secs(100), lease);
+    assert_eq!(state.deadline(), end);
+    for (now, sent, is_in_time) in [(110, 109, true), (111, 105, true), (150, 149, false)] {
+        let before = state.deadline();
+        let sent = secs(sent);
+        let effects = state.apply(secs(now), Event::Renewed { sent, lease });
+        assert_eq!(effects.wakes_guards, is_in_time, "{now}");
+        let granted = local_deadline(sent, lease);
+        let expected = if is_in_time {
+            before.max(granted)
+        } else {
+            before
+        };
+        assert_eq!(state.deadline(), expected, "{now}");
+    }
+}
+
+#[test]
+fn a_doubt_is_over_with_the_answer_to_a_later_renewal() {
+    let lease = LEASE;
+    let mut state = held();
+    state.apply(secs(105), Event::Doubted);
+    assert!(state.is_doubted());
+    let wait = lease / 6;
+    assert_eq!(state.next_step(secs(105)), NextStep::Renew { lease, wait });
+    let before = Event::Renewed {
+        sent: secs(104),
+        lease,
+    };
+    state.apply(secs(106), before);
+    assert!(state.is_doubted(), "it was sent before the doubt");
+    let after = Event::Renewed {
+        sent: secs(105),
+        lease,
+    };
+    state.apply(secs(106), after);
+    assert!(!state.is_doubted());
+}
+
+#[test]
+fn what_is_due_when() {
+    let mut state = held();
+    let third = state.deadline().before(LEASE * 2 / 3);
+    let NextStep::Wait(check) = state.next_step(secs(101)) else {
+        panic!("it is not due");
+    };
+    assert!(check <= third && check.after(LEASE / RENEWED_TOGETHER) > third);
+    let renewal = NextStep::Renew {
+        lease: LEASE,
+        wait: LEASE / 6,
+    };
+    assert_eq!(state.next_step(check), renewal);
+    assert_eq!(state.next_step(state.deadline()), NextStep::Expired);
+    state.apply(secs(102), released(Mode::Exclusive));
+    assert_eq!(state.next_step(secs(102)), NextStep::Gone);
+}
+
+#[test]
+fn a_fixed_lease_is_not_renewed() {
+    let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
+    let (mut state, share) = State::new(secs(100), &new);
+    let end = local_deadline(secs(100), LEASE);
+    assert_eq!(share, ShareLease::Until(end));
+    assert_eq!(state.next_step(secs(120)), NextStep::Wait(end));
+    let granted = reentry(secs(110), &state, Mode::Exclusive);
+    state.apply(secs(110), granted);
+    assert!(state.deadline() > end, "a renewed share beside it");
+    state.apply(secs(111), released(Mode::Exclusive));
+    assert_eq!(state.deadline(), end, "and without that");
+}
+
+#[test]
+fn a_handed_over_hold_is_renewed_after_its_grace() {
+    let new = NewHold {
+        handover: Some(Duration::from_secs(2)),
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    assert_eq!(state.next_step(secs(100)), NextStep::Wait(at(100_100)));
+    let NextStep::Renew { lease, wait } = state.next_step(at(100_100)) else {
+        panic!("its whole lease is asked for");
+    };
+    assert_eq!(lease, LEASE);
+    assert!(
+        wait * 2 <= at(100_100).until(state.deadline()),
+        "and once more"
+    );
+    let sent = at(100_100);
+    state.apply(sent, Event::Renewed { sent, lease });
+    assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
+}
+
+/// A request that got no answer may be executed later, and so may what it asked for.
+#[test]
+fn a_request_without_an_answer_lasts_at_the_server() {
+    let (lease, until) = (LEASE * 2, secs(110));
+    let sent = |state: &mut State| {
+        state.apply(secs(101), Event::ReentrySent { lease, until });
+        assert!(state.may_be_entered_late());
+        assert_eq!(state.server_end(), secs(170));
+    };
+    let answered = |is_repeated| Event::ReentryAnswered { lease, is_repeated };
+    let failed = |may_be_executed| Event::ReentryFailed { may_be_executed };
+    for (event, end, is_late) in [
+        (answered(false), secs(162), false),
+        (answered(true), secs(170), false),
+        (failed(false), secs(170), false),
+        (failed(true), secs(170), true),
+    ] {
+        let mut state = held();
+        sent(&mut state);
+        state.apply(secs(102), event.clone());
+        assert_eq!(state.server_end(), end, "{event:?}");
+        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
+        // The next one does not end what is still to come of the first.
+        state.apply(secs(103), Event::ReentrySent { lease, until });
+        state.apply(secs(103), failed(false));
+        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
+    }
+}
+
+#[test]
+fn only_what_is_certain_is_handed_off() {
+    let offer = |state: &State, now, policy, fenced| {
+        state.can_hand_off(now, renewed(), policy, fenced, REPLY)
+    };
+    let (same, fixed) = (LeasePolicy::Renewed(LEASE), LeasePolicy::Fixed(LEASE * 2));
+    let state = held();
+    assert_eq!(offer(&state, secs(101), same, true), Some(true));
+    assert_eq!(offer(&state, secs(101), fixed, false), Some(false));
+    let short = LeasePolicy::Fixed(LEASE / 2);
+    assert_eq!(
+        offer(&state, secs(101), short, false),
+        None,
+        "it would be shortened"
+    );
+    assert_eq!(
+        offer(&state, secs(116), same, false),
+        None,
+        "half of it is over"
+    );
+    assert_eq!(
+        offer(&state, at(129_000), fixed, false),
+        None,
+        "no time to ask"
+    );
+    for event in [
+        Event::Doubted,
+        Event::CountsInDoubt,
+        Event::Lost(LostReason::Revoked),
+        reentry(secs(101), &state, Mode::Exclusive),
+        Event::ShareDowngraded,
+        forgotten(Mode::Exclusive),
+    ] {
+        let mut state = held();
+        state.apply(secs(101), event.clone());
+        assert_eq!(offer(&state, secs(101), same, false), None, "{event:?}");
+    }
+}
+
+#[test]
+fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
+    let mut state = held();
+    state.apply(secs(100), Event::GuardMade);
+    let owner = Owner::new();
+    let handed_off = |fenced| Event::HandedOff {
+        owner: owner.clone(),
+        fenced,
+        give_up: LEASE,
+    };
+    state.apply(secs(101), handed_off(true));
+    assert_eq!((state.owner(), state.give_up()), (&owner, LEASE));
+    assert_eq!(state.token(), Some(FencingToken::from(8)));
+    assert!(!state.has_guard());
+    let check = state.next_check();
+    assert_eq!(
+        check,
+        state.deadline(),
+        "nobody renews it for a task that may be gone"
+    );
+    let accepted = state.apply(secs(115), Event::HandoffAccepted);
+    assert_eq!(accepted.check_at, Some(secs(115)), "it was due meanwhile");
+    state.apply(secs(116), handed_off(true));
+    assert_eq!(state.token(), Some(FencingToken::from(9)));
+    let can = state.can_hand_off(
+        secs(102),
+        renewed(),
+        LeasePolicy::Renewed(LEASE),
+        true,
+        REPLY,
+    );
+    assert_eq!(can, None, "no token is left");
+    state.apply(secs(117), handed_off(false));
+    assert_eq!(state.token(), None);
+}
+
+/// One step of a random life: milliseconds that pass, what happens, and a number for its details.
+type Step = (u64, u8, u64);
+
+/// What the steps so far have led to, as far as the hold is to agree with it.
+struct Model {
+    state: State,
+    now: Tick,
+    /// The shares of guards alive.
+    shares: Vec<(Mode, ShareLease)>,
+    forgotten: Counts,
+    /// The end of the longest lease that the server has granted.
+    granted_until: Tick,
+    /// The last renewal that was sent.
+    renewal: Option<(Tick, Duration)>,
+    /// Releases that are decided on and not sent.
+    unsent: u32,
+    overs: u32,
+    losses: u32,
+}
+
+impl Model {
+    fn new(mode: Mode) -> Self {
+        let state = held_in(mode);
+        Self {
+            granted_until: state.deadline(),
+            state,
+            now: secs(100),
+            shares: vec![(mode, renewed())],
+            forgotten: Counts::NONE,
+            renewal: None,
+            unsent: 0,
+            overs: 0,
+            losses: 0,
+        }
+    }
+
+    /// Takes out the share that a number says.
+    fn end_one(&mut self, number: u64) -> Option<(Mode, ShareLease)> {
+        let count = u64::try_from(self.shares.len()).unwrap();
+        let at = usize::try_from(number.checked_rem(count)?).unwrap();
+        Some(self.shares.swap_remove(at))
+    }
+
+    fn grant(&mut self, sent: Tick, lease: Duration) {
+        self.granted_until = self.granted_until.max(local_deadline(sent, lease));
+    }
+
+    /// What happens next, if it can happen now.
+    fn event(&mut self, kind: u8, number: u64) -> Option<Event> {
+        let mode = [Mode::Exclusive, Mode::Shared][usize::from(number % 2 == 1)];
+        let lease = Duration::from_millis(1_000 + number % 60_000);
+        let sent = self.now.before(Duration::from_millis(number % 50_000));
+        Some(match kind {
+            0 => Event::ClockRead,
+            1 => Event::Lost(LostReason::Revoked),
+            2 => Event::Doubted,
+            3 => Event::CountsInDoubt,
+            4 => Event::CountsSettled(self.state.target_counts()),
+            5 => Event::CountsSent(self.state.target_counts()),
+            6..=8 => {
+                let (mode, lease) = self.end_one(number)?;
+                Event::ShareReleased { mode, lease }
+            }
+            9 => {
+                let (mode, lease) = self.end_one(number)?;
+                self.forgotten = self.forgotten.raised(mode);
+                Event::ShareForgotten { mode, lease }
+            }
+            10 => {
+                let mut shares = self.shares.iter();
+                let at = shares.position(|(mode, _)| *mode == Mode::Exclusive)?;
+                if self.state.loss().is_some() {
+                    // Nothing is left of it.
+                    self.shares.swap_remove(at);
+                } else {
+                    self.shares[at].0 = Mode::Shared;
+                }
+                Event::ShareDowngraded
+            }
+            11..=13 => {
+                let NextStep::Renew { lease, .. } = self.state.next_step(self.now) else {
+                    return None;
+                };
+                self.renewal = Some((self.now, lease));
+                Event::RenewalSent { lease }
+            }
+            14..=16 => {
+                let (sent, lease) = self.renewal.take()?;
+                self.grant(sent, lease);
+                Event::Renewed { sent, lease }
+            }
+            17 => Event::ReentrySent {
+                lease,
+                until: self.now.after(REPLY),
+            },
+            18..=20 => {
+                self.state.apply(
+                    sent,
+                    Event::ReentrySent {
+                        lease,
+                        until: self.now,
+                    },
+                );
+                let is_repeated = number % 3 == 0;
+                let answered = Event::ReentryAnswered { lease, is_repeated };
+                self.state.apply(self.now, answered);
+                self.grant(sent, lease);
+                let share = if number % 5 == 0 {
+                    ShareLease::Until(local_deadline(sent, lease))
+                } else {
+                    ShareLease::Renewed(lease)
+                };
+                if self.state.is_held() && self.now < self.state.deadline() {
+                    self.shares.push((mode, share));
+                }
+                Event::ReentryGranted(Reentry {
+                    sent,
+                    lease,
+                    mode,
+                    share,
+                    known: self.state.server_counts(),
+                    target: self.state.target_counts().raised(mode),
+                    token: None,
+                })
+            }
+            21 => {
+                let policy = LeasePolicy::Renewed(lease);
+                let share = self.shares.first()?.1;
+                self.state
+                    .can_hand_off(self.now, share, policy, false, REPLY)?;
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                Event::HandedOff {
+                    owner: Owner::new(),
+                    fenced: false,
+                    give_up: REPLY,
+                }
+            }
+            _ => Event::HandoffAccepted,
+        })
+    }
+
+    fn step(&mut self, (millis, kind, number): Step) {
+        self.now = self.now.after(Duration::from_millis(millis));
+        let Some(event) = self.event(kind, number) else {
+            return;
+        };
+        let (before, deadline) = (self.state.phase, self.state.deadline());
+        let what = format!("{event:?}");
+        let effects = self.state.apply(self.now, event);
+        self.check(before, deadline, effects, &what);
+    }
+
+    fn check(&mut self, before: Phase, deadline: Tick, effects: Effects, what: &str) {
+        let state = &self.state;
+        self.overs += u32::from(effects.is_over);
+        self.losses += u32::from(effects.lost.is_some());
+        let is_lost = matches!(state.phase, Phase::Lost(_));
+        assert!(
+            before == Phase::Held || state.phase == before,
+            "never back: {what}"
+        );
+        assert_eq!(self.overs, u32::from(!state.is_held()), "told once: {what}");
+        assert_eq!(self.losses, u32::from(is_lost), "told once: {what}");
+        // Shares.
+        let modes = self.shares.iter().map(|(mode, _)| *mode);
+        let counts = modes.fold(Counts::NONE, Counts::raised);
+        assert_eq!(state.counts(), counts, "{what}");
+        assert_eq!(state.target_counts(), counts.plus(self.forgotten), "{what}");
+        assert!(
+            !state.is_held() || !counts.is_none(),
+            "nobody holds it: {what}"
+        );
+        // Deadlines.
+        assert!(state.deadline() <= self.granted_until, "{what}");
+        if deadline <= self.now {
+            assert!(state.deadline() <= deadline, "it came too late: {what}");
+        }
+        if state.is_held() {
+            let ends = self.shares.iter().map(|(_, lease)| lease.end());
+            assert!(state.deadline() <= ends.max().unwrap(), "{what}");
+            assert!(state.deadline() <= state.server_end(), "{what}");
+        }
+        // Releases.
+        match effects.release {
+            Some(ReleaseStep::Decided) => self.unsent += 1,
+            Some(ReleaseStep::Sent) => self.unsent -= 1,
+            None => {}
+        }
+        assert_eq!(self.unsent, u32::from(state.is_release_unsent), "{what}");
+        if effects.is_released {
+            assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
+            assert_eq!(self.unsent, 1, "it is to be released: {what}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_invariants_stand(
+        is_shared in any::<bool>(),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..23, any::<u64>()), 1..80),
+    ) {
+        let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
+        let mut model = Model::new(mode);
+        for step in steps {
+            model.step(step);
+        }
+    }
+}

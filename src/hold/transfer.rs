@@ -1,0 +1,108 @@
+//! A hold goes from one task of this client to the next: the same hold at the server, another owner here.
+//!
+//! Invariants: [`State::can_hand_off`](super::state::State::can_hand_off) says which holds do; they do so
+//! within the budget of the lock, for the sake of other processes, and with no operation on their counts
+//! under way. A hand-off never shortens a lease, and never uses a token twice.
+
+use std::sync::Arc;
+
+use super::bound::Bound;
+use super::event::Event;
+use super::handoff::{Handoff, HandoffRequest};
+use super::share_lease::ShareLease;
+use super::shell::Hold;
+use crate::conn::Lane;
+use crate::counts::Mode;
+use crate::error::Result;
+use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+use crate::owner::Owner;
+use crate::script::{Call, millis, reply};
+
+impl Hold {
+    /// Hands the caller's share off to the head of the local queue. True if that has it now.
+    pub(super) fn hand_off(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
+        if mode != Mode::Exclusive || self.loss_of(lease).is_some() {
+            return false;
+        }
+        let Ok(_nothing_under_way) = self.operation.try_lock() else {
+            return false;
+        };
+        let queue = &self.local.queue;
+        let is_handed_off = queue.hand_off(|request| self.hand_off_to(request, lease));
+        if is_handed_off {
+            self.local.gained.give();
+        }
+        is_handed_off
+    }
+
+    fn hand_off_to(
+        self: &Arc<Self>,
+        request: &HandoffRequest,
+        lease: ShareLease,
+    ) -> Option<Handoff> {
+        let now = self.core.clock.now();
+        let state = self.state();
+        let reply = self.core.timing.reply;
+        let is_complete = state.can_hand_off(now, lease, request.policy, request.fenced, reply)?;
+        let is_replicated = match request.replication {
+            None => true,
+            wanted => is_complete && wanted == self.replication,
+        };
+        if !is_replicated || !self.is_alone() || !self.local.try_spend_handoff(now) {
+            return None;
+        }
+        let owner = request.owner.clone().unwrap_or_else(Owner::new);
+        let event = Event::HandedOff {
+            owner: owner.clone(),
+            fenced: request.fenced,
+            give_up: request.give_up,
+        };
+        self.apply_to(state, now, event);
+        Some(Handoff::new(
+            Arc::clone(self) as _,
+            owner,
+            lease,
+            is_complete,
+        ))
+    }
+
+    /// Has the server agree to another lease for this hold, which another task of this client has handed
+    /// off. `None` if it is lost.
+    pub(super) async fn adopt(
+        &self,
+        policy: LeasePolicy,
+        operation: &'static str,
+        bound: &Bound,
+    ) -> Result<Option<ShareLease>> {
+        let budget = self.call_budget_of(Some(bound));
+        let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
+        if self.expire_if_due().is_some() {
+            return Ok(None);
+        }
+        let lease = policy.lease();
+        let until = budget.deadline.min(self.state().server_end());
+        self.apply(Event::LeaseSent { lease, until });
+        // Not an acquire: one that arrived late would take the lock anew.
+        let key = self.name.key();
+        let call = Call::new(self.protocol.renewal(), key, &[key])
+            .arg(&*self.holder)
+            .arg(millis(lease));
+        let answer = self
+            .core
+            .scripts
+            .run(Lane::Command, &call, budget)
+            .await
+            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        if reply::renewed(&answer.value, 1)? != [true] {
+            self.apply(Event::Lost(LostReason::Revoked));
+        }
+        let effects = self.apply(Event::LeaseGranted {
+            sent: answer.sent,
+            lease,
+            is_repeated: answer.repeated,
+        });
+        let share = ShareLease::of(policy, answer.sent);
+        Ok(effects.is_accepted.then_some(share))
+    }
+}
