@@ -20,7 +20,7 @@ pub(crate) struct Setup {
     pub(crate) clock: Clock,
     /// The longest that one step of connecting may take, such as a round trip.
     pub(crate) step_timeout: Duration,
-    /// The longest wait for a reply of what stands between a caller and the server.
+    /// The longest wait for a reply from what stands between a caller and the server, such as a sentinel.
     pub(crate) reply_timeout: Duration,
     /// Shown in the names of its connections.
     pub(crate) client_id: Arc<str>,

@@ -1,4 +1,4 @@
-//! One server: three links, and two more for what not every client does.
+//! One server: three links that every client uses, and two that only some clients need.
 
 use std::sync::Arc;
 use std::time::Duration;

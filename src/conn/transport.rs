@@ -92,6 +92,7 @@ impl fmt::Display for Reason {
 /// After this long, nothing that was sent on a connection that is gone is expected to arrive any more.
 pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
+/// A server, or a topology of servers, as the engine sees it.
 pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Sends one command and waits for its reply: at most `limit` in all, the wait for a connection
     /// included. A connection that is being made goes on being made when the time is over; a command

@@ -5,8 +5,8 @@ use crc16::{State, XMODEM};
 /// The slots of every cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, if that is not empty,
-/// and else of all of it.
+/// The slot of a key: that of the text between its first `{` and the next `}`, if that is not empty, and
+/// else of the whole key.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag(key)) % SLOTS
 }
@@ -22,7 +22,7 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Who serves each slot; a node is named once for each range at most.
+/// Which node serves each slot.
 #[derive(Clone, Debug)]
 pub(super) struct SlotMap<N> {
     /// For each slot the index of its node, or [`NOBODY`].
@@ -40,7 +40,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
         }
     }
 
-    /// Of ranges with both ends included. What lies outside the slots there are is left out.
+    /// From ranges that include both ends. Slots that do not exist are ignored.
     pub(super) fn of(ranges: impl IntoIterator<Item = (u16, u16, N)>) -> Self {
         let mut map = Self::empty();
         for (first, last, node) in ranges {
@@ -87,7 +87,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
             self.nodes.push(node.clone());
             self.nodes.len() - 1
         });
-        // Each node serves a slot, or was learnt of between two maps.
+        // Each node serves a slot, or was learnt from a redirection.
         u16::try_from(index).unwrap_or(NOBODY)
     }
 }

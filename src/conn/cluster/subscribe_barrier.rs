@@ -17,7 +17,7 @@ pub(super) struct SubscribeBarrier {
 }
 
 impl SubscribeBarrier {
-    /// A subscription begins, and ends when what is returned is dropped.
+    /// A subscription begins; it ends when the result is dropped.
     pub(super) fn begin(&self, slot: u16) -> Subscribing<'_> {
         let ended = Arc::<Hint>::default();
         let mut in_flight = self.in_flight.lock();

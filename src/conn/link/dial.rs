@@ -1,9 +1,9 @@
-//! The current connection of a link, and how it gets another: one attempt at a time, in a task of its
-//! own, whose result everybody waits for who needs it.
+//! The current connection of a link, and how it gets another: one dial at a time, in a task of its own,
+//! for whose result all callers wait.
 //!
-//! Invariant: nobody's patience ends an attempt. A caller whose time is over goes; the attempt goes on,
-//! and the next caller finds its result. It ends with its link, or with the runtime that it runs on; in
-//! either case whoever waits is told.
+//! Invariant: no caller's time limit ends a dial. A caller whose time is over goes; the dial goes on, and
+//! the next caller finds its result. It ends with its link, or with the runtime that it runs on, and in
+//! either case its callers get an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +25,9 @@ pub(super) struct Dialer {
     /// Whether there is to be no connection for now.
     is_retired: AtomicBool,
     is_dialing: AtomicBool,
-    /// Given when an attempt has ended.
+    /// Given when a dial has ended.
     ended: Hint,
-    /// Why the last attempt failed, if it did.
+    /// Why the last dial failed, if it did.
     failure: Mutex<Option<Fault>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -80,7 +80,7 @@ impl Dialer {
         self.is_retired.store(false, Ordering::Release);
     }
 
-    /// Ends the attempt in progress.
+    /// Ends the dial in progress.
     pub(super) fn abort(&self) {
         if let Some(task) = self.task.lock().take() {
             task.abort();
@@ -96,7 +96,7 @@ impl Dialer {
         let end = clock.now().after(limit);
         let connection = clock.within(limit, self.connected()).await;
         let connection = connection.unwrap_or_else(|| {
-            // Why the last attempt failed says more than that the next has not ended yet.
+            // Why the last dial failed says more than that the next has not ended yet.
             let failure = self.failure.lock().clone();
             let why = || Reason::timed_out(format!("no connection within {limit:?}"));
             Err(failure.unwrap_or_else(|| self.unsent(why())))
@@ -104,7 +104,7 @@ impl Dialer {
         Ok((connection?, clock.now().until(end)))
     }
 
-    /// The current connection, or the result of the next attempt to make one.
+    /// The current connection, or the result of the next dial.
     pub(super) async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
         let ended = self.ended.mark();
         self.ensure_in_use()?;
@@ -126,19 +126,19 @@ impl Dialer {
         Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
     }
 
-    /// Starts an attempt unless one is in progress.
+    /// Starts a dial unless one is in progress.
     fn start(self: &Arc<Self>) -> Result<(), Fault> {
         let runtime = Handle::try_current();
         let runtime = runtime.map_err(|_| self.unsent("no tokio runtime to connect on"))?;
         if self.is_dialing.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let attempt = Attempt {
+        let dial = Dial {
             dialer: Arc::clone(self),
             result: Err(self.unsent("the runtime ended while the connection was being made")),
         };
-        // If the runtime is shutting down, this ends the attempt at once.
-        let task = runtime.spawn(attempt.run()).abort_handle();
+        // If the runtime is shutting down, this ends the dial at once.
+        let task = runtime.spawn(dial.run()).abort_handle();
         *self.task.lock() = Some(task);
         Ok(())
     }
@@ -166,16 +166,16 @@ impl Dialer {
     }
 }
 
-/// One attempt and its result, which is reported however the attempt ends.
-struct Attempt {
+/// One dial and its result, which is reported however the dial ends.
+struct Dial {
     dialer: Arc<Dialer>,
     result: Result<(), Fault>,
 }
 
-impl Attempt {
+impl Dial {
     async fn run(mut self) {
         let dialer = &self.dialer;
-        // An attempt that ended just before this one began may have made one.
+        // A dial that ended just before this one began may have made one.
         if dialer.current().is_none() {
             dialer.connector.wait_turn().await;
             self.result = dialer.dial().await;
@@ -185,7 +185,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Dial {
     fn drop(&mut self) {
         let result = std::mem::replace(&mut self.result, Ok(()));
         *self.dialer.failure.lock() = result.err();

@@ -1,8 +1,8 @@
 //! The socket under a connection: one of ours, which is read in portions.
 //!
-//! It is connected as the client library would do it: to all addresses of a name at once, of which
-//! the first that answers is taken. TLS is left to the library, with the socket it makes: portions
-//! would have to be of what was decrypted, which it does not show.
+//! It connects as the client library would: to all addresses of a name at once, of which the first that
+//! answers is taken. TLS is left to the library and its own socket: portions would have to be measured
+//! after decryption, where it has no hook.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The primary as it is known now, and the switch to another.
 //!
 //! Invariant: when the primary is switched, everything in flight to the old one has ended for its caller
-//! before anybody is told, and nothing is sent to the old one any more.
+//! before any hold is checked, and nothing is sent to the old one any more.
 
 use std::sync::Arc;
 

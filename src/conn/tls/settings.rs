@@ -1,4 +1,4 @@
-//! Certificates of one's own: whom to trust, and how to be known.
+//! Certificates of the user's own: which to trust, and which to show.
 
 use std::fmt;
 use std::net::SocketAddr;
