@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lockset::{Client, LostReason, Owner};
 use lockset_testkit::{eventually, within};
 
-use crate::primitive::{Guard, Primitive, names_it};
+use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, idle, waiting};
 use crate::world::{World, for_every_world};
 
@@ -476,57 +476,41 @@ async fn a_key_prefix_keeps_names_apart<P: Primitive, W: World>() {
     guard.release().await.unwrap();
 }
 
-for_every_world! {"multi_thread":
-    excludes_others_until_released
-    an_owner_enters_again
-    branches_of_one_task_exclude_each_other
-    a_task_of_the_same_owner_enters_from_the_queue
-    a_waiter_gets_it_on_release
-    waiters_of_a_client_are_served_in_order
-    a_timed_wait_ends_and_leaves_nothing
-    a_timed_wait_gets_it_in_time
-    a_renewed_lease_lasts_and_a_release_is_silent
-    a_fixed_lease_ends_and_says_so
-    a_short_inner_lease_does_not_shorten_the_outer
-    work_is_dropped_when_the_lock_is_forced
-    a_dropped_guard_is_released
-    a_burst_of_dropped_guards_is_released_first
-    a_guard_may_be_dropped_outside_the_runtime
-    a_forgotten_guard_leaves_the_lock_to_its_lease
-    a_forgotten_share_outlives_the_other_guard
-    fencing_tokens_grow_with_each_grant
-    shutdown_tells_guards_and_waiters
-    a_client_ends_with_its_last_handle
-    a_key_prefix_keeps_names_apart;
-    of_one_name:
-    force_unlock_tells_our_own_guards_and_waiters
+/// All of them, as the last words of the macro that makes them tests.
+macro_rules! conformance {
+    ($make:ident! $($words:tt)*) => {
+        $make! {$($words)* "multi_thread":
+            excludes_others_until_released
+            an_owner_enters_again
+            branches_of_one_task_exclude_each_other
+            a_task_of_the_same_owner_enters_from_the_queue
+            a_waiter_gets_it_on_release
+            waiters_of_a_client_are_served_in_order
+            a_timed_wait_ends_and_leaves_nothing
+            a_timed_wait_gets_it_in_time
+            a_renewed_lease_lasts_and_a_release_is_silent
+            a_fixed_lease_ends_and_says_so
+            a_short_inner_lease_does_not_shorten_the_outer
+            work_is_dropped_when_the_lock_is_forced
+            a_dropped_guard_is_released
+            a_burst_of_dropped_guards_is_released_first
+            a_guard_may_be_dropped_outside_the_runtime
+            a_forgotten_guard_leaves_the_lock_to_its_lease
+            a_forgotten_share_outlives_the_other_guard
+            fencing_tokens_grow_with_each_grant
+            shutdown_tells_guards_and_waiters
+            a_client_ends_with_its_last_handle
+            a_key_prefix_keeps_names_apart;
+            of_one_name:
+            force_unlock_tells_our_own_guards_and_waiters
+        }
+    };
 }
+
+conformance!(for_every_world!);
 
 mod quorum_of_one {
     use super::*;
     type Here = crate::world::Alone;
-    crate::primitive::for_every_primitive! {@redlock lockset::RedlockLock, [super::Here], "multi_thread":
-        excludes_others_until_released
-        an_owner_enters_again
-        branches_of_one_task_exclude_each_other
-        a_task_of_the_same_owner_enters_from_the_queue
-        a_waiter_gets_it_on_release
-        waiters_of_a_client_are_served_in_order
-        a_timed_wait_ends_and_leaves_nothing
-        a_timed_wait_gets_it_in_time
-        a_renewed_lease_lasts_and_a_release_is_silent
-        a_fixed_lease_ends_and_says_so
-        a_short_inner_lease_does_not_shorten_the_outer
-        work_is_dropped_when_the_lock_is_forced
-        a_dropped_guard_is_released
-        a_burst_of_dropped_guards_is_released_first
-        a_guard_may_be_dropped_outside_the_runtime
-        a_forgotten_guard_leaves_the_lock_to_its_lease
-        a_forgotten_share_outlives_the_other_guard
-        fencing_tokens_grow_with_each_grant
-        shutdown_tells_guards_and_waiters
-        a_client_ends_with_its_last_handle
-        a_key_prefix_keeps_names_apart
-        force_unlock_tells_our_own_guards_and_waiters
-    }
+    conformance!(for_every_primitive! @redlock lockset::RedlockLock, [super::Here],);
 }

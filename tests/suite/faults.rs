@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use lockset::{LostReason, Owner};
-use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
-use redis::aio::MultiplexedConnection;
+use lockset_testkit::{ClientKind, Proxy, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    LEASE, SOON, client, hold_counts, idle, listening, nothing_left, patient_client, took_less,
-    waiting,
+    LEASE, SOON, client, command, hold_counts, idle, listening, nothing_left, patient_client,
+    took_less, waiting,
 };
 
 /// Of what goes wrong one time in six where it can; there are as many for each kind of lock.
@@ -19,31 +18,22 @@ const ROUNDS: usize = 20;
 /// machine lets the task run that waits for it.
 const SCHEDULING: Duration = Duration::from_millis(500);
 
-async fn command(admin: &mut MultiplexedConnection, words: &str) {
-    let mut words = words.split(' ');
-    let mut command = redis::cmd(words.next().unwrap_or_default());
-    for word in words {
-        command.arg(word);
-    }
-    let _: redis::Value = command.query_async(admin).await.unwrap();
-}
-
 /// Deletes the keys of a lock.
 pub(crate) async fn delete<P: Primitive>(server: &Server, name: &str) {
-    let keys = P::names(name).join(" ");
-    command(&mut server.admin().await, &format!("DEL {keys}")).await;
+    for key in P::names(name) {
+        command(server, &["DEL", &key]).await;
+    }
 }
 
 /// Kills the connections of lockset clients whose name contains `part`; says how many.
 pub(crate) async fn kill_connections(server: &Server, part: &str) -> usize {
-    let mut admin = server.admin().await;
-    let clients = server.clients(lockset_testkit::ClientKind::All).await;
+    let clients = server.clients(ClientKind::All).await;
     let ours: Vec<_> = clients
         .iter()
         .filter(|line| line.name.starts_with("lockset-") && line.name.contains(part))
         .collect();
     for line in &ours {
-        command(&mut admin, &format!("CLIENT KILL ID {}", line.id)).await;
+        command(server, &["CLIENT", "KILL", "ID", &line.id.to_string()]).await;
     }
     ours.len()
 }
@@ -51,12 +41,11 @@ pub(crate) async fn kill_connections(server: &Server, part: &str) -> usize {
 async fn scripts_flushed_all_the_time<P: Primitive>() {
     let server = Server::start();
     let ours = patient_client(&server.url()).await;
-    let mut admin = server.admin().await;
     let lock = P::of(&ours, &unique_name("lock"));
     for _ in 0..50 {
-        command(&mut admin, "SCRIPT FLUSH").await;
+        command(&server, &["SCRIPT", "FLUSH"]).await;
         let guard = lock.lock().await.unwrap();
-        command(&mut admin, "SCRIPT FLUSH").await;
+        command(&server, &["SCRIPT", "FLUSH"]).await;
         guard.reenter().await.unwrap().release().await.unwrap();
         guard.release().await.unwrap();
     }
@@ -183,11 +172,10 @@ async fn a_stopped_server_does_not_stop_the_deadline<P: Primitive>() {
 async fn a_paused_server_costs_time_only<P: Primitive>() {
     let server = Server::start();
     let ours = patient_client(&server.url()).await;
-    let mut admin = server.admin().await;
     let lock = P::of(&ours, &unique_name("lock"));
     for mode in ["ALL", "WRITE"] {
         let guard = lock.lock().await.unwrap();
-        command(&mut admin, &format!("CLIENT PAUSE 1500 {mode}")).await;
+        command(&server, &["CLIENT", "PAUSE", "1500", mode]).await;
         // Longer than one reply is waited for: the call is repeated on a new connection.
         let inner = within(SOON, guard.reenter()).await.unwrap();
         assert_eq!(guard.hold_count(), 2);

@@ -238,7 +238,12 @@ fn member_names(name: &str) -> [String; 4] {
 }
 
 /// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
-/// a line here. What is not so for several names at once stands under `of_one_name`.
+/// a line here.
+///
+/// - `"multi_thread": a b` makes tests of `a::<P>` and `b::<P>`, on such a runtime;
+/// - `; of_one_name: c` at the end adds one that does not hold for several names at once;
+/// - `@in World, ...` in front makes tests of `a::<P, World>`;
+/// - `@name Lock, [], ...` in front, or `@name Lock, [World], ...`, makes those of one lock, in a module `name`.
 macro_rules! for_every_primitive {
     (@in $world:ident, $flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
         $crate::primitive::for_every_primitive!(@singles [super::$world], $flavor: $($test)* $($single)*);
@@ -265,6 +270,9 @@ macro_rules! for_every_primitive {
         $crate::primitive::for_every_primitive!(
             @write lockset::WriteSide, $world, $flavor: $($test)*
         );
+    };
+    (@$primitive:ident $lock:ty, $world:tt, $flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
+        $crate::primitive::for_every_primitive!(@$primitive $lock, $world, $flavor: $($test)* $($single)*);
     };
     (@$primitive:ident $lock:ty, $world:tt, $flavor:tt: $($test:ident)*) => {
         mod $primitive {

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use lockset::Client;
 use lockset_testkit::{Server, eventually};
-use redis::aio::MultiplexedConnection;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{SOON, listening, patient_client};
+use crate::support::{SOON, ask, listening, patient_client};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -15,11 +14,6 @@ async fn counters(server: &Server) -> Vec<String> {
     let mut keys = server.keys().await;
     keys.retain(|key| key.starts_with("redisson_lock_token:"));
     keys
-}
-
-async fn ask<T: redis::FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]).query_async(admin).await.unwrap()
 }
 
 /// The leases of all counters, in ms; -1: for ever.

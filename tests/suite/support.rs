@@ -4,12 +4,26 @@ use std::time::{Duration, Instant};
 
 use lockset::{Client, ClientStats};
 use lockset_testkit::{Server, eventually};
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
 
 /// Long enough for a noisy machine, short enough for a test that waits for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(900);
 
 /// A bound on what should take a few round trips.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// What a server answers to a command.
+pub(crate) async fn ask<T: FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query_async(admin).await.unwrap()
+}
+
+/// The same over a connection for this command alone.
+pub(crate) async fn command(server: &Server, words: &[&str]) -> redis::Value {
+    ask(&mut server.admin().await, words).await
+}
 
 /// What a busy machine may take on top of what is promised.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);

@@ -7,18 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use lockset::Owner;
 use lockset_testkit::{Server, unique_name, within};
-use redis::aio::MultiplexedConnection;
 
-use crate::support::{SOON, listening, patient_client, took_less};
-
-pub(crate) async fn ask<T: redis::FromRedisValue>(
-    admin: &mut MultiplexedConnection,
-    words: &[&str],
-) -> T {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    command.query_async(admin).await.unwrap()
-}
+use crate::support::{SOON, ask, listening, patient_client, took_less};
 
 #[tokio::test]
 async fn a_hold_looks_like_redissons() {

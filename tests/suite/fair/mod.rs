@@ -18,7 +18,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use tokio::task::JoinHandle;
 
 use crate::process::started_for;
-use crate::support::{SOON, patient_client};
+use crate::support::{SOON, ask, patient_client};
 
 /// A server, the name of one lock on it, and what can be seen of its queue.
 struct Scene {
@@ -49,10 +49,7 @@ impl Scene {
     }
 
     async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut admin = self.admin.clone();
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query_async(&mut admin).await.unwrap()
+        ask(&mut self.admin.clone(), words).await
     }
 
     fn queue_key(&self) -> String {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockset::{Client, LostReason, Member, MultiGuard, MultiLock, Owner};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use super::{KINDS, Kind, command, held, mixed, names};
-use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client};
+use super::{KINDS, Kind, held, mixed, names};
+use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
 /// Everything a guard says after the loss of `name`; the others must be free while it lives.
 async fn check_lost(server: &Server, guard: &MultiGuard, name: &str, reason: LostReason) {

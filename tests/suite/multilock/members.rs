@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use lockset::{MULTI_LOCK_MEMBERS_MAX, Member, MultiLock, NAME_BYTES_MAX};
 use lockset_testkit::{Server, within};
 
-use super::{KINDS, Kind, command, held, mixed, names};
+use super::{KINDS, Kind, held, mixed, names};
 use crate::support::{
-    LEASE, SOON, client, idle, listening, nothing_left, patient_client, took_less, waiting,
+    LEASE, SOON, client, command, idle, listening, nothing_left, patient_client, took_less, waiting,
 };
 
 #[tokio::test]

@@ -86,10 +86,3 @@ async fn held<'a>(server: &Server, names: &'a [String]) -> Vec<&'a str> {
     let held = names.iter().filter(|name| keys.contains(name));
     held.map(String::as_str).collect()
 }
-
-async fn command(server: &Server, words: &[&str]) -> redis::Value {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    let mut admin = server.admin().await;
-    command.query_async(&mut admin).await.unwrap()
-}

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockset::{Member, MultiLock, Owner};
 use lockset_testkit::{Proxy, Server, eventually, within};
 
-use super::{KINDS, Kind, command, held, mixed, names};
-use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
+use super::{KINDS, Kind, held, mixed, names};
+use crate::support::{SOON, client, command, idle, nothing_left, patient_client, waiting};
 
 #[tokio::test]
 async fn guards_count_and_the_last_one_frees() {

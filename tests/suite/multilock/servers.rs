@@ -7,9 +7,9 @@ use lockset::{Client, LostReason, Member, MultiLock};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use super::contention::Counters;
-use super::{KINDS, Kind, command};
+use super::{KINDS, Kind};
 use crate::support::{
-    LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
+    LEASE, SLACK, SOON, client, command, idle, nothing_left, patient_client, took_less, waiting,
 };
 
 /// Two servers, and clients of both.

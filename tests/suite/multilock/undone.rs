@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use lockset::{Client, MultiLock};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use super::{KINDS, Kind, command, held, mixed, names};
-use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, took_less, waiting};
+use super::{KINDS, Kind, held, mixed, names};
+use crate::support::{
+    LEASE, SOON, client, command, idle, nothing_left, patient_client, took_less, waiting,
+};
 
 const URL: &str = "LOCKSET_TEST_URL";
 const NAMES: &str = "LOCKSET_TEST_NAMES";

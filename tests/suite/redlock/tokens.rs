@@ -3,14 +3,7 @@
 use lockset_testkit::{eventually, unique_name, within};
 
 use super::{Nodes, held_on_exactly};
-use crate::support::SOON;
-
-async fn command(server: &lockset_testkit::Server, words: &[&str]) -> redis::Value {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    let mut admin = server.admin().await;
-    command.query_async(&mut admin).await.unwrap()
-}
+use crate::support::{SOON, command};
 
 #[tokio::test]
 async fn tokens_grow_over_differing_majorities() {

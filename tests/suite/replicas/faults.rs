@@ -5,13 +5,13 @@ use std::time::Duration;
 use lockset::{Client, ReentrantLock};
 use lockset_testkit::{ClientKind, Proxy, Server, eventually, unique_name, within};
 
-use super::{BRIEFLY, Group, WITHIN, ask, waits};
-use crate::support::{SOON, idle, nothing_left};
+use super::{BRIEFLY, Group, WITHIN, waits};
+use crate::support::{SOON, ask, command, idle, nothing_left};
 
 /// Waits until somebody is held up for replicas.
 async fn blocked(server: &Server, count: u64) {
     let is_blocked = async || {
-        let says = ask(server, &["INFO", "clients"]).await;
+        let says: String = ask(&mut server.admin().await, &["INFO", "clients"]).await;
         let line = format!("blocked_clients:{count}");
         says.lines().any(|said| said == line)
     };
@@ -121,10 +121,10 @@ async fn a_server_that_forgot_its_scripts_is_told_them() {
     let client = group.client().await;
     let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
     lock.lock().await.unwrap().release().await.unwrap();
-    ask(&group.primary, &["SCRIPT", "FLUSH"]).await;
+    command(&group.primary, &["SCRIPT", "FLUSH"]).await;
     lock.lock().await.unwrap().release().await.unwrap();
     group.links[0].hold_replies();
-    ask(&group.primary, &["SCRIPT", "FLUSH"]).await;
+    command(&group.primary, &["SCRIPT", "FLUSH"]).await;
     let error = lock.replicated(1, BRIEFLY).lock().await.unwrap_err();
     assert!(error.is_not_replicated(), "{error}");
 }
@@ -134,7 +134,7 @@ async fn a_user_who_may_not_wait_is_told_which_right_is_missing() {
     let group = Group::of(1).await;
     let rights = ["on", ">secret", "~*", "&*", "+@all", "-wait"];
     let rights = [&["ACL", "SETUSER", "locker"], &rights[..]].concat();
-    ask(&group.primary, &rights).await;
+    command(&group.primary, &rights).await;
     let url = format!("redis://locker:secret@{}", group.primary.addr());
     let client = Client::connect(&url).await.unwrap();
     let lock = client.lock(unique_name("lock"));
@@ -161,7 +161,7 @@ async fn a_primary_that_is_demoted_meanwhile_confirms_nothing() {
     blocked(&group.primary, 1).await;
     group.promote(0).await;
     let port = group.replicas[0].port().to_string();
-    ask(&group.primary, &["REPLICAOF", "127.0.0.1", &port]).await;
+    command(&group.primary, &["REPLICAOF", "127.0.0.1", &port]).await;
     let error = within(SOON * 4, call).await.unwrap().unwrap_err();
     assert!(error.is_refused() || error.is_io(), "{error}");
     let now = Client::connect(&group.replicas[0].url()).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually};
 
-use crate::support::SOON;
+use crate::support::{SOON, ask, command};
 
 /// Long enough for replicas that are well, on a machine with other things to do.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -41,8 +41,9 @@ impl Group {
             group.replicas.push(Server::builder().args(of).start());
             group.links.push(link);
         }
+        let mut admin = group.primary.admin().await;
         let online = async || {
-            let says = ask(&group.primary, &["INFO", "replication"]).await;
+            let says: String = ask(&mut admin, &["INFO", "replication"]).await;
             says.matches("state=online").count() == replicas
         };
         eventually(SOON * 4, "all replicas are online", online).await;
@@ -51,7 +52,6 @@ impl Group {
         wait.cmd("SET").arg("heard").arg(1).ignore();
         wait.cmd("DEL").arg("heard").ignore();
         wait.cmd("WAIT").arg(replicas).arg(4_000);
-        let mut admin = group.primary.admin().await;
         let (heard,): (usize,) = wait.query_async(&mut admin).await.unwrap();
         assert_eq!(heard, replicas);
         group.primary.reset_stats().await;
@@ -67,17 +67,8 @@ impl Group {
 
     /// Makes a replica a primary, as whoever manages a fail-over does.
     async fn promote(&self, replica: usize) {
-        ask(&self.replicas[replica], &["REPLICAOF", "NO", "ONE"]).await;
+        command(&self.replicas[replica], &["REPLICAOF", "NO", "ONE"]).await;
     }
-}
-
-async fn ask(server: &Server, command: &[&str]) -> String {
-    let mut admin = server.admin().await;
-    let answer = redis::cmd(command[0])
-        .arg(&command[1..])
-        .query_async(&mut admin)
-        .await;
-    answer.expect("an answer")
 }
 
 /// How often the primary was told to wait for replicas.

@@ -22,8 +22,7 @@ use lockset::{Client, RwLock};
 use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
 use redis::aio::{MultiplexedConnection, PubSub};
 
-use crate::support::{SOON, client, idle, nothing_left, patient_client};
-use crate::wire::ask;
+use crate::support::{SOON, ask, client, idle, nothing_left, patient_client};
 
 /// Less than the time after which a waiter of a patient client asks without having been told.
 const BY_MESSAGE: Duration = Duration::from_millis(700);

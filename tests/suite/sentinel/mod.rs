@@ -13,7 +13,7 @@ use lockset_testkit::{ClientKind, Sentinels, Server, eventually, unique_name, wi
 use tokio::task::JoinHandle;
 
 use crate::primitive::{Guard, Multi, Primitive};
-use crate::support::waiting;
+use crate::support::{self, waiting};
 
 /// A bound on what comes after a failover: sentinels that notice, clients that ask them, and calls that
 /// are repeated.
@@ -25,16 +25,9 @@ async fn client(sentinels: &Sentinels) -> Client {
     client.expect("a client of the sentinels")
 }
 
-async fn command(server: &Server, words: &str) {
-    let mut words = words.split(' ');
-    let mut command = redis::cmd(words.next().unwrap_or_default());
-    for word in words {
-        command.arg(word);
-    }
-    let _: redis::Value = command
-        .query_async(&mut server.admin().await)
-        .await
-        .unwrap();
+async fn command(server: &Server, line: &str) {
+    let words: Vec<_> = line.split(' ').collect();
+    support::command(server, &words).await;
 }
 
 /// How many connections of lockset clients a server has.
