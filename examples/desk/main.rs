@@ -180,7 +180,7 @@ async fn reentrant_desk(server: &LockServer, client: &Client, name: &str) -> Res
     closed.release().await?;
     let served = hall.served().await?;
     say(&format!("  were served     {}\n", labels(&served)));
-    say("  Each process passes the desk on to its own customers, in their order, for a while.\n");
+    say("  Each process hands the desk off to its own customers, in their order, for a while.\n");
 
     let mut sorted = served.clone();
     sorted.sort_unstable();

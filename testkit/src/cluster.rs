@@ -58,7 +58,7 @@ impl Cluster {
         ClusterBuilder::new()
     }
 
-    /// The one cluster that all tests of this process share which break nothing: no fail-over, no
+    /// The one cluster that all tests of this process share which break nothing: no failover, no
     /// migration, no `FLUSHALL`, and names of their own. Its nodes give each other 15 s.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();

@@ -24,10 +24,10 @@ const NAME: &str = "main";
 /// How long a change of the primary may take. An attempt that failed is repeated some seconds later.
 const CHANGE_BOUND: Duration = Duration::from_secs(30);
 
-/// How long a fail-over may take before it is taken to have been given up.
+/// How long a failover may take before it is taken to have been given up.
 const ONE_ATTEMPT: Duration = Duration::from_secs(8);
 
-/// How often a fail-over is asked for before the sentinels are taken to be the problem.
+/// How often a failover is asked for before the sentinels are taken to be the problem.
 const ATTEMPTS: usize = 4;
 
 /// How long it may take until all servers have found their places again.
@@ -61,7 +61,7 @@ impl Sentinels {
     }
 
     /// The one set of servers and sentinels that all tests of this process share which break nothing: no
-    /// fail-over, no `FLUSHALL`, and names of their own. Its sentinels give the servers 15 s.
+    /// failover, no `FLUSHALL`, and names of their own. Its sentinels give the servers 15 s.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Sentinels> = OnceCell::const_new();
         let patience = Duration::from_secs(15);
@@ -124,7 +124,7 @@ impl Sentinels {
         let old = self.primary().await;
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
-            // Not once more when it is under way: that would be a second fail-over.
+            // Not once more when it is under way: that would be a second failover.
             if self.primary().await.addr() == old.addr()
                 && let Err(reason) = self.command_fail_over().await
             {
@@ -136,7 +136,7 @@ impl Sentinels {
                 Err(reason) => last = format!("{reason} {last}"),
             }
         }
-        panic!("no fail-over from {}: {last}", old.addr());
+        panic!("no failover from {}: {last}", old.addr());
     }
 
     async fn command_fail_over(&self) -> Result<(), String> {

@@ -11,10 +11,10 @@ use crate::wait::reached;
 /// How long a change of the primary may take. An election that failed for want of votes is repeated.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// A server gives up a manual fail-over after 5 s without a word; then it is asked again.
+/// A server gives up a manual failover after 5 s without a word; then it is asked again.
 const ONE_ATTEMPT: Duration = Duration::from_secs(7);
 
-/// How often a fail-over is asked for before the cluster is taken to be the problem.
+/// How often a failover is asked for before the cluster is taken to be the problem.
 const ATTEMPTS: usize = 3;
 
 /// How a replica is told to become primary, for [`Cluster::fail_over`].
@@ -33,12 +33,12 @@ pub enum FailOver {
 impl Cluster {
     /// Makes the first replica of the key's slot its primary.
     ///
-    /// Returns the former primary when every node that answers knows the new one. A fail-over that came
+    /// Returns the former primary when every node that answers knows the new one. A failover that came
     /// to nothing is asked for twice more, every 7 s.
     pub async fn fail_over(&self, key: &str, mode: FailOver) -> &Server {
         let slot = self.slot(key).await;
         let old = self.owner_of(slot).await;
-        // Only a graceful fail-over needs the primary, which may be dead.
+        // Only a graceful failover needs the primary, which may be dead.
         let new = self.follower_of(slot, mode == FailOver::Graceful).await;
         let command: &[&str] = match mode {
             FailOver::Graceful => &["CLUSTER", "FAILOVER"],
@@ -62,7 +62,7 @@ impl Cluster {
                 Err(reason) => last = reason,
             }
         }
-        panic!("no fail-over of slot {slot} to {}: {last}", new.addr());
+        panic!("no failover of slot {slot} to {}: {last}", new.addr());
     }
 
     /// Kills the primary of the key's slot, and waits until a replica was elected and every node that

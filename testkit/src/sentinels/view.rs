@@ -1,6 +1,6 @@
 //! What a sentinel says about the primary it watches.
 //!
-//! Invariant: a view is one sentinel's opinion; of two, the one of the later fail-over is the newer.
+//! Invariant: a view is one sentinel's opinion; of two, the one of the later failover is the newer.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ type Answers = ((String, u16), Fields, Vec<Fields>);
 pub(super) struct View {
     /// The port of the server it sends clients to.
     pub(super) port: u16,
-    /// The number of the fail-over it heard of last.
+    /// The number of the failover it heard of last.
     pub(super) epoch: u64,
     /// What it thinks of that server: `master`, and what is wrong with it.
     pub(super) flags: String,

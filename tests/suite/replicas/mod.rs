@@ -65,7 +65,7 @@ impl Group {
             .expect("a client")
     }
 
-    /// Makes a replica a primary, as whoever manages a fail-over does.
+    /// Makes a replica a primary, as whoever manages a failover does.
     async fn promote(&self, replica: usize) {
         command(&self.replicas[replica], &["REPLICAOF", "NO", "ONE"]).await;
     }
