@@ -1,14 +1,15 @@
-//! Waiting until replicas have what was granted.
+//! Grants that count only once replicas have them.
 //!
 //! `WAIT` says how many replicas have the writes of the connection it is sent on. So the hold is
 //! renewed first, which is a write after the grant, and `WAIT` goes right behind that over one
 //! connection: on another one, or one that was replaced in between, it would speak of nothing. It holds
-//! up whatever comes behind it, so this has a connection of its own.
+//! up whatever comes behind it, so it has a connection of its own.
 //!
-//! Invariants: for each server one wait is under way; who comes meanwhile is waited for by the next,
-//! together with all others who ask for the same. A renewal concerns a holder id that is used once, so
+//! Invariants: one `WAIT` is under way to each server; whoever comes meanwhile goes with the next one,
+//! together with all others that ask for the same. A renewal concerns a holder id that is used once, so
 //! one that comes late, or twice, changes nothing.
 
+mod request;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -19,54 +20,21 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use redis::RedisError;
 use tokio::sync::oneshot;
 
-use crate::clock::Tick;
 use crate::options::Replication;
-use crate::script::{Failure, Script, Scripts};
+use crate::script::{Failure, Scripts};
 use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
-
-/// One hold to be confirmed.
-#[derive(Debug)]
-pub(crate) struct Confirmation {
-    /// Renews any number of holds of this kind; as of [`RenewalRequest`](crate::watchdog::RenewalRequest).
-    pub(crate) script: &'static Script,
-    pub(crate) key: Arc<str>,
-    pub(crate) holder: Arc<str>,
-    /// The end of its lease, which is not made longer.
-    pub(crate) until: Tick,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Verdict {
-    /// As many replicas as were asked for have it.
-    Confirmed,
-    /// The server does not have it any more, or is no primary any more.
-    Gone,
-    /// Only so many had it in time.
-    TooFew(i64),
-    /// The server does not let this user wait.
-    Denied(RedisError),
-}
-
-type Answer = Result<Verdict, Failure>;
-
-/// Holds in one slot that are confirmed for one caller.
-#[derive(Debug)]
-struct Entry {
-    holds: Vec<Confirmation>,
-    replication: Replication,
-    answer: oneshot::Sender<Answer>,
-}
+pub(crate) use request::{Confirmation, Verdict};
+use request::{Outcome, Request};
 
 #[derive(Debug)]
 pub(crate) struct Replicas {
     scripts: Arc<Scripts>,
     /// The longest wait for a reply that comes at once.
     reply: Duration,
-    /// By server, who waits for the next wait. There for as long as one is under way.
-    lines: Mutex<HashMap<u64, VecDeque<Entry>>>,
+    /// By server, who waits for the next `WAIT`. There for as long as one is under way.
+    queues: Mutex<HashMap<u64, VecDeque<Request>>>,
 }
 
 impl Replicas {
@@ -74,7 +42,7 @@ impl Replicas {
         Self {
             scripts,
             reply,
-            lines: Mutex::default(),
+            queues: Mutex::default(),
         }
     }
 
@@ -86,31 +54,31 @@ impl Replicas {
         watchdog: &Watchdog,
         holds: Vec<Confirmation>,
         replication: Replication,
-    ) -> Answer {
+    ) -> Outcome {
         let Some(first) = holds.first() else {
             return Ok(Verdict::Confirmed);
         };
         let server = self.scripts.transport.server(&first.key);
-        let (answer, answered) = oneshot::channel();
-        let entry = Entry {
+        let (outcome, confirmed) = oneshot::channel();
+        let request = Request {
             holds,
             replication,
-            answer,
+            outcome,
         };
-        if self.line_up(server, entry) {
-            // Driven by the task, so that nobody who gives up takes the others along.
+        if self.enqueue(server, request) {
+            // Driven by the watchdog, so that nobody who gives up takes the others along.
             watchdog.drive(Arc::clone(self).serve(server).boxed());
         }
-        answered
+        confirmed
             .await
             .unwrap_or_else(|_| Err(Failure::silent("the client is gone")))
     }
 
-    /// True if nobody serves this line yet.
-    fn line_up(&self, server: u64, entry: Entry) -> bool {
-        let mut lines = self.lines.lock();
-        let is_new = !lines.contains_key(&server);
-        lines.entry(server).or_default().push_back(entry);
+    /// True if nobody serves this queue yet.
+    fn enqueue(&self, server: u64, request: Request) -> bool {
+        let mut queues = self.queues.lock();
+        let is_new = !queues.contains_key(&server);
+        queues.entry(server).or_default().push_back(request);
         is_new
     }
 
@@ -120,27 +88,27 @@ impl Replicas {
         }
     }
 
-    /// The first in line, and all others who ask for the same. `None` ends the line.
-    fn next_round(&self, server: u64) -> Option<Vec<Entry>> {
-        let mut lines = self.lines.lock();
-        let line = lines.get_mut(&server)?;
-        line.retain(|entry| !entry.answer.is_closed());
-        let Some(replication) = line.front().map(|first| first.replication) else {
-            lines.remove(&server);
+    /// The first in the queue, and all others that ask for the same. `None` ends the queue.
+    fn next_round(&self, server: u64) -> Option<Vec<Request>> {
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&server)?;
+        queue.retain(|request| !request.outcome.is_closed());
+        let Some(replication) = queue.front().map(|first| first.replication) else {
+            queues.remove(&server);
             return None;
         };
         let mut holds = 0;
         let (mut round, mut rest) = (Vec::new(), VecDeque::new());
-        for entry in line.drain(..) {
-            let fits = round.is_empty() || holds + entry.holds.len() <= BATCH_HOLDS_MAX;
-            if fits && entry.replication == replication {
-                holds += entry.holds.len();
-                round.push(entry);
+        for request in queue.drain(..) {
+            let fits = round.is_empty() || holds + request.holds.len() <= BATCH_HOLDS_MAX;
+            if fits && request.replication == replication {
+                holds += request.holds.len();
+                round.push(request);
             } else {
-                rest.push_back(entry);
+                rest.push_back(request);
             }
         }
-        *line = rest;
+        *queue = rest;
         Some(round)
     }
 }

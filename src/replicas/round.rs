@@ -5,37 +5,37 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::{Answer, Entry, Verdict};
+use super::request::{Outcome, Request, Verdict};
 use crate::conn::Lane;
 use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
 use crate::script::{Call, Failure, Scripts, millis, reply};
 
 /// Confirms all of them. They are of one server, as far as was known when they came.
-pub(super) async fn run(scripts: &Scripts, reply: Duration, entries: Vec<Entry>) {
-    let answers = ask(scripts, reply, &entries).await;
-    let mut elsewhere: BTreeMap<u16, Vec<Entry>> = BTreeMap::new();
-    for (entry, answer) in entries.into_iter().zip(answers) {
+pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
+    let answers = ask(scripts, reply, &requests).await;
+    let mut elsewhere: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
+    for (request, answer) in requests.into_iter().zip(answers) {
         match answer {
             Err(Unconfirmed::Elsewhere(_)) => {
-                let slot = scripts.transport.slot(&entry.holds[0].key);
-                elsewhere.entry(slot).or_default().push(entry);
+                let slot = scripts.transport.slot(&request.holds[0].key);
+                elsewhere.entry(slot).or_default().push(request);
             }
-            Err(Unconfirmed::Failed(failure)) => tell(entry, Err(failure)),
-            Ok(verdict) => tell(entry, Ok(verdict)),
+            Err(Unconfirmed::Failed(failure)) => report(request, Err(failure)),
+            Ok(verdict) => report(request, Ok(verdict)),
         }
     }
     // Slots that have moved, or are about to: each is followed on its own.
-    for entries in elsewhere.into_values() {
-        let answers = ask(scripts, reply, &entries).await;
-        for (entry, answer) in entries.into_iter().zip(answers) {
-            tell(entry, answer.map_err(Unconfirmed::into_failure));
+    for requests in elsewhere.into_values() {
+        let answers = ask(scripts, reply, &requests).await;
+        for (request, answer) in requests.into_iter().zip(answers) {
+            report(request, answer.map_err(Unconfirmed::into_failure));
         }
     }
 }
 
-fn tell(entry: Entry, answer: Answer) {
-    // It may have been given up meanwhile.
-    let _ = entry.answer.send(answer);
+fn report(request: Request, outcome: Outcome) {
+    // Its caller may have given up meanwhile.
+    let _ = request.outcome.send(outcome);
 }
 
 #[derive(Clone, Debug)]
@@ -54,18 +54,18 @@ impl Unconfirmed {
     }
 }
 
-/// One wait; an answer for each entry.
+/// One wait; an answer for each request.
 async fn ask(
     scripts: &Scripts,
     reply: Duration,
-    entries: &[Entry],
+    requests: &[Request],
 ) -> Vec<Result<Verdict, Unconfirmed>> {
     let now = scripts.clock.now();
-    let replication = entries[0].replication;
-    // By slot and by script, the holds of which entries.
+    let replication = requests[0].replication;
+    // By slot and by script, the holds of which requests.
     let mut groups: BTreeMap<(u16, &str), Vec<(usize, usize)>> = BTreeMap::new();
-    for (at, entry) in entries.iter().enumerate() {
-        for (number, hold) in entry.holds.iter().enumerate() {
+    for (at, request) in requests.iter().enumerate() {
+        for (number, hold) in request.holds.iter().enumerate() {
             let group = (scripts.transport.slot(&hold.key), hold.script.sha());
             groups.entry(group).or_default().push((at, number));
         }
@@ -75,10 +75,10 @@ async fn ask(
         .map(|places| {
             let holds = places
                 .iter()
-                .map(|(at, number)| &entries[*at].holds[*number]);
+                .map(|(at, number)| &requests[*at].holds[*number]);
             let keys: Vec<&str> = holds.clone().map(|hold| &*hold.key).collect();
             let (at, number) = places[0];
-            let first = &entries[at].holds[number];
+            let first = &requests[at].holds[number];
             let call = Call::new(first.script, &first.key, &keys);
             holds.fold(call, |call, hold| {
                 let left = now.until(hold.until).max(Duration::from_millis(1));
@@ -89,24 +89,24 @@ async fn ask(
     let mut wait = redis::cmd("WAIT");
     wait.arg(replication.count).arg(millis(replication.within));
     let limit = replication.within + reply;
-    let route = &entries[0].holds[0].key;
+    let route = &requests[0].holds[0].key;
     let mut answers = match scripts
         .run_before(Lane::Confirm, route, &calls, &wait, limit)
         .await
     {
         Ok(answers) => answers,
-        Err(failure) => return vec![Err(Unconfirmed::Failed(failure)); entries.len()],
+        Err(failure) => return vec![Err(Unconfirmed::Failed(failure)); requests.len()],
     };
     let waited = verdict(answers.pop(), i64::from(replication.count));
-    let mut verdicts = vec![waited; entries.len()];
+    let mut verdicts = vec![waited; requests.len()];
     for (places, answer) in groups.values().zip(answers) {
         let held = renewed(answer, places.len());
         for (number, (at, _)) in places.iter().enumerate() {
             match &held {
                 Ok(held) if held[number] => {}
-                // Whatever else is true of this entry.
+                // Whatever else is true of this request.
                 Ok(_) => verdicts[*at] = Ok(Verdict::Gone),
-                Err(said) => verdicts[*at] = said.clone().map(|()| Verdict::Gone),
+                Err(failed) => verdicts[*at] = failed.clone().map(|()| Verdict::Gone),
             }
         }
     }

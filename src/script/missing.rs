@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use redis::RedisError;
 
-use super::Call;
+use super::call::Call;
 use crate::conn::error_reply::code;
 
 /// An error names that many keys of its call.
 const KEYS_NAMED: usize = 8;
 
-/// What the user needs for this call, if `error` says that he lacks some of it and not what.
+/// What the user needs for this call, if `error` says that it lacks some of it and not what.
 pub(super) fn right(call: &Call, error: &RedisError) -> Option<String> {
     let is_inside = match code(error)? {
         "NOPERM" => false,

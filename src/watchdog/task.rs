@@ -136,7 +136,7 @@ async fn renew(
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
         // One key may be refused: it speaks for itself alone.
-        Err(failure) if failure.may_be_of_some() && holds.len() > 1 => {
+        Err(failure) if failure.may_concern_some_keys() && holds.len() > 1 => {
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
             answers

@@ -1,0 +1,248 @@
+//! How a script is run: by its SHA or its text, and again until it is answered or its time is over.
+//!
+//! Invariant: a call is repeated as it is. Whether an earlier attempt may have been executed is said with
+//! the answer, and with the failure.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+
+use super::call::Call;
+use super::failure::{Cause, Executed, Failure, is_hopeless};
+use super::missing;
+use crate::clock::{Clock, Tick};
+use crate::conn::error_reply::is_temporary;
+use crate::conn::{Fault, Lane, Reason, Transport};
+
+/// A reply, and when the attempt that got it was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// Read before the bytes were handed over: leases are counted from here.
+    pub(crate) sent: Tick,
+    /// An earlier attempt got no reply and may have been executed too.
+    pub(crate) repeated: bool,
+    /// When the first attempt was sent that may have been executed.
+    pub(crate) first_sent: Tick,
+}
+
+/// How long one call may take, and after which answers it is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallBudget {
+    /// No reply within this is taken as a broken connection.
+    pub(crate) reply_timeout: Duration,
+    /// No reply is waited for after this, and nothing is sent again.
+    pub(crate) deadline: Tick,
+    retry: Retry,
+}
+
+/// After what a call is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    /// After silence, and after answers that say "not now".
+    NotNow,
+    /// Also after refusals that a caller would be told. For work nobody waits for, which nothing but
+    /// the server's consent ends.
+    Refusals,
+}
+
+impl CallBudget {
+    /// Attempts are repeated until `deadline`.
+    pub(crate) fn until(deadline: Tick, reply_timeout: Duration) -> Self {
+        Self {
+            reply_timeout,
+            deadline,
+            retry: Retry::NotNow,
+        }
+    }
+
+    pub(crate) fn retrying_refusals(self) -> Self {
+        Self {
+            retry: Retry::Refusals,
+            ..self
+        }
+    }
+
+    /// For one attempt.
+    pub(crate) fn once(reply_timeout: Duration) -> Self {
+        Self {
+            reply_timeout,
+            deadline: Tick::NEVER,
+            retry: Retry::Never,
+        }
+    }
+
+    fn retries_after(self, error: &RedisError) -> bool {
+        match self.retry {
+            Retry::Never => false,
+            Retry::NotNow => is_temporary(error),
+            Retry::Refusals => is_temporary(error) || !is_hopeless(error),
+        }
+    }
+}
+
+/// Runs scripts over a transport.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clock: Clock,
+}
+
+/// Pauses between attempts: doubled from the first to the last, with full jitter.
+const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
+
+impl Scripts {
+    /// Runs `call` until it is answered, refused for good, or the budget is used up.
+    pub(crate) async fn run(
+        &self,
+        lane: Lane,
+        call: &Call,
+        budget: CallBudget,
+    ) -> Result<Answer, Failure> {
+        let answer = self.retry(lane, call, budget).await;
+        answer.map_err(|failure| failure.at_endpoint(self.transport.endpoint(call.route())))
+    }
+
+    async fn retry(&self, lane: Lane, call: &Call, budget: CallBudget) -> Result<Answer, Failure> {
+        // When the first attempt was sent that the server may have executed.
+        let mut first_sent = None;
+        let mut last = None;
+        let mut pause = RETRY_PAUSE_FIRST;
+        loop {
+            let sent = self.clock.now();
+            let reply = budget.reply_timeout.min(sent.until(budget.deadline));
+            if reply.is_zero() {
+                let late =
+                    || Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()));
+                return Err(Failure::new(
+                    executed(first_sent),
+                    last.unwrap_or_else(late),
+                ));
+            }
+            let fault = match self.once(lane, call, reply).await {
+                Ok(value) => {
+                    return Ok(Answer {
+                        value,
+                        sent,
+                        repeated: first_sent.is_some(),
+                        first_sent: first_sent.unwrap_or(sent),
+                    });
+                }
+                Err(fault) => fault,
+            };
+            let Failure {
+                executed: this,
+                cause,
+                ..
+            } = Failure::from(fault);
+            if this == Executed::Maybe {
+                first_sent = first_sent.or(Some(sent));
+            }
+            if let Cause::Answered(error) = &cause
+                && !budget.retries_after(error)
+            {
+                let missing = missing::right(call, error);
+                return Err(Failure::new(executed(first_sent), cause).missing(missing));
+            }
+            let jittered = pause.mul_f64(fastrand::f64());
+            pause = RETRY_PAUSE_MAX.min(pause * 2);
+            let is_last = budget.retry == Retry::Never;
+            if is_last || self.clock.now().after(jittered) >= budget.deadline {
+                return Err(Failure::new(executed(first_sent), cause));
+            }
+            last = Some(cause);
+            tokio::time::sleep(jittered).await;
+        }
+    }
+
+    /// Runs scripts and behind them a command, over one connection and with nothing in between; once
+    /// more if that connection was gone. Each answer in its place. All go to the server of `route`.
+    pub(crate) async fn run_before(
+        &self,
+        lane: Lane,
+        route: &str,
+        calls: &[Call],
+        last: &Cmd,
+        reply: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let scripts = calls.iter().map(|call| call.by_sha.clone());
+        let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+        let end = self.clock.now().after(reply);
+        let left = || self.clock.now().until(end);
+        let mut answers = match self.send_all(lane, route, &commands, reply).await {
+            Err(failure) if !failure.is_final_answer() && !left().is_zero() => {
+                self.send_all(lane, route, &commands, left()).await?
+            }
+            answers => answers?,
+        };
+        let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
+        if answers.iter().any(is_unknown) {
+            // All once more: the command has to come behind all of them.
+            let scripts = calls.iter().map(Call::by_text);
+            let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+            answers = self.send_all(lane, route, &commands, reply).await?;
+        }
+        Ok(answers)
+    }
+
+    /// Sends commands at once. Each answer in its place.
+    async fn send_all(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: &[Cmd],
+        reply: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
+        let sent = self.transport.send_together(lane, route, commands, reply);
+        let answers = sent
+            .await
+            .map_err(|fault| Failure::from(fault).at_endpoint(self.transport.endpoint(route)))?;
+        if answers.len() != commands.len() {
+            return Err(Failure::silent("a reply is missing"));
+        }
+        Ok(answers.into_iter().map(Value::extract_error).collect())
+    }
+
+    /// By its SHA, and by its text if the server does not know that.
+    async fn once(&self, lane: Lane, call: &Call, reply: Duration) -> Result<Value, Fault> {
+        let end = self.clock.now().after(reply);
+        let by_sha = self.transport.send(lane, &call.route, &call.by_sha, reply);
+        match by_sha.await {
+            Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
+                let by_text = call.by_text();
+                let left = self.clock.now().until(end);
+                self.transport.send(lane, &call.route, &by_text, left).await
+            }
+            other => other,
+        }
+    }
+}
+
+fn executed(first_sent: Option<Tick>) -> Executed {
+    if first_sent.is_some() {
+        Executed::Maybe
+    } else {
+        Executed::No
+    }
+}
+
+/// Drives `work` and calls `then` once it has been polled for the first time: what it sends first
+/// is on its way then.
+pub(crate) async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
+    // Unconstrained: a task that has used up its budget is told "not yet" by channels that have room.
+    let mut work = pin!(tokio::task::unconstrained(work));
+    let mut then = Some(then);
+    std::future::poll_fn(move |context| {
+        let polled = work.as_mut().poll(context);
+        if let Some(then) = then.take() {
+            then();
+        }
+        polled
+    })
+    .await
+}
