@@ -4,12 +4,13 @@
 //! Invariant: none of it asks the server for the lock; what a task is handed or enters is a hold that the
 //! client has.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use super::request::{LockRequest, Outcome, Requests};
 use crate::clock::Tick;
 use crate::counts::Mode;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hold::bound::Bound;
 use crate::hold::handoff::{Handoff, HandoffRequest};
 use crate::hold::local::{LocalLock, QueuePlace};
@@ -145,45 +146,66 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     Some(requests.locals[at].queue.push(request.mode, handoff))
 }
 
-/// Waits until it is at the head, unless the wait ends otherwise: then how. Who was passed over
-/// meanwhile is the next one.
-pub(super) async fn turn(
-    requests: Requests<'_>,
-    at: usize,
+/// How the wait of a task behind others in its client ended.
+pub(crate) enum Turn<T> {
+    /// It is at the head, and is to ask.
+    Head,
+    /// Its owner got the lock through another of its tasks.
+    Entered(T),
+    NotInTime,
+    /// Those who ask get no answer; what they were told, if it is known.
+    Silent(Option<Error>),
+}
+
+/// Waits in the local queue. A task that was passed over meanwhile is next. `enter` gives what the owner
+/// has, if it has the lock: then the task need not come to the head.
+pub(crate) async fn turn<T, E>(
+    request: &LockRequest,
+    local: &Arc<LocalLock>,
     place: &QueuePlace<'_>,
-) -> Result<Option<Outcome>> {
+    bound: &Bound,
+    enter: impl Fn() -> E,
+) -> Result<Turn<T>>
+where
+    E: Future<Output = Result<Option<T>>>,
+{
     if place.is_head() {
-        return Ok(None);
+        return Ok(Turn::Head);
     }
-    let (request, local) = (&requests.all[at], &requests.locals[at]);
     request.core.watch_heads(local);
     tokio::select! {
         biased;
-        () = place.turn() => Ok(None),
-        outcome = owner_gets_it(requests, at) => Ok(Some(outcome?)),
-        over = local.silence.over(request.core.clock, &requests.bound) => match over {
-            Over::NotInTime => Ok(Some(Outcome::refused(at, None))),
-            Over::Silent(why) => Err(request.silent(why)),
+        () = place.turn() => Ok(Turn::Head),
+        entered = owner_gets_it(request, local, enter) => entered.map(Turn::Entered),
+        over = local.silence.over(request.core.clock, bound) => match over {
+            Over::NotInTime => Ok(Turn::NotInTime),
+            Over::Silent(why) => Ok(Turn::Silent(why)),
         },
     }
 }
 
-/// Resolves when the owner who asks gets a lock through another of its tasks: then it enters at once,
-/// wherever it stands in the queue.
-async fn owner_gets_it(requests: Requests<'_>, at: usize) -> Result<Outcome> {
-    let request = &requests.all[at];
+/// Resolves when the owner who asks gets the lock through another of its tasks: then this one enters at
+/// once, wherever it stands in the queue.
+async fn owner_gets_it<T, E>(
+    request: &LockRequest,
+    local: &LocalLock,
+    enter: impl Fn() -> E,
+) -> Result<T>
+where
+    E: Future<Output = Result<Option<T>>>,
+{
     if request.options.owner.is_none() {
         return std::future::pending().await;
     }
-    let (entered, closing) = (&requests.locals[at].gained, &requests.core().closing);
+    let (gained, closing) = (&local.gained, &request.core.closing);
     loop {
-        let marks = (entered.mark(), closing.mark());
+        let marks = (gained.mark(), closing.mark());
         request.ensure_open()?;
-        if let Some(outcome) = owned(requests, at).await? {
-            return Ok(outcome);
+        if let Some(entered) = enter().await? {
+            return Ok(entered);
         }
         tokio::select! {
-            () = entered.past(marks.0) => {}
+            () = gained.past(marks.0) => {}
             () = closing.past(marks.1) => {}
         }
     }

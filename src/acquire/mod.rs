@@ -23,7 +23,9 @@ mod wait;
 mod waiter;
 
 pub(crate) use attempt_once::attempt_once;
+pub(crate) use local::{Turn, turn};
 pub(crate) use request::{LockRequest, Outcome, Wait, bound};
 pub(crate) use several::several;
 pub(crate) use subscriber::subscribe;
 pub(crate) use wait::one;
+pub(crate) use waiter::{Marks, Waiter};

@@ -42,7 +42,7 @@ impl LockRequest {
         self.core.locals.get_or_insert(kind, key)
     }
 
-    pub(super) fn ensure_open(&self) -> Result<()> {
+    pub(crate) fn ensure_open(&self) -> Result<()> {
         let open = self.core.ensure_open(self.operation);
         open.map_err(|error| error.of_lock(self.name.as_str()))
     }

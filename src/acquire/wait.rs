@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
-use super::local::{held_here, owned, reenter, take_over, take_place, turn};
+use super::local::{Turn, held_here, owned, reenter, take_over, take_place, turn};
 use super::plan::{self, Next};
 use super::request::{LockRequest, Outcome, Requests, Wait, bound};
 use super::waiter::{Marks, Waiter, Woken};
@@ -143,10 +143,8 @@ impl<'a> Waiting<'a> {
 
     /// Comes to the head, tries what needs no server, asks, and sleeps.
     async fn step(&mut self) -> Result<Step> {
-        if let Some(place) = &self.place
-            && let Some(outcome) = turn(self.requests, self.at, place).await?
-        {
-            return Ok(Step::Ended(outcome));
+        if let Some(step) = self.wait_for_turn().await? {
+            return Ok(step);
         }
         self.request().ensure_open()?;
         let marks = self.waiter.marks();
@@ -170,6 +168,21 @@ impl<'a> Waiting<'a> {
                 Ok(Step::WaitFor(at, Lane::Push))
             }
             Outcome::Refused { remaining, .. } => self.sleep(marks, remaining).await,
+        }
+    }
+
+    /// Waits behind others of this client, unless the lock queues at the server. `None`: it is to ask.
+    async fn wait_for_turn(&self) -> Result<Option<Step>> {
+        let Some(place) = &self.place else {
+            return Ok(None);
+        };
+        let (requests, at) = (self.requests, self.at);
+        let enter = || owned(requests, at);
+        match turn(self.request(), self.local(), place, &requests.bound, enter).await? {
+            Turn::Head => Ok(None),
+            Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
+            Turn::NotInTime => Ok(Some(Step::Ended(self.refused()))),
+            Turn::Silent(why) => Err(self.request().silent(why)),
         }
     }
 

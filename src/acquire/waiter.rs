@@ -26,7 +26,7 @@ use crate::script::CallBudget;
 const REPLIES_FOR_A_PLACE: u32 = 3;
 
 /// Counts as waiting until dropped.
-pub(super) struct Waiter<'a> {
+pub(crate) struct Waiter<'a> {
     request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
     /// Its own, if it queues at the server.
@@ -35,14 +35,14 @@ pub(super) struct Waiter<'a> {
 
 /// Taken before a check; what happens after it ends the wait.
 #[derive(Clone, Copy)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     messages: Mark,
     gained: Mark,
     closing: Mark,
 }
 
 /// What ended a wait.
-pub(super) enum Woken {
+pub(crate) enum Woken {
     /// Another task of this client handed it the lock.
     HandedOff,
     /// It is worth asking the server.
@@ -53,7 +53,7 @@ pub(super) enum Woken {
 }
 
 impl<'a> Waiter<'a> {
-    pub(super) fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
+    pub(crate) fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
         local.subscription.add_waiter();
         let own = match request.protocol.queue() {
             Queue::Local => None,
@@ -74,7 +74,7 @@ impl<'a> Waiter<'a> {
         self.own.as_ref().unwrap_or(&self.local.subscription)
     }
 
-    pub(super) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> Marks {
         Marks {
             messages: self.subscription().hint.mark(),
             gained: self.local.gained.mark(),
@@ -91,7 +91,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// It need not come before that, and may be handed the lock in its place.
-    pub(super) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
+    pub(crate) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
         if let Some(place) = place {
             place.rest(marks.messages, until);
         }
@@ -99,7 +99,7 @@ impl<'a> Waiter<'a> {
 
     /// Resolves when something happens that `marks` does not know of, when it is handed the lock in its
     /// place, or at a time.
-    pub(super) async fn wait(
+    pub(crate) async fn wait(
         &self,
         marks: Marks,
         place: Option<&QueuePlace<'_>>,

@@ -56,8 +56,6 @@ pub(crate) struct LocalLock {
     pub(crate) gained: Hint,
     /// What this client holds of it.
     pub(crate) holds: LocalHolds,
-    /// Of a lock on several servers, what this client holds.
-    pub(crate) quorum_holds: LocalHolds,
     state: Mutex<State>,
 }
 
@@ -97,7 +95,6 @@ impl Locals {
                 .unwrap_or_default(),
             gained: Hint::default(),
             holds: LocalHolds::default(),
-            quorum_holds: LocalHolds::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);

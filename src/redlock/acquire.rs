@@ -16,18 +16,15 @@ use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::Tally;
-use crate::acquire::{self, Wait};
-use crate::clock::Tick;
+use crate::acquire::{self, LockRequest, Marks, Turn, Wait, Waiter};
+use crate::clock::{Clock, Tick};
 use crate::counts::Mode;
 use crate::error::{Error, Result};
-use crate::hint::{Hint, Mark};
+use crate::hint::Hint;
 use crate::hold::bound::Bound;
-use crate::hold::core::Core;
-use crate::hold::local::LocalLock;
-use crate::hold::local::QueuePlace;
+use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
-use crate::hold::silence::Over;
 use crate::owner::Owner;
 
 /// The head does not look again sooner than this, unless it is notified.
@@ -43,21 +40,12 @@ const STAND_BACK: Duration = Duration::from_millis(5);
 /// One call that wants a lock on several servers.
 pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
-    /// The owner that the handle names, if it names one.
-    pub(super) owner: Option<Owner>,
-    /// The client in which tasks queue.
-    pub(super) core: Arc<Core>,
+    /// That of the client in which tasks queue, for the owner that the handle names, if it names one.
+    pub(super) queue_request: LockRequest,
+    /// What that client knows of this lock.
     pub(super) local: Arc<LocalLock>,
     /// What that client knows of the lock as a member: whether others wait.
     pub(super) member: Arc<LocalLock>,
-}
-
-/// Taken before a look; what happens after it ends the wait.
-#[derive(Clone, Copy)]
-struct Marks {
-    local: Mark,
-    entered: Mark,
-    closing: Mark,
 }
 
 /// How one step of the head ended.
@@ -71,6 +59,7 @@ enum Step {
 /// What the head of the local queue goes by.
 struct Head<'a> {
     place: &'a QueuePlace<'a>,
+    waiter: &'a Waiter<'a>,
     bound: &'a Bound,
     /// Given by the server's messages.
     notified: &'a Hint,
@@ -84,7 +73,7 @@ struct Head<'a> {
 impl Acquisition {
     /// Acquires the lock, or gives `None` if it did not become free in time.
     pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
-        self.ensure_open()?;
+        self.queue_request.ensure_open()?;
         let bound = acquire::bound(&self.request.requests, wait);
         if let Some(share) = self.reenter_own(&bound).await? {
             return Ok(Some(share));
@@ -93,7 +82,7 @@ impl Acquisition {
             return self.run_single_round().await;
         }
         let place = self.local.queue.push(Mode::Exclusive, None);
-        let _waiter = Waiter::enter(self);
+        let waiter = Waiter::new(&self.queue_request, &self.local);
         // Nobody subscribes for a lock that is free.
         let notified = Arc::<Hint>::default();
         let refused = Hint::default();
@@ -105,6 +94,7 @@ impl Acquisition {
         };
         let head = Head {
             place: &place,
+            waiter: &waiter,
             bound: &bound,
             notified: &notified,
             refused: &refused,
@@ -132,63 +122,57 @@ impl Acquisition {
     /// Waits in the local queue, and asks the servers at its head.
     async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
         loop {
-            if let Some(share) = self.wait_for_turn(head.place, head.bound).await? {
-                return Ok(share);
-            }
-            self.ensure_open()?;
-            let marks = self.marks();
-            if let Some(share) = self.reenter_own(head.bound).await? {
-                return Ok(Some(share));
-            }
-            let step = match self.local.quorum_holds.exclusive_until() {
-                Some(until) => self.wait_for_own(&head, marks, until).await,
-                None => self.run_round(&mut head, marks).await?,
-            };
-            if let Step::Done(share) = step {
+            if let Step::Done(share) = self.step(&mut head).await? {
                 return Ok(share);
             }
         }
     }
 
-    /// Waits until it is at the head of the local queue, unless the wait ends otherwise: then how. Who
-    /// was passed over meanwhile is the next one.
-    async fn wait_for_turn(
-        &self,
-        place: &QueuePlace<'_>,
-        bound: &Bound,
-    ) -> Result<Option<Option<QuorumShare>>> {
-        if place.is_head() {
-            return Ok(None);
+    /// Comes to the head, tries what needs no server, asks, and pauses.
+    async fn step(&self, head: &mut Head<'_>) -> Result<Step> {
+        if let Some(step) = self.wait_for_turn(head).await? {
+            return Ok(step);
         }
-        self.core.watch_heads(&self.local);
-        tokio::select! {
-            biased;
-            () = place.turn() => Ok(None),
-            share = self.owner_granted(bound) => Ok(Some(Some(share?))),
-            over = self.local.silence.over(self.core.clock, bound) => match over {
-                Over::NotInTime => Ok(Some(None)),
-                Over::Silent(why) => Err(self.silent(why)),
-            },
+        self.queue_request.ensure_open()?;
+        let marks = head.waiter.marks();
+        if let Some(share) = self.reenter_own(head.bound).await? {
+            return Ok(Step::Done(Some(share)));
+        }
+        match self.local.exclusive_until() {
+            Some(until) => Ok(self.wait_for_own(head, marks, until).await),
+            None => self.run_round(head, marks).await,
+        }
+    }
+
+    /// Waits behind others of this process. `None`: it is to ask.
+    async fn wait_for_turn(&self, head: &Head<'_>) -> Result<Option<Step>> {
+        let (request, bound) = (&self.queue_request, head.bound);
+        let enter = || self.reenter_own(bound);
+        match acquire::turn(request, &self.local, head.place, bound, enter).await? {
+            Turn::Head => Ok(None),
+            Turn::Entered(share) => Ok(Some(Step::Done(Some(share)))),
+            Turn::NotInTime => Ok(Some(Step::Done(None))),
+            Turn::Silent(why) => Err(self.silent(why)),
         }
     }
 
     /// The lock is held in this process `until` then: its end gives a hint, and so does its loss.
     async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
         self.local.silence.ends();
-        let now = self.core.clock.now();
+        let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
             return Step::Done(None);
         }
         let until = until.max(now.after(WAIT_MIN)).min(deadline);
-        head.place.rest(marks.local, until);
-        self.wait(marks, until).await;
+        head.waiter.rest(marks, Some(head.place), until);
+        head.waiter.wait(marks, None, until).await;
         Step::Again
     }
 
     /// One round of the head, and the pause after it.
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
-        let (clock, silence) = (self.core.clock, &self.local.silence);
+        let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
         if self.member.must_yield(clock.now()) {
             // Others are known to wait: they get the time to ask first.
@@ -228,7 +212,7 @@ impl Acquisition {
 
     /// The pause after a round in vain that took `round`.
     async fn pause(&self, head: &mut Head<'_>, marks: Marks, round: Duration, tally: &Tally) {
-        let clock = self.core.clock;
+        let clock = self.clock();
         let (now, deadline) = (clock.now(), head.deadline());
         let chances = [fastrand::f64(), fastrand::f64()];
         let remaining = tally.remaining();
@@ -236,7 +220,7 @@ impl Acquisition {
             .backoff
             .pause(round, head.was_notified, remaining, chances);
         let until = now.after(pause.total);
-        head.place.rest(marks.local, until);
+        head.waiter.rest(marks, Some(head.place), until);
         clock
             .sleep_until(now.after(pause.ignoring).min(deadline))
             .await;
@@ -244,18 +228,19 @@ impl Acquisition {
         head.was_notified = tokio::select! {
             biased;
             () = head.notified.past(mark) => true,
-            () = self.wait(marks, until.min(deadline)) => false,
+            _ = head.waiter.wait(marks, None, until.min(deadline)) => false,
         };
     }
 
     /// The hold that a majority has granted, with everything that goes on about it.
     fn establish(&self, grant: QuorumGrant) -> QuorumShare {
+        let owner = self.queue_request.options.owner.clone();
         let rejoiner = Rejoiner(self.request.clone());
         let config = QuorumConfig {
             name: self.request.name().into(),
-            owner: self.owner.clone().unwrap_or_else(Owner::new),
+            owner: owner.unwrap_or_else(Owner::new),
             quorum: self.request.quorum,
-            clock: self.core.clock,
+            clock: self.clock(),
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),
         };
@@ -277,53 +262,18 @@ impl Acquisition {
 
     /// One more share for the owner who asks, if it has the lock.
     async fn reenter_own(&self, bound: &Bound) -> Result<Option<QuorumShare>> {
-        let Some(owner) = &self.owner else {
+        let Some(owner) = &self.queue_request.options.owner else {
             return Ok(None);
         };
-        let Some(hold) = self.local.quorum_holds.of_owner::<QuorumHold>(owner) else {
+        let Some(hold) = self.local.holds.of_owner::<QuorumHold>(owner) else {
             return Ok(None);
         };
         let entry = Entry::Asked(self.request.requests[0].policy);
         reenter(&self.request, &hold, entry, Some(bound)).await
     }
 
-    /// Resolves when the owner who asks gets the lock through another of its tasks: then it enters at
-    /// once, wherever it stands in the queue.
-    async fn owner_granted(&self, bound: &Bound) -> Result<QuorumShare> {
-        loop {
-            let marks = self.marks();
-            self.ensure_open()?;
-            if let Some(share) = self.reenter_own(bound).await? {
-                return Ok(share);
-            }
-            tokio::select! {
-                () = self.local.gained.past(marks.entered), if self.owner.is_some() => {}
-                () = self.core.closing.past(marks.closing) => {}
-            }
-        }
-    }
-
-    fn marks(&self) -> Marks {
-        Marks {
-            local: self.local.hint().mark(),
-            entered: self.local.gained.mark(),
-            closing: self.core.closing.mark(),
-        }
-    }
-
-    async fn wait(&self, marks: Marks, until: Tick) {
-        tokio::select! {
-            biased;
-            () = self.local.hint().past(marks.local) => {}
-            () = self.local.gained.past(marks.entered), if self.owner.is_some() => {}
-            () = self.core.closing.past(marks.closing) => {}
-            () = self.core.clock.sleep_until(until) => {}
-        }
-    }
-
-    fn ensure_open(&self) -> Result<()> {
-        let open = self.core.ensure_open(self.request.operation());
-        open.map_err(|error| error.of_lock(self.request.name()))
+    fn clock(&self) -> Clock {
+        self.queue_request.core.clock
     }
 
     /// Why it gives up: what those were told who asked before it, if that is known.
@@ -339,24 +289,5 @@ impl Acquisition {
 impl Head<'_> {
     fn deadline(&self) -> Tick {
         self.bound.deadline().unwrap_or(Tick::NEVER)
-    }
-}
-
-/// Counts as waiting until dropped.
-struct Waiter<'a>(&'a Acquisition);
-
-impl<'a> Waiter<'a> {
-    fn enter(acquisition: &'a Acquisition) -> Self {
-        acquisition.local.subscription.add_waiter();
-        Self(acquisition)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.local.subscription.remove_waiter();
-        if self.0.core.is_closed() {
-            self.0.core.locals.waiter_left.give();
-        }
     }
 }

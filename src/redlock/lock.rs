@@ -160,15 +160,19 @@ impl RedlockLock {
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
         let request = self.0.request(operation)?;
-        let queue_handle = &self.0.members[self.0.servers.queue_client];
-        let core = Arc::clone(queue_handle.core());
-        let key = queue_handle.name()?.key();
+        let mut queue_request = request.requests[self.0.servers.queue_client].clone();
+        queue_request
+            .options
+            .owner
+            .clone_from(&self.0.options.owner);
+        let (locals, key) = (&queue_request.core.locals, queue_request.name.key());
+        let local = locals.get_or_insert(KIND, key);
+        let member = locals.get_or_insert(PROTOCOL.kind(), key);
         Ok(Acquisition {
             request,
-            owner: self.0.options.owner.clone(),
-            local: core.locals.get_or_insert(KIND, key),
-            member: core.locals.get_or_insert(PROTOCOL.kind(), key),
-            core,
+            queue_request,
+            local,
+            member,
         })
     }
 }

@@ -75,10 +75,8 @@ impl QuorumHold {
         for (_, member) in members {
             member.enter_group(this.as_group());
         }
-        let local = &this.config.local;
         let entry: Weak<Self> = Arc::downgrade(&this);
-        local.quorum_holds.add(entry);
-        local.gained.give();
+        this.config.local.add_hold(entry);
         // One may have been lost before it was a member.
         this.check_members();
         (this, guard)
@@ -189,7 +187,7 @@ impl QuorumHold {
 
     fn notify_ended(&self) {
         self.changed.give();
-        self.config.local.quorum_holds.remove(self);
+        self.config.local.holds.remove(self);
         self.config.local.wake_waiters();
     }
 
