@@ -1,14 +1,13 @@
-//! What is still to be undone at the servers: attempts, and places in queues, that nobody waits for
-//! any more.
+//! What is still to be undone at the servers: attempts and queue places of callers that are gone.
 //!
 //! Each lane to each server has one queue of small entries, which one task empties: all at once while
 //! the server answers; while it is silent, one of them now and then, and the others wait. So a server
 //! that is away costs next to nothing, however many attempts it left without an answer.
 //!
-//! Invariant: an entry leaves its queue when the server has answered it. It may have stood still for
-//! longer than the lease and execute the attempt only then: what undoes it comes behind that, on the
-//! same connection or on one that was used after the one before it was ended. Only once the client is gone, or
-//! where the server answers with refusals, an entry is given up when its time is over.
+//! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for
+//! longer than the lease may execute the attempt only then; what undoes it comes behind the attempt, on the
+//! same connection or on one that was used after that was killed. An entry is given up when its time is
+//! over only once the client is gone, or if the server answers with refusals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -190,12 +189,11 @@ impl UndoQueues {
         }
         // Both look at locks of this client again.
         drop((release, given_up));
-        match is_new {
-            true => {
-                let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
-                watchdog.drive(task.boxed());
-            }
-            false => self.changed.give(),
+        if is_new {
+            let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
+            watchdog.drive(task.boxed());
+        } else {
+            self.changed.give();
         }
     }
 
