@@ -59,7 +59,7 @@ impl LockName {
         &self.key
     }
 
-    /// The channel on which a release of a reentrant lock is told.
+    /// The channel on which a release of a reentrant lock is published.
     pub(crate) fn lock_channel(&self) -> String {
         self.helper("redisson_lock__channel")
     }
@@ -79,24 +79,24 @@ impl LockName {
         self.helper("redisson_lock_timeout")
     }
 
-    /// Until when the heartbeat of each waiter of ours lasts. One for one queue: `x` and `{x}` have
-    /// the same, and scores that tell the two apart.
+    /// Until when the place of each waiter of ours is kept. There is one for each queue, which `x` and
+    /// `{x}` share: the scores say which of the two a waiter waits for.
     pub(crate) fn fair_alive_key(&self) -> String {
         self.helper("lockset_fair_alive")
     }
 
-    /// The channel on which the end of a read or write hold is told.
+    /// The channel on which the end of a read or write hold is published.
     pub(crate) fn rw_channel(&self) -> String {
         self.helper("redisson_rwlock")
     }
 
-    /// Those of ours that wait for a read-write lock. No other name has the same.
+    /// Those of ours that wait for a read-write lock. No two names share one.
     pub(crate) fn rw_waiting_key(&self) -> String {
-        self.side("lockset_rw_waiting")
+        self.own_helper("lockset_rw_waiting")
     }
 
     /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
-    fn side(&self, prefix: &str) -> String {
+    fn own_helper(&self, prefix: &str) -> String {
         let key = &self.key;
         if key.contains('{') {
             format!("{prefix}::{key}")
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Who listens for the other, or waits in its place, has to be told apart.
+    /// Messages and waiters of the two have to be told apart.
     #[test]
     fn two_names_share_a_channel_only_with_and_without_braces() {
         let shared = |a: &str, b: &str| {

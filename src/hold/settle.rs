@@ -105,8 +105,8 @@ impl Hold {
         }
         let was_in_time = answer.first_sent < self.deadline();
         let lost = match released {
-            Released::Done { told } => {
-                self.local.note_receivers(told);
+            Released::Done { receivers } => {
+                self.local.note_receivers(receivers);
                 None
             }
             // An earlier attempt got no reply. It was that one which released, as far as anybody can

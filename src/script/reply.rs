@@ -70,9 +70,9 @@ pub(crate) enum AcquiredAll {
 /// What an attempt to lower a hold count was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// Done; `told` connections heard that the lock is free, as far as the server knows.
+    /// Done; as many connections received that the lock is free, as far as the server knows.
     Done {
-        told: u64,
+        receivers: u64,
     },
     NotHeld,
 }
@@ -145,8 +145,8 @@ pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Vec<Released>
 pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     match int(Some(value))? {
         NOT_HELD => Ok(Released::NotHeld),
-        told => match u64::try_from(told) {
-            Ok(told) => Ok(Released::Done { told }),
+        receivers => match u64::try_from(receivers) {
+            Ok(receivers) => Ok(Released::Done { receivers }),
             Err(_) => Err(unreadable(value)),
         },
     }
@@ -305,8 +305,8 @@ mod tests {
     #[test]
     fn release_and_renew_replies() {
         let read = |number| released(&Value::Int(number)).map_err(drop);
-        assert_eq!(read(3), Ok(Released::Done { told: 3 }));
-        assert_eq!(read(0), Ok(Released::Done { told: 0 }));
+        assert_eq!(read(3), Ok(Released::Done { receivers: 3 }));
+        assert_eq!(read(0), Ok(Released::Done { receivers: 0 }));
         assert_eq!(read(-1), Ok(Released::NotHeld));
         assert!(read(-2).is_err());
         assert_eq!(
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_hash_is_told_from_a_lock() {
+    fn a_foreign_hash_is_no_lock() {
         let foreign = list(&[bulk("mode"), bulk("read"), Value::Int(5)]);
         assert!(inspected(&foreign).unwrap_err().is_wrong_type());
         assert_eq!(inspected(&list(&[])).unwrap(), None);
