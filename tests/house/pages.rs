@@ -1,16 +1,24 @@
 //! Every file says what it is, and every link leads somewhere.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+fn every_file(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            every_file(&path, found);
+        } else {
             found.push(path);
         }
     }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut files = Vec::new();
+    every_file(folder, &mut files);
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    found.extend(files);
 }
 
 /// It is also shown where the files beside it are not.
@@ -49,4 +57,23 @@ fn every_file_says_what_it_is() {
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("//! "), "{}", file.display());
     }
+}
+
+/// Of `src`, `lua` and the rest by their paths, or by their names alone.
+#[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || "_./".contains(sign);
+    let words = page.split(|sign: char| !is_of_name(sign));
+    let is_file = |word: &&str| word.ends_with(".rs") || word.ends_with(".lua");
+    let named: BTreeSet<&str> = words.filter(is_file).collect();
+    assert!(named.len() > 40, "it names files: {named:?}");
+    let mut files = Vec::new();
+    every_file(&root.join("src"), &mut files);
+    every_file(&root.join("lua"), &mut files);
+    every_file(&root.join("tests"), &mut files);
+    let is_missing = |name: &&&str| !files.iter().any(|file| file.ends_with(name));
+    let missing: Vec<_> = named.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
