@@ -1,9 +1,57 @@
-//! Data flows one way, as the map of ARCHITECTURE.md says.
+//! Data flows one way: among the files of the library, and as the map of ARCHITECTURE.md says.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::source::{imports, library};
+
+/// From each file to those that it imports.
+type Imports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// What is left when whatever imports nothing, or is imported by nothing, is taken away, again and again:
+/// circles, and what lies between two of them.
+fn circles(mut imports: Imports<'_>) -> Imports<'_> {
+    loop {
+        let imported: BTreeSet<&str> = imports.values().flatten().copied().collect();
+        let importing: BTreeSet<&str> = imports.keys().copied().collect();
+        let before = imports.len();
+        imports.retain(|file, _| imported.contains(file));
+        for named in imports.values_mut() {
+            named.retain(|file| importing.contains(file));
+        }
+        imports.retain(|_, named| !named.is_empty());
+        if imports.len() == before {
+            return imports;
+        }
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let one_way = [
+        ("a", BTreeSet::from(["b", "c"])),
+        ("b", BTreeSet::from(["c"])),
+        ("c", BTreeSet::new()),
+    ];
+    assert!(circles(BTreeMap::from(one_way.clone())).is_empty());
+    let mut back = BTreeMap::from(one_way);
+    back.insert("c", BTreeSet::from(["b"]));
+    assert_eq!(circles(back).into_keys().collect::<Vec<_>>(), ["b", "c"]);
+}
+
+#[test]
+fn imports_go_one_way() {
+    let library = library();
+    let imports = imports(&library);
+    assert!(
+        imports["reentrant"].contains("client"),
+        "paths are read: {:?}",
+        imports["reentrant"]
+    );
+    let circles = circles(imports);
+    assert!(circles.is_empty(), "a circle among {circles:#?}");
+}
 
 /// The modules in the order in which the map of ARCHITECTURE.md names them. What a line says of a module
 /// begins after two spaces; what is inside a module is indented further.

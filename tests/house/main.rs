@@ -4,4 +4,5 @@ mod api;
 mod dependencies;
 mod imports;
 mod pages;
+mod sizes;
 mod source;

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// One file of `src/`.
 pub(crate) struct Module {
+    pub(crate) file: PathBuf,
     pub(crate) tokens: Vec<TokenTree>,
     /// The modules that it declares, each in a file of its own.
     children: BTreeSet<String>,
@@ -37,7 +38,12 @@ pub(crate) fn library() -> BTreeMap<String, Module> {
                 file,
             ));
         }
-        let module = Module { tokens, children };
+        let file = file.strip_prefix(&source).unwrap().to_owned();
+        let module = Module {
+            file,
+            tokens,
+            children,
+        };
         found.insert(path, module);
     }
     assert!(found.len() > 50, "the tree was walked");

@@ -1,0 +1,75 @@
+//! Nothing is longer than a reader can hold in mind.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Delimiter, TokenTree};
+
+use crate::source::{Module, library};
+
+/// Lines of code: neither blank nor a comment, nor of the tests in the file.
+const FILE_MAX: usize = 400;
+const FUNCTION_MAX: usize = 70;
+
+/// The lines on which the tokens stand.
+fn lines_of(tokens: &[TokenTree], found: &mut BTreeSet<usize>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => {
+                found.insert(group.span_open().start().line);
+                found.insert(group.span_close().end().line);
+                let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+                lines_of(&inside, found);
+            }
+            // A text over several lines.
+            other => found.extend(other.span().start().line..=other.span().end().line),
+        }
+    }
+}
+
+/// The name and the number of lines of each function with a body.
+fn functions(tokens: &[TokenTree], found: &mut Vec<(String, usize)>) {
+    for (at, token) in tokens.iter().enumerate() {
+        if let TokenTree::Group(group) = token {
+            let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+            functions(&inside, found);
+        }
+        let (TokenTree::Ident(word), Some(TokenTree::Ident(name))) = (token, tokens.get(at + 1))
+        else {
+            continue;
+        };
+        if word != "fn" {
+            continue;
+        }
+        let end = tokens[at..].iter().position(|token| match token {
+            TokenTree::Group(body) => body.delimiter() == Delimiter::Brace,
+            TokenTree::Punct(sign) => sign.as_char() == ';',
+            _ => false,
+        });
+        if let Some(end) = end {
+            let mut lines = BTreeSet::new();
+            lines_of(&tokens[at..=at + end], &mut lines);
+            found.push((name.to_string(), lines.len()));
+        }
+    }
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut long = Vec::new();
+    let mut seen = 0;
+    for Module { file, tokens, .. } in library().values() {
+        let file = file.display();
+        let mut lines = BTreeSet::new();
+        lines_of(tokens, &mut lines);
+        if lines.len() > FILE_MAX {
+            long.push(format!("{file}: {} lines of code", lines.len()));
+        }
+        let mut all = Vec::new();
+        functions(tokens, &mut all);
+        seen += all.len();
+        let over = all.into_iter().filter(|(_, lines)| *lines > FUNCTION_MAX);
+        long.extend(over.map(|(name, lines)| format!("{file}: {name}: {lines} lines of code")));
+    }
+    assert!(seen > 500, "functions were found: {seen}");
+    assert!(long.is_empty(), "{long:#?}");
+}
