@@ -153,7 +153,7 @@ async fn hold(lock: impl Lock, turn: usize) -> lockset::Result<bool> {
         return Ok(false);
     };
     tokio::time::sleep(Duration::from_millis(1)).await;
-    if turn % 2 == 0 && !guard.is_lost() {
+    if turn.is_multiple_of(2) && !guard.is_lost() {
         guard.release().await?;
     }
     Ok(true)

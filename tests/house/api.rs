@@ -260,7 +260,7 @@ fn members(item: &Item) -> Vec<String> {
     if kind == "enum" || kind == "struct" {
         let inside = item.inside();
         let parts = inside.split(|token| is(token, ','));
-        let parts = parts.map(|part| tidy(part)).filter(|part| !part.is_empty());
+        let parts = parts.map(tidy).filter(|part| !part.is_empty());
         return parts
             .filter(|part| kind == "enum" || part.starts_with("pub "))
             .collect();

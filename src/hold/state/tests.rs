@@ -143,18 +143,15 @@ fn only_what_is_held_changes_its_phase() {
     }
 }
 
+/// Whether the hold is over and released, and what becomes of its release.
+type Ended = (bool, bool, Option<ReleaseStep>);
+
 #[test]
 fn the_end_of_a_share_by_what_is_left() {
     use Mode::{Exclusive, Shared};
     let decided = Some(ReleaseStep::Decided);
-    // First mode, further shares, what ends, and then: over? release? whose release?
-    let table: [(
-        &str,
-        Mode,
-        &[Mode],
-        Event,
-        (bool, bool, Option<ReleaseStep>),
-    ); 8] = [
+    // First mode, further shares, what ends, and what follows.
+    let table: [(&str, Mode, &[Mode], Event, Ended); 8] = [
         (
             "the only one",
             Exclusive,
@@ -575,11 +572,11 @@ impl Model {
                         until: self.now,
                     },
                 );
-                let is_repeated = number % 3 == 0;
+                let is_repeated = number.is_multiple_of(3);
                 let answered = Event::ReentryAnswered { lease, is_repeated };
                 self.state.apply(self.now, answered);
                 self.grant(sent, lease);
-                let share = if number % 5 == 0 {
+                let share = if number.is_multiple_of(5) {
                     ShareLease::Until(local_deadline(sent, lease))
                 } else {
                     ShareLease::Renewed(lease)
