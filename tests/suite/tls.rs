@@ -1,8 +1,9 @@
 //! Connections over TLS: they work like any other, and one that cannot be trusted says why.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockset::{Client, Error, Member, MultiLock, Result, Tls};
@@ -167,8 +168,12 @@ async fn a_server_that_cannot_be_trusted_is_refused() {
     );
 }
 
-/// Speaks TLS, and says this to whoever connects, once it has heard something.
-fn says_over_tls(certificates: &Certificates, words: &'static [u8]) -> SocketAddr {
+/// Speaks TLS here, and says this to whoever connects, once it has heard something. How often it did.
+fn says_over_tls(
+    listener: TcpListener,
+    certificates: &Certificates,
+    words: &'static [u8],
+) -> Arc<AtomicUsize> {
     let chain = CertificateDer::pem_slice_iter(certificates.server_cert_pem().as_bytes());
     let chain = chain.collect::<std::result::Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(certificates.server_key_pem().as_bytes()).unwrap();
@@ -179,26 +184,35 @@ fn says_over_tls(certificates: &Certificates, words: &'static [u8]) -> SocketAdd
         .with_single_cert(chain, key)
         .unwrap();
     let config = Arc::new(config);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let times = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&times);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let count = Arc::clone(&count);
             std::thread::spawn(move || {
                 let mut theirs = StreamOwned::new(session, stream);
                 let _ = theirs.read(&mut [0; 1024]);
-                let _ = theirs.write_all(words).and_then(|()| theirs.flush());
+                if theirs
+                    .write_all(words)
+                    .and_then(|()| theirs.flush())
+                    .is_ok()
+                {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
             });
         }
     });
-    address
+    times
 }
 
 #[tokio::test]
 async fn what_is_no_redis_is_called_so_over_tls_too() {
     let certificates = Certificates::new();
     let web = b"HTTP/1.1 400 Bad Request\r\nServer: web\r\n\r\n<html></html>";
-    let at = says_over_tls(&certificates, web);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    says_over_tls(listener, &certificates, web);
     for url in [format!("rediss://{at}"), format!("rediss://:secret@{at}")] {
         let error = connect(&url, trusting(&certificates)).await.unwrap_err();
         let shown = error.to_string();
@@ -209,6 +223,23 @@ async fn what_is_no_redis_is_called_so_over_tls_too() {
         );
         assert!(!shown.contains("secret"), "{shown}");
     }
+}
+
+/// As a proxy does while the server behind it is away.
+#[tokio::test]
+#[ignore = "needs a server that speaks TLS: make test-tls"]
+async fn a_server_that_was_reached_is_waited_for_whatever_is_said_in_its_place() {
+    let server = Server::builder().tls().start();
+    let url = server.tls_url();
+    let client = connect(&url, trusting(server.tls())).await.unwrap();
+    let lock = client.lock("x").give_up_after(Duration::from_secs(1));
+    lock.lock().await.unwrap().release().await.unwrap();
+    server.kill();
+    let listener = TcpListener::bind(server.tls_addr()).unwrap();
+    let times = says_over_tls(listener, server.tls(), b"HTTP/1.1 502 Bad Gateway\r\n\r\n");
+    let error = within(SOON, lock.lock()).await.unwrap_err();
+    assert!(error.is_io() && error.is_transient(), "{error}");
+    assert!(times.load(Ordering::Relaxed) > 0, "it was said");
 }
 
 #[tokio::test]

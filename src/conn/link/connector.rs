@@ -162,7 +162,9 @@ impl Connector {
             return Fault::Declined(error);
         }
         let is_tls = matches!(self.info.addr(), ConnectionAddr::TcpTls { .. });
-        if is_tls && error.kind() == ErrorKind::Parse {
+        // Once reached, a server is known to speak the protocol: then this is a proxy's word, and it may come back.
+        let was_reached = self.reachability.was_reached();
+        if is_tls && !was_reached && error.kind() == ErrorKind::Parse {
             // What the server sent is known to the client library alone.
             return Fault::Declined(first_bytes::other_protocol(None));
         }
@@ -170,8 +172,7 @@ impl Connector {
         let hint = match (self.info.addr(), first_bytes.meaning()) {
             (_, Meaning::Error(said)) => return Fault::Declined(said),
             (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
-            // Once connected, the protocol is known to be right.
-            _ if self.reachability.was_reached() => "",
+            _ if was_reached => "",
             (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_TLS,
             (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => tls::CHECK_TLS,
             _ => "",
