@@ -32,8 +32,8 @@ const CANCELS_WHILE_UNSETTLED: u32 = 8;
 /// At most this many are under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// At most this many wait for one server on one lane, some hundred bytes each. When there are more, the
-/// oldest is given up: no guard holds what it would have undone, so that is in the way of others for its
+/// At most this many wait for one silent server on one lane, some hundred bytes each. When there are more,
+/// the oldest is given up: no guard holds what it would have undone, so that is in the way of others for its
 /// lease at most, from when the server executes it.
 pub(crate) const QUEUE_MAX: usize = 16_384;
 
@@ -150,14 +150,14 @@ impl Undo {
 }
 
 impl Queue {
-    /// Gives up the oldest if there is no room for another.
-    fn make_room(&mut self) -> Option<Undo> {
-        if self.ready.len() + self.later.len() < QUEUE_MAX {
+    /// Takes out the oldest if the server is silent and there is no room for another. With whether nothing
+    /// was sent for it: those of `later` were cancelled once already.
+    fn make_room(&mut self) -> Option<(Undo, bool)> {
+        if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;
         }
-        // Those of `later` were cancelled once already.
-        let later = self.later.pop_first().map(|(_, undo)| undo);
-        later.or_else(|| self.ready.pop_front())
+        let later = self.later.pop_first().map(|(_, undo)| (undo, false));
+        later.or_else(|| self.ready.pop_front().map(|undo| (undo, true)))
     }
 }
 
@@ -184,7 +184,7 @@ impl UndoQueues {
             queue.ready.push_back(undo);
             (is_new, given_up)
         };
-        if given_up.is_some() {
+        if let Some((_, true)) = given_up {
             self.gave_up.store(true, Ordering::Release);
         }
         // Both look at locks of this client again.
