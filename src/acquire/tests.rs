@@ -149,20 +149,46 @@ async fn what_waits_to_be_undone_is_bounded() {
         false => Answer::Silence,
     });
     let client = Client::over(&server, LEASE);
+    let attempt = |name: String| {
+        let lock = client.lock(name);
+        assert!(lock.try_lock().now_or_never().is_none());
+    };
+    attempt("first".to_owned());
+    // Nothing is given up before it is known to be silent.
+    tokio::time::sleep(LEASE / 2).await;
+    let before = server.sent().len();
     for number in 0..QUEUE_MAX + TOO_MANY {
+        attempt(format!("x{number}"));
+    }
+    let attempts = server.sent().split_off(before);
+    assert_eq!(attempts.len(), QUEUE_MAX + TOO_MANY);
+    is_up.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let sent = server.sent().split_off(before + attempts.len());
+    let mut undone: BTreeSet<_> = sent.iter().map(holder).collect();
+    // That one may have been under way.
+    undone.remove(holder(&server.sent()[0]));
+    let kept: BTreeSet<_> = attempts[TOO_MANY..].iter().map(holder).collect();
+    assert!(undone == kept, "the oldest were given up");
+    assert_eq!(client.stats().background, 0);
+}
+
+/// A burst is no silence: whatever the server still answers is undone.
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_what_is_to_be_undone_is_undone() {
+    let server = Scripted::new(|_| Answer::Late(MS * 50, done()));
+    let client = Client::over(&server, LEASE);
+    for number in 0..QUEUE_MAX * 2 {
         let lock = client.lock(format!("x{number}"));
         assert!(lock.try_lock().now_or_never().is_none());
     }
     let attempts = server.sent();
-    assert_eq!(attempts.len(), QUEUE_MAX + TOO_MANY);
-    is_up.store(true, Ordering::Relaxed);
-    tokio::time::sleep(MS * 100).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let sent = server.sent();
     let undone: BTreeSet<_> = sent[attempts.len()..].iter().map(holder).collect();
-    let kept: BTreeSet<_> = attempts[TOO_MANY..].iter().map(holder).collect();
-    assert_eq!(undone.len(), QUEUE_MAX);
-    assert!(undone == kept, "the oldest were given up");
-    assert_eq!(client.stats().background, 0);
+    let asked: BTreeSet<_> = attempts.iter().map(holder).collect();
+    assert!(undone == asked, "all were undone");
+    client.shutdown().await.unwrap();
 }
 
 /// Where a late attempt cannot be ruled out, a grant under its holder id is not used.

@@ -138,8 +138,10 @@ impl Hold {
 
     /// Has the state take an event, and carries out what follows from it.
     pub(super) fn apply(&self, event: Event) -> Effects {
+        let state = self.state.lock();
+        // Not before: whoever had the state until now has read an earlier time.
         let now = self.core.clock.now();
-        self.apply_to(self.state.lock(), now, event)
+        self.apply_to(state, now, event)
     }
 
     /// The same for a state of which something was read before.
@@ -456,8 +458,11 @@ impl Leased for Hold {
         }
     }
 
-    fn renewed(&self, sent: Tick, lease: Duration) -> Tick {
+    fn renewed(&self, sent: Tick, lease: Duration) {
         self.apply(Event::Renewed { sent, lease });
+    }
+
+    fn next_check(&self) -> Tick {
         self.state().next_check()
     }
 

@@ -55,6 +55,8 @@ pub(super) struct State {
     /// It was handed off to a task that has not taken it yet, and may never be polled again: it is not
     /// renewed for that task.
     is_unclaimed: bool,
+    /// It was renewed meanwhile: the watchdog does not check it before its deadline.
+    is_check_put_off: bool,
     /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
     has_guard: bool,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
@@ -118,6 +120,7 @@ impl State {
             give_up: new.give_up,
             leases: ShareLeases::of(share),
             is_unclaimed: false,
+            is_check_put_off: false,
             has_guard: false,
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
@@ -156,6 +159,7 @@ impl State {
             Event::RenewalSent { lease } => self.note_sent(now, lease),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now, sent, lease);
+                self.is_check_put_off = self.is_unclaimed;
                 self.doubted_since.take_if(|since| *since <= sent);
                 // The share that it was renewed for may have gone meanwhile.
                 self.keep_to_leases();
@@ -187,8 +191,10 @@ impl State {
             } => self.change_owner(owner, fenced, give_up),
             Event::HandoffAccepted => {
                 self.is_unclaimed = false;
-                // A renewal that is due was put off.
-                effects.check_at = (self.next_check() <= now).then_some(now);
+                let check = self.next_check();
+                if std::mem::take(&mut self.is_check_put_off) || check <= now {
+                    effects.check_at = Some(check.max(now));
+                }
             }
             Event::TokenRaised(token) => self.set_token(token),
         }

@@ -15,8 +15,11 @@ pub(crate) trait Leased: Send + Sync {
     fn wake(&self);
     /// What to do with it now.
     fn due(&self, now: Tick) -> Due;
-    /// The server confirmed a lease of `lease`, counted from `sent`. Returns when it is due next.
-    fn renewed(&self, sent: Tick, lease: Duration) -> Tick;
+    /// The server confirmed a lease of `lease`, counted from `sent`.
+    fn renewed(&self, sent: Tick, lease: Duration);
+    /// When it has to be checked next. Called under the lock of the schedule, as [`Leased::due`] is: what
+    /// happens to it from then on moves its entry again.
+    fn next_check(&self) -> Tick;
     /// The server says that this holder does not hold it.
     fn revoked(&self);
     /// The local deadline has passed.

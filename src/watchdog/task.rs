@@ -187,8 +187,9 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
         // An entry that is gone by now was withdrawn meanwhile, or has expired.
         match (hold.upgrade(), outcome) {
             (Some(hold), Outcome::Renewed { sent }) => {
-                let next = hold.renewed(sent, request.lease);
-                let _needs_no_waking = shared.schedule.lock().shift(id, next);
+                hold.renewed(sent, request.lease);
+                let mut schedule = shared.schedule.lock();
+                let _needs_no_waking = schedule.shift(id, hold.next_check());
             }
             (Some(hold), Outcome::NotHeld) => {
                 hold.revoked();

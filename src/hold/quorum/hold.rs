@@ -61,11 +61,11 @@ impl QuorumHold {
     ) -> (Arc<Self>, Guard) {
         let mut state = State::new(servers, token);
         let guard = state.add_guard(lease_of(&shares, config.quorum));
+        let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
             state.add_share(server, guard.number, share.guarded());
         }
         let members = state.members();
-        let holder = members.first().map(|(_, member)| member.holder_id().into());
         let this = Arc::new(Self {
             config,
             holder: holder.unwrap_or_default(),

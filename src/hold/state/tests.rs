@@ -467,6 +467,13 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert_eq!(can, None, "no token is left");
     state.apply(secs(117), handed_off(false));
     assert_eq!(state.token(), None);
+    let sent = secs(118);
+    let renewed = Event::Renewed { sent, lease: LEASE };
+    state.apply(secs(119), renewed);
+    let accepted = state.apply(secs(120), Event::HandoffAccepted);
+    let check = accepted.check_at.expect("the renewal put the check off");
+    assert_eq!(check, state.next_check());
+    assert!(check > secs(120) && check < state.deadline());
 }
 
 /// One step of a random life: milliseconds that pass, what happens, and a number for its details.

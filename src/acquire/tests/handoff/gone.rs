@@ -260,3 +260,28 @@ async fn nobody_renews_what_is_not_taken() {
     let again = given.await.unwrap();
     assert!(!again.is_lost(), "asked for anew");
 }
+
+/// The answer to a renewal may come between a hand-off and its acceptance.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_answered_while_nobody_has_claimed_it_is_not_the_last() {
+    let server = generous(|_, what| {
+        let held = Value::Array(vec![Value::Int(1)]);
+        (what == What::Renew).then_some(Answer::Late(MS * 50, held))
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut given = Box::pin(lock.lock());
+    assert!(poll(&mut given).await.is_pending());
+    while !whats(&server).contains(&What::Renew) {
+        tokio::time::sleep(MS * 10).await;
+    }
+    client.core().locals.all()[0].reset_handoffs();
+    drop(guard);
+    tokio::time::sleep(MS * 100).await;
+    let Poll::Ready(Ok(taken)) = poll(&mut given).await else {
+        panic!("it is there");
+    };
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!taken.is_lost(), "it is renewed");
+}
