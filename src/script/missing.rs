@@ -83,7 +83,7 @@ mod tests {
     use crate::script::catalog;
     use crate::testing::error;
 
-    fn told(answer: &str) -> Option<String> {
+    fn right_of(answer: &str) -> Option<String> {
         let call = Call::new(
             &catalog::REENTRANT_ACQUIRE,
             &"app:x".into(),
@@ -108,12 +108,12 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                told(&answer).as_deref(),
+                right_of(&answer).as_deref(),
                 Some("the right is +pexpire"),
                 "{answer}"
             );
         }
-        let any = told(&format!("ERR {denied}")).unwrap();
+        let any = right_of(&format!("ERR {denied}")).unwrap();
         for name in ["+hset", "+pexpire", "+get", "+time"] {
             assert!(any.contains(name), "{any}");
         }
@@ -122,7 +122,7 @@ mod tests {
             "NOPERM No permissions to access a key",
             "ERR ACL failure in script: No permissions to access a key script: on @user_script:1.",
         ] {
-            let keys = told(answer).unwrap();
+            let keys = right_of(answer).unwrap();
             assert!(keys.contains("\"app:x\", \"t:{app:x}\""), "{keys}");
         }
         for answer in [
@@ -131,7 +131,7 @@ mod tests {
             "ERR unknown command 'EVAL'",
             "READONLY You can't write against a read only replica.",
         ] {
-            assert_eq!(told(answer), None, "{answer}");
+            assert_eq!(right_of(answer), None, "{answer}");
         }
     }
 

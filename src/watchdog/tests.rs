@@ -167,7 +167,7 @@ async fn a_batch_whose_keys_are_on_the_move_is_renewed_one_by_one_at_once() {
 /// Another server answers from now on: what is held is asked after at once, also what is not
 /// renewed; until there is an answer, again and again.
 #[tokio::test(start_paused = true)]
-async fn what_is_in_doubt_is_looked_at_at_once() {
+async fn what_is_in_doubt_is_asked_about_at_once() {
     let silent = std::sync::Arc::new(AtomicBool::new(true));
     let is_silent = std::sync::Arc::clone(&silent);
     let server = Scripted::new(move |sent| match sent.lane {

@@ -305,7 +305,7 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive, W: World>() {
 
 /// Not of a multi-lock: its members are forced one after the other, and the first ends the guard, so
 /// a waiter may have all of them before the last is forced.
-async fn force_unlock_tells_our_own_guards_and_waiters<P: Primitive, W: World>() {
+async fn force_unlock_notifies_our_own_guards_and_waiters<P: Primitive, W: World>() {
     let (_world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let other = P::rival(&ours, &name);
@@ -408,7 +408,7 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive, W: World>() {
     );
 }
 
-async fn shutdown_tells_guards_and_waiters<P: Primitive, W: World>() {
+async fn shutdown_ends_guards_and_waiters<P: Primitive, W: World>() {
     let (world, ours, theirs, name) = two_clients::<W>().await;
     let given_back = world.name();
     let dropped = P::of(&ours, &given_back).lock().await.unwrap();
@@ -498,11 +498,11 @@ macro_rules! conformance {
             a_forgotten_guard_leaves_the_lock_to_its_lease
             a_forgotten_share_outlives_the_other_guard
             fencing_tokens_grow_with_each_grant
-            shutdown_tells_guards_and_waiters
+            shutdown_ends_guards_and_waiters
             a_client_ends_with_its_last_handle
             a_key_prefix_keeps_names_apart;
             of_one_name:
-            force_unlock_tells_our_own_guards_and_waiters
+            force_unlock_notifies_our_own_guards_and_waiters
         }
     };
 }

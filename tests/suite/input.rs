@@ -8,7 +8,7 @@ use lockset_testkit::{Cluster, Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{SOON, lock_keys, patient_client};
 
-fn told(error: &Error) -> String {
+fn message_of(error: &Error) -> String {
     format!("{error} / {error:?}")
 }
 
@@ -219,7 +219,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     ] {
         let error = Client::connect(&url).await.expect_err("refused");
         assert!(error.is_denied() && error.is_invalid(), "{error}");
-        assert!(!told(&error).contains("s3cret"), "{error}");
+        assert!(!message_of(&error).contains("s3cret"), "{error}");
         let source = std::error::Error::source(&error).expect("the server's words");
         assert!(!format!("{source} {source:?}").contains("s3cret"));
     }

@@ -107,7 +107,7 @@ async fn a_re_entry_does_not_hide_a_downgrade() {
 
 /// The first member was given back when the second was lost; its deadline means nothing any more.
 #[tokio::test]
-async fn the_loss_of_a_bundle_is_told_at_any_time() {
+async fn the_loss_of_a_bundle_is_reported_at_any_time() {
     let server = Server::start();
     let ours = patient_client(&server.url()).await;
     let (a, b) = (unique_name("a"), unique_name("b"));

@@ -154,7 +154,7 @@ async fn a_killed_holder_frees_the_lock_with_its_lease() {
 }
 
 #[tokio::test]
-async fn a_stopped_holder_learns_of_its_loss_at_the_first_look() {
+async fn a_stopped_holder_learns_of_its_loss_at_its_first_check() {
     let server = Server::start();
     let name = unique_name("lock");
     let mut holder = holder_of(&server, &name);

@@ -201,7 +201,7 @@ async fn the_counter_of_a_lock_that_is_handed_over_ends_too() {
 
 /// A grant that comes with tokens for others of its client.
 #[tokio::test]
-async fn the_counter_is_beyond_all_tokens_that_passed_on() {
+async fn the_counter_is_beyond_all_tokens_that_were_handed_off() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let lock = client.lock("k").fenced();

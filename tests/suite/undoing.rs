@@ -91,7 +91,7 @@ async fn a_place_is_given_up_however_late<P: Primitive>() {
 }
 
 /// What waited in vain for a connection was executed by nobody.
-async fn what_never_left_is_not_undone<P: Primitive>() {
+async fn what_was_never_sent_is_not_undone<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server).await;
     let name = unique_name("unsent");
@@ -136,7 +136,7 @@ for_every_primitive! {"multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
     a_place_is_given_up_however_late
-    what_never_left_is_not_undone
+    what_was_never_sent_is_not_undone
     many_attempts_are_undone_together
 }
 
@@ -144,6 +144,6 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
     a_place_is_given_up_however_late
-    what_never_left_is_not_undone
+    what_was_never_sent_is_not_undone
     many_attempts_are_undone_together
 }

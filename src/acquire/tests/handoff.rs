@@ -4,8 +4,8 @@ mod bounds;
 mod fenced;
 mod fixed;
 mod gone;
+mod leases;
 mod owners;
-mod terms;
 
 use std::pin::Pin;
 use std::sync::Arc;

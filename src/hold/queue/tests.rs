@@ -119,7 +119,7 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
 
 /// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
 #[test]
-fn those_who_have_left_leave_nothing_behind() {
+fn waiters_that_gave_up_leave_nothing_behind() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);
     let mut last = queue.push(Mode::Exclusive, None);

@@ -173,7 +173,7 @@ async fn the_fair_trace() {
 }
 
 #[tokio::test]
-async fn one_who_gives_up_behind_the_head_tells_nobody() {
+async fn a_waiter_that_gives_up_behind_the_head_notifies_nobody() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
     for waiter in [U0, U1, U2] {
@@ -243,7 +243,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_for_longer_than_one() {
 }
 
 #[tokio::test]
-async fn the_dead_are_passed_over_and_the_next_is_told() {
+async fn the_dead_are_passed_over_and_the_next_is_notified() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
     fixture.fair(U0).await;

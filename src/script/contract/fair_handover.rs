@@ -170,7 +170,7 @@ async fn a_head_that_does_not_hear_is_not_made_the_holder() {
 
 /// Those who ask by themselves, those with hardly any time left, and Redisson's.
 #[tokio::test]
-async fn who_cannot_be_made_the_holder_is_told_that_it_is_its_turn() {
+async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
     fixture.fair_holds(U0).await;

@@ -147,10 +147,10 @@ impl Fixture {
             .await
     }
 
-    async fn told(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
-        let mut told = self.messages(subscriber).await;
-        told.sort();
-        told
+    async fn sorted_messages(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        let mut sorted = self.messages(subscriber).await;
+        sorted.sort();
+        sorted
     }
 
     /// Has somebody else hold this one.
@@ -202,7 +202,7 @@ async fn the_multi_trace() {
         }
     }
     fixture.set_all(&ALL, U2, "0").await;
-    fixture.told(&mut subscriber).await;
+    fixture.sorted_messages(&mut subscriber).await;
 
     for _ in 0..2 {
         assert_eq!(fixture.set_all(&ALL, U1, "1").await, list(&[0; 4]));
@@ -218,7 +218,7 @@ async fn the_multi_trace() {
         "redisson_rwlock:{R} 0",
         "redisson_rwlock:{W} 1",
     ];
-    assert_eq!(fixture.told(&mut subscriber).await, told);
+    assert_eq!(fixture.sorted_messages(&mut subscriber).await, told);
     assert_eq!(fixture.set_all(&ALL, U1, "0").await, list(&[-1; 4]));
     assert_eq!(
         fixture.messages(&mut subscriber).await,
@@ -265,18 +265,18 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     assert_eq!(fixture.take_none(&ALL, U1, 0).await.0, 1);
     assert_eq!(fixture.take_none(&[FAIR], U3, 0).await.0, 0);
     fixture.set_all(&[FAIR], U2, "0").await;
-    fixture.told(&mut subscriber).await;
+    fixture.sorted_messages(&mut subscriber).await;
     assert_eq!(fixture.take_none(&ALL, U1, 2).await.0, 3);
     let waits = WRITE.side_keys();
     assert_eq!(who_is_in(&fixture.keys().await, U1), waits);
     // It was the first of the queue that it left: the next is told, once.
-    let told = fixture.told(&mut subscriber).await;
+    let told = fixture.sorted_messages(&mut subscriber).await;
     assert_eq!(told, [format!("{}:{U3} 0", FAIR.channel())]);
     // Back again: those who let the writer go first are told.
     fixture.taken(FAIR, U3).await;
     assert_eq!(fixture.take_none(&ALL, U1, 4).await.0, 1);
     assert_eq!(
-        fixture.told(&mut subscriber).await,
+        fixture.sorted_messages(&mut subscriber).await,
         ["redisson_rwlock:{W} 1"]
     );
     assert!(!fixture.keys().await.contains_key(&WRITE.side_keys()[0]));

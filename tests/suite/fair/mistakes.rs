@@ -146,12 +146,12 @@ async fn a_scoreless_head_is_passed_over_for_whoever_comes_next() {
     let (theirs, name) = (peer.clone(), scene.name.clone());
     let second = tokio::spawn(async move { theirs.fair_lock(&name, 1, LEASE, SOON).await });
     scene.queued(4).await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     held.release().await.unwrap();
     let guard = done(first).await;
-    assert_eq!(told.next().await, holder(&lock).await);
+    assert_eq!(notifications.next().await, holder(&lock).await);
     guard.release().await.unwrap();
-    assert_eq!(told.next().await, peer.holder(1));
+    assert_eq!(notifications.next().await, peer.holder(1));
     assert!(done(second).await, "granted");
     assert_eq!(peer.fair_release(&scene.name, 1).await, Some(1));
     nothing_left(&scene.server).await;

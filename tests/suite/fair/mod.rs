@@ -1,7 +1,7 @@
 //! The fair lock's own promises: the order of its queue, and what becomes of those in it.
 
 mod cost;
-mod handed;
+mod handover;
 mod mistakes;
 mod order;
 mod places;
@@ -114,7 +114,7 @@ impl Scene {
     }
 
     /// Whom the scripts tell from now on that it is their turn, or that they hold the lock.
-    async fn told(&self) -> Told {
+    async fn notifications(&self) -> Notifications {
         let client = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = client.get_async_pubsub().await.unwrap();
         let before_waiter = format!("{}:", Redisson::lock_channel(&self.name));
@@ -122,20 +122,20 @@ impl Scene {
             .psubscribe(format!("{before_waiter}*"))
             .await
             .unwrap();
-        Told {
+        Notifications {
             messages,
             before_waiter,
         }
     }
 }
 
-struct Told {
+struct Notifications {
     messages: PubSub,
     before_waiter: String,
 }
 
-impl Told {
-    /// The next one who is told.
+impl Notifications {
+    /// The next one that is notified.
     async fn next(&mut self) -> String {
         self.next_message().await.0
     }
@@ -161,7 +161,7 @@ impl Told {
         (waiter.to_owned(), lease)
     }
 
-    /// Returns when this one is told.
+    /// Returns when this one is notified.
     async fn until(&mut self, waiter: &str) {
         while self.next().await != waiter {}
     }

@@ -193,7 +193,7 @@ async fn a_re_entry_does_not_queue() {
     let outer = lock.lock().await.unwrap();
     let stranger = wait_for(&scene.lock().await);
     scene.queued(1).await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     let queue = scene.queue().await;
     let inner = within(SOON, lock.lock()).await.unwrap();
     let again = lock.try_lock().await.unwrap().expect("it is the owner's");
@@ -205,7 +205,11 @@ async fn a_re_entry_does_not_queue() {
     assert_eq!(scene.queue().await, queue);
     assert!(!stranger.is_finished());
     outer.release().await.unwrap();
-    assert_eq!(told.next().await, queue[0], "once, when it is free");
+    assert_eq!(
+        notifications.next().await,
+        queue[0],
+        "once, when it is free"
+    );
     done(stranger).await.release().await.unwrap();
 }
 

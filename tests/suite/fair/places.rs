@@ -1,4 +1,4 @@
-//! Places that are given up, on purpose or by dying: whoever is next gets the lock, and is told.
+//! Places that are given up, on purpose or by dying: whoever is next gets the lock, and is notified.
 
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ async fn dropped_waits_give_up_their_places_at_once() {
     let next = wait_for(&scene.lock().await);
     scene.queued(51).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     // Half of them while it is held, half while it is freed.
     for waiter in &dropped[..25] {
         waiter.abort();
@@ -110,7 +110,7 @@ async fn dropped_waits_give_up_their_places_at_once() {
     });
     released.unwrap();
     drop(dropped);
-    told.until(&queue[50]).await;
+    notifications.until(&queue[50]).await;
     done(next).await.release().await.unwrap();
     idle(&client).await;
     nothing_left(&scene.server).await;
@@ -118,10 +118,10 @@ async fn dropped_waits_give_up_their_places_at_once() {
 
 /// Whoever looks at a free lock tells the one whose turn it has become, once.
 #[tokio::test]
-async fn who_becomes_the_head_is_told_by_whoever_finds_out() {
+async fn whoever_becomes_the_head_is_notified() {
     let scene = Scene::new().await;
     let lock = scene.lock().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     scene.put(50, "dead", 200).await;
     scene.put(2, "live", 600_000).await;
     eventually(SOON, "the dead are gone", async || {
@@ -130,13 +130,17 @@ async fn who_becomes_the_head_is_told_by_whoever_finds_out() {
     })
     .await;
     assert!(lock.try_lock().await.unwrap().is_none());
-    assert_eq!(told.next().await, "live1");
+    assert_eq!(notifications.next().await, "live1");
     // The next message is of the release that this one makes possible.
     let _: i64 = scene.ask(&["DEL", &scene.queue_key()]).await;
     let guard = lock.try_lock().await.unwrap().expect("nobody is in it");
     scene.put(1, "last", 600_000).await;
     guard.release().await.unwrap();
-    assert_eq!(told.next().await, "last1", "nobody was told twice");
+    assert_eq!(
+        notifications.next().await,
+        "last1",
+        "nobody was notified twice"
+    );
 }
 
 /// One call does not clear any number of the dead; the next ones go on.
@@ -154,14 +158,14 @@ async fn thousands_of_dead_heads_are_cleared_in_steps() {
     nothing_left(&scene.server).await;
 }
 
-/// The time of the head is over at the very moment it is told. Nobody gets a lock without having
-/// been told of it, so that the message shows that it was no poll.
+/// The time of the head is over at the very moment it is notified. Nobody gets a lock without having
+/// been notified of it, so that the message shows that it was no poll.
 #[tokio::test]
 async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
     const ROUNDS: u64 = 40;
     let scene = Scene::new().await;
     let (ours, theirs) = (scene.lock().await, scene.lock().await);
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     let (mut taken, mut given_up) = (0, 0);
     for round in 0..ROUNDS {
         let held = ours.lock().await.unwrap();
@@ -193,21 +197,23 @@ async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
             }
             None => given_up += 1,
         }
-        told.until(queue.last().expect("the next one")).await;
+        notifications
+            .until(queue.last().expect("the next one"))
+            .await;
         done(next).await.release().await.unwrap();
     }
     assert!(given_up > 0, "{taken} of {ROUNDS} were in time");
     nothing_left(&scene.server).await;
 }
 
-/// The head is dropped when it was told: before it hears of it, while it asks, or when it has it.
+/// The head is dropped when it was notified: before it reads that, while it asks, or when it has it.
 #[tokio::test]
 async fn a_head_dropped_when_it_was_told_hands_on() {
     let scene = Scene::new().await;
     let proxy = Proxy::start(scene.server.addr()).await;
     let slow = patient_client(&proxy.url()).await;
     let (ours, theirs) = (scene.lock_of(&slow), scene.lock().await);
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     let mut waits = Vec::new();
     for round in 0..60_u64 {
         let held = theirs.lock().await.unwrap();
@@ -218,13 +224,13 @@ async fn a_head_dropped_when_it_was_told_hands_on() {
         let queue = scene.queue().await;
         proxy.delay_replies(Duration::from_millis(round % 3 * 4));
         held.release().await.unwrap();
-        assert_eq!(told.next().await, queue[0]);
+        assert_eq!(notifications.next().await, queue[0]);
         tokio::time::sleep(Duration::from_micros(round * 100)).await;
         let dropped = Instant::now();
         head.abort();
         // Its guard goes with it, if it has one.
         drop(head);
-        assert_eq!(told.next().await, queue[1]);
+        assert_eq!(notifications.next().await, queue[1]);
         done(next).await.release().await.unwrap();
         waits.push(dropped.elapsed());
         proxy.pass();
@@ -245,9 +251,9 @@ async fn a_forced_unlock_tells_the_head() {
     let second = wait_for(&scene.lock().await);
     scene.queued(2).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     assert!(lock.force_unlock().await.unwrap());
-    assert_eq!(told.next().await, queue[0]);
+    assert_eq!(notifications.next().await, queue[0]);
     let guard = done(first).await;
     assert_eq!(holder(&lock).await, queue[0]);
     assert!(held.is_lost());

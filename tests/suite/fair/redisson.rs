@@ -97,16 +97,16 @@ async fn a_peer_with_a_slow_clock_changes_nothing() {
 }
 
 #[tokio::test]
-async fn each_kind_tells_a_head_of_the_other() {
+async fn each_kind_notifies_a_head_of_the_other() {
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;
     let lock = scene.lock().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     let held = lock.lock().await.unwrap();
     let theirs = their_turn(&scene, &peer, 1);
     scene.queued(1).await;
     held.release().await.unwrap();
-    assert_eq!(told.next().await, peer.holder(1));
+    assert_eq!(notifications.next().await, peer.holder(1));
     done(theirs).await;
 
     // The forced unlocks too.
@@ -114,7 +114,7 @@ async fn each_kind_tells_a_head_of_the_other() {
     let theirs = their_turn(&scene, &peer, 2);
     scene.queued(1).await;
     assert!(lock.force_unlock().await.unwrap());
-    assert_eq!(told.next().await, peer.holder(2));
+    assert_eq!(notifications.next().await, peer.holder(2));
     done(theirs).await;
     drop(held);
 
@@ -129,7 +129,7 @@ async fn each_kind_tells_a_head_of_the_other() {
         } else {
             assert_eq!(peer.fair_release(&scene.name, 3).await, Some(1));
         }
-        assert_eq!(told.next().await, queue[0]);
+        assert_eq!(notifications.next().await, queue[0]);
         done(ours).await.release().await.unwrap();
     }
     // A head of theirs that comes to it by one of ours leaving the queue.
@@ -141,7 +141,7 @@ async fn each_kind_tells_a_head_of_the_other() {
     scene.queued(2).await;
     assert_eq!(scene.ask::<i64>(&["DEL", &scene.name]).await, 1);
     ours.abort();
-    assert_eq!(told.next().await, peer.holder(5));
+    assert_eq!(notifications.next().await, peer.holder(5));
     done(theirs).await;
     let _: i64 = scene.ask(&["DEL", HELD]).await;
     nothing_left(&scene.server).await;

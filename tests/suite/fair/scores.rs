@@ -96,11 +96,11 @@ async fn ours_outlive_any_number_of_their_shifts() {
         assert!(lasts > 0, "after {thread}: {lasts}");
     }
     assert_eq!(scene.queue().await, [us.clone(), peer.holder(99)]);
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     assert_eq!(peer.fair_release(&scene.name, holds).await, Some(1));
-    assert_eq!(told.next().await, *us);
+    assert_eq!(notifications.next().await, *us);
     done(ours).await.release().await.unwrap();
-    assert_eq!(told.next().await, peer.holder(99));
+    assert_eq!(notifications.next().await, peer.holder(99));
     peer.fair_give_up(&scene.name, 99, wait).await;
     nothing_left(&scene.server).await;
 }
@@ -127,7 +127,7 @@ async fn ours_outlive_shifts_of_an_hour() {
     }
     peer.fair_acquire(&scene.name, 99, LEASE, wait).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     let mut ours = ours.into_iter();
     for [takes, gives_up] in [[1, 2], [5, 6]] {
         // At once, so that no poll of ours comes between a shift and a look at the scores.
@@ -142,7 +142,7 @@ async fn ours_outlive_shifts_of_an_hour() {
             done(ours.next().expect("four")).await;
         }
     }
-    told.until(&peer.holder(99)).await;
+    notifications.until(&peer.holder(99)).await;
     let turns: Vec<String> = scene.ask(&["LRANGE", HELD, "0", "-1"]).await;
     assert_eq!(turns, [&queue[2..4], &queue[6..8]].concat());
     peer.fair_give_up(&scene.name, 99, wait).await;

@@ -180,7 +180,7 @@ async fn a_shutdown_leaves_all_members_to_their_leases() {
 
 /// Lost before the multi-lock was complete: it starts over with what is free.
 #[tokio::test]
-async fn a_member_lost_during_the_wait_is_taken_anew() {
+async fn a_member_lost_during_the_wait_is_acquired_anew() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let owner = Owner::new();

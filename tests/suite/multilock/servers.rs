@@ -213,7 +213,7 @@ async fn a_member_lost_on_one_server_frees_those_on_the_other() {
 
 /// One that is held already is lost while another is waited for: it is taken anew.
 #[tokio::test]
-async fn a_member_lost_during_the_wait_is_taken_anew() {
+async fn a_member_lost_during_the_wait_is_acquired_anew() {
     let pair = Pair::new().await;
     let theirs = Pair::clients_of(&pair.servers).await;
     let blocker = theirs[1].lock("b").lock().await.unwrap();

@@ -3,9 +3,9 @@
 mod away;
 mod faults;
 mod gaps;
+mod inspect;
 mod owners;
 mod partition;
-mod questions;
 mod rejoin;
 mod retry;
 mod starting;

@@ -73,7 +73,7 @@ async fn all_wait(nodes: &Nodes, count: usize) {
 
 /// A release wakes the waiter of another process, which is asleep for 100 ms on average.
 #[tokio::test]
-async fn a_waiter_hears_of_a_release() {
+async fn a_waiter_is_notified_of_a_release() {
     let nodes = Nodes::start(3).await;
     let stranger = nodes.stranger(LONG).await;
     let name = unique_name("redlock");

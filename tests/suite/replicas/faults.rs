@@ -116,7 +116,7 @@ async fn a_new_connection_does_not_confirm_what_another_one_wrote() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_its_scripts_is_told_them() {
+async fn a_server_that_forgot_its_scripts_is_sent_them() {
     let group = Group::of(1).await;
     let client = group.client().await;
     let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);

@@ -161,7 +161,7 @@ async fn a_reader_of_redisson_does_not_let_our_writer_go_first() {
 
 /// It turns its lock from the one mode into the other and tells nobody.
 #[tokio::test]
-async fn a_silent_downgrade_of_redisson_is_found_by_the_next_look() {
+async fn a_silent_downgrade_of_redisson_is_found_by_the_next_poll() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let peer = Redisson::connect(&scene.server).await;

@@ -51,7 +51,7 @@ async fn the_renewals_of_a_reader_take_out_the_dead() {
 
 /// What a waiting writer asks costs no more and more.
 #[tokio::test]
-async fn the_looks_of_a_writer_take_out_the_dead() {
+async fn the_polls_of_a_writer_remove_the_dead() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let reader = scene.lock(&ours).read().await.unwrap();

@@ -1,9 +1,9 @@
 //! Locks on a primary that sentinels watch: what a failover leaves of them, and what it does not.
 
-mod council;
 mod failover;
 mod loss;
 mod refusals;
+mod sentinels;
 mod window;
 
 use std::time::Duration;

@@ -232,7 +232,7 @@ async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
 
 /// A future that is kept and never polled again keeps nobody out for longer than a lease.
 #[tokio::test(start_paused = true)]
-async fn nobody_renews_what_is_not_taken() {
+async fn nobody_renews_an_unclaimed_hold() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x");

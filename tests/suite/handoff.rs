@@ -1,4 +1,4 @@
-//! Crowds of tasks among which a lock passes, in one client and between two.
+//! Crowds of tasks that hand a lock off to each other, in one client and between two.
 //!
 //! Whatever ends a task in the middle, and whatever happens to the lock: there are never two inside
 //! that both may be, and nothing is left behind.
@@ -249,7 +249,7 @@ async fn the_server_has_one_holder<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Freed by an operator, deleted, cut off and started anew, while it passes.
+/// Freed by an operator, deleted, cut off and started anew, amid hand-offs.
 async fn whatever_happens_to_the_lock<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
@@ -284,7 +284,7 @@ async fn whatever_happens_to_the_lock<P: Primitive>() {
 }
 
 /// Everybody is told, and what was held is over with its lease at the latest.
-async fn a_shutdown_while_it_passes<P: Primitive>() {
+async fn a_shutdown_during_a_handoff<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
@@ -345,7 +345,7 @@ async fn tokens_grow_wherever_it_goes<P: Primitive, W: World>() {
     world.nothing_left(&name).await;
 }
 
-/// While many tasks of a client pass it on, one of another process waits for a few slices of that.
+/// While many tasks of a client hand it off, one of another process waits for a few slices of that.
 async fn another_client_gets_its_turn<P: Primitive>() {
     let server = Server::start();
     let (busy, lone) = (
@@ -374,7 +374,7 @@ async fn another_client_gets_its_turn<P: Primitive>() {
         within(CROWD, task).await.unwrap();
     }
     waited.sort_unstable();
-    // Seventeen make a slice. The first two may pass before it is heard that somebody waits.
+    // Seventeen make a slice. The first two may be over before it is known that somebody waits.
     assert!(waited[waited.len() / 2] <= 17 * 5, "{waited:?}");
     assert!(grants.load(Ordering::Relaxed) > 40, "both get on");
 }
@@ -431,6 +431,6 @@ for_every_world! {"multi_thread":
 for_every_primitive! {"multi_thread":
     the_server_has_one_holder
     whatever_happens_to_the_lock
-    a_shutdown_while_it_passes
+    a_shutdown_during_a_handoff
     another_client_gets_its_turn
 }

@@ -43,11 +43,11 @@ async fn it_has_what_is_left_of_its_place_and_soon_its_whole_lease() {
     let waiter = wait_for(&scene.lock_of(&client));
     listening(&scene.server).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     held.release().await.unwrap();
     let guard = done(waiter).await;
     assert!(!guard.is_lost());
-    let (next, lease) = told.next_message().await;
+    let (next, lease) = notifications.next_message().await;
     assert_eq!(next, queue[0]);
     assert!(lease.expect("it is handed over") <= OUR_PLACE);
     assert_eq!(holder(&scene.lock_of(&client)).await, queue[0]);
@@ -81,10 +81,10 @@ async fn waiters_of_four_processes_hand_it_on_in_order() {
     scene.queued(PROCESSES * WAITERS).await;
     heard(&scene, PROCESSES * WAITERS).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     held.release().await.unwrap();
     for waiter in &queue {
-        let (next, lease) = told.next_message().await;
+        let (next, lease) = notifications.next_message().await;
         assert_eq!(next, *waiter);
         let lease = lease.expect("it is handed over");
         assert!(lease <= OUR_PLACE, "{lease:?}");
@@ -114,11 +114,11 @@ async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
     let next = wait_for(&scene.lock().await);
     heard(&scene, 2).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     dying.stop();
     let handed = Instant::now();
     held.release().await.unwrap();
-    let (waiter, lease) = told.next_message().await;
+    let (waiter, lease) = notifications.next_message().await;
     assert_eq!(waiter, queue[0]);
     assert!(lease.expect("the server takes it for alive") <= PLACE);
     dying.kill();
@@ -145,10 +145,10 @@ async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
     let next = wait_for(&scene.lock().await);
     heard(&scene, 2).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     still.stop();
     held.release().await.unwrap();
-    assert_eq!(told.next().await, queue[0]);
+    assert_eq!(notifications.next().await, queue[0]);
     let guard = done(next).await;
     still.signal(Signal::CONT);
     // Back in the queue, under whatever id: it has read its message by then.
@@ -180,10 +180,10 @@ async fn a_message_that_is_lost_costs_a_poll() {
         let waiter = wait_for(&scene.lock_of(&deaf));
         listening(&scene.server).await;
         let queue = scene.queue().await;
-        let mut told = scene.told().await;
+        let mut notifications = scene.notifications().await;
         proxy.hold_replies();
         held.release().await.unwrap();
-        let (head, lease) = told.next_message().await;
+        let (head, lease) = notifications.next_message().await;
         assert_eq!(head, queue[0]);
         assert!(lease.is_some(), "it listens, for all the server knows");
         assert_eq!(scene.ask::<i64>(&["HEXISTS", &scene.name, &head]).await, 1);
@@ -212,16 +212,16 @@ async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
     listening(&scene.server).await;
     let next = wait_for(&scene.lock().await);
     heard(&scene, 2).await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     proxy.blackhole_existing();
     proxy.refuse(true);
     held.release().await.unwrap();
-    let (_, lease) = told.next_message().await;
+    let (_, lease) = notifications.next_message().await;
     assert!(lease.expect("it listens") <= OUR_PLACE);
     let guard = within(SOON * 2, next).await.unwrap();
     assert!(!guard.is_lost());
     match within(SOON * 4, cut_off).await.unwrap() {
-        Ok(got) => assert!(got.is_none(), "nobody told it"),
+        Ok(got) => assert!(got.is_none(), "nobody notified it"),
         Err(error) => assert!(error.is_io(), "{error}"),
     }
     proxy.refuse(false);
@@ -243,19 +243,19 @@ async fn a_repeated_release_hands_over_once() {
     let second = wait_for(&scene.lock().await);
     heard(&scene, 2).await;
     let queue = scene.queue().await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     proxy.swallow_next_reply_then_cut();
     held.release().await.unwrap();
     assert_eq!(proxy.fired(), 1);
     let first = done(first).await;
-    assert_eq!(told.next().await, queue[0]);
+    assert_eq!(notifications.next().await, queue[0]);
     assert_eq!(holder(&scene.lock().await).await, queue[0]);
     assert!(!second.is_finished());
     first.release().await.unwrap();
     assert_eq!(
-        told.next().await,
+        notifications.next().await,
         queue[1],
-        "nobody else was told in between"
+        "nobody else was notified in between"
     );
     done(second).await.release().await.unwrap();
     idle(&forgetful).await;
@@ -269,9 +269,9 @@ async fn a_fixed_lease_is_not_handed_over_and_lasts_in_full() {
     let held = scene.lock().await.lock().await.unwrap();
     let waiter = wait_for(&scene.lock().await.fixed_lease(lease));
     listening(&scene.server).await;
-    let mut told = scene.told().await;
+    let mut notifications = scene.notifications().await;
     held.release().await.unwrap();
-    assert_eq!(told.next_message().await.1, None);
+    assert_eq!(notifications.next_message().await.1, None);
     let guard = done(waiter).await;
     assert!(guard.remaining() > lease / 2, "{:?}", guard.remaining());
     guard.release().await.unwrap();
@@ -321,14 +321,14 @@ async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() 
         // In the task that gets it: nothing else runs before it has blocked the thread.
         let section = tokio::spawn(async move {
             let guard = lock.lock().await.unwrap();
-            let told = guard.remaining();
-            std::thread::sleep(told.min(OUR_PLACE) + Duration::from_millis(20));
-            (told, guard.is_lost(), guard.release().await)
+            let remaining = guard.remaining();
+            std::thread::sleep(remaining.min(OUR_PLACE) + Duration::from_millis(20));
+            (remaining, guard.is_lost(), guard.release().await)
         });
         listening(&scene.server).await;
         held.release().await.unwrap();
-        let (told, is_lost, released) = within(SOON * 2, section).await.unwrap();
-        assert_eq!((told > OUR_PLACE, is_lost), (is_fixed, !is_fixed));
+        let (remaining, is_lost, released) = within(SOON * 2, section).await.unwrap();
+        assert_eq!((remaining > OUR_PLACE, is_lost), (is_fixed, !is_fixed));
         assert_eq!(released.is_ok(), is_fixed);
         idle(&client).await;
     }
