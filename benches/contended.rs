@@ -381,9 +381,12 @@ fn own_locks_ratio(
     };
     let speeds = |index: usize| of(&|works| works[index].holds_per_second());
     // The better setting of these rounds, by the median.
-    let best = |[off, on]: [usize; 2]| match median(&speeds(off)) >= median(&speeds(on)) {
-        true => (off, "nodelay"),
-        false => (on, "Nagle"),
+    let best = |[off, on]: [usize; 2]| {
+        if median(&speeds(off)) >= median(&speeds(on)) {
+            (off, "nodelay")
+        } else {
+            (on, "Nagle")
+        }
     };
     let (floor, floor_setting) = best([1, 2]);
     let (scripts, scripts_setting) = best([4, 5]);

@@ -534,9 +534,12 @@ fn calls(cell: Option<&Cell>) -> String {
     let words: Vec<String> = cell
         .calls
         .iter()
-        .map(|(command, count)| match *count == 1.0 {
-            true => command.clone(),
-            false => format!("{command} {}", figure(*count)),
+        .map(|(command, count)| {
+            if *count == 1.0 {
+                command.clone()
+            } else {
+                format!("{command} {}", figure(*count))
+            }
         })
         .collect();
     words.join(", ")

@@ -82,9 +82,12 @@ impl Arguments {
     /// Whether the comparison called `name` is to be made.
     pub(crate) fn wants(&self, name: &str) -> bool {
         !self.criterion_only
-            && self.filter.as_ref().is_none_or(|filter| match self.exact {
-                true => name == filter,
-                false => name.contains(filter.as_str()),
+            && self.filter.as_ref().is_none_or(|filter| {
+                if self.exact {
+                    name == filter
+                } else {
+                    name.contains(filter.as_str())
+                }
             })
     }
 

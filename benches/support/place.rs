@@ -14,9 +14,10 @@ use lockset_testkit::Server;
 /// started: those inherit the place.
 pub(crate) fn server() -> Server {
     let server = Server::start();
-    let kind = match server.is_valkey() {
-        true => "Valkey",
-        false => "Redis",
+    let kind = if server.is_valkey() {
+        "Valkey"
+    } else {
+        "Redis"
     };
     let place = take_places(server.pid())
         .unwrap_or_else(|why| format!("placement is left to the scheduler ({why})"));
@@ -38,9 +39,10 @@ fn take_places(server: u32) -> Result<String, &'static str> {
     let others: Vec<String> = others.iter().map(u32::to_string).collect();
     let others = others.join(",");
     let placed = pin(server, &first.to_string()) && pin(std::process::id(), &others);
-    match placed {
-        true => Ok(format!("server on CPU {first}, clients on CPU {others}")),
-        false => Err("taskset is missing or may not do it"),
+    if placed {
+        Ok(format!("server on CPU {first}, clients on CPU {others}"))
+    } else {
+        Err("taskset is missing or may not do it")
     }
 }
 

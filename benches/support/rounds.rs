@@ -20,9 +20,10 @@ pub(crate) fn median_micros(samples: &[Duration]) -> f64 {
 pub(crate) fn jain_index(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
-    match squares > 0.0 {
-        true => sum * sum / (shares.len() as f64 * squares),
-        false => 1.0,
+    if squares > 0.0 {
+        sum * sum / (shares.len() as f64 * squares)
+    } else {
+        1.0
     }
 }
 

@@ -144,9 +144,12 @@ async fn what_waits_to_be_undone_is_bounded() {
     const TOO_MANY: usize = 100;
     let is_up = Arc::new(AtomicBool::new(false));
     let answers = Arc::clone(&is_up);
-    let server = Scripted::new(move |_| match answers.load(Ordering::Relaxed) {
-        true => Answer::Value(done()),
-        false => Answer::Silence,
+    let server = Scripted::new(move |_| {
+        if answers.load(Ordering::Relaxed) {
+            Answer::Value(done())
+        } else {
+            Answer::Silence
+        }
     });
     let client = Client::over(&server, LEASE);
     let attempt = |name: String| {
@@ -555,16 +558,17 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     let refusals = AtomicUsize::new(0);
-    let server = Scripted::new(move |sent| match sent.is("EVALSHA") {
-        true => {
+    let server = Scripted::new(move |sent| {
+        if sent.is("EVALSHA") {
             let by = match refusals.fetch_add(1, Ordering::Relaxed) {
                 2 => 2,
                 _ => 1,
             };
             let items = [by, 25_000].map(redis::Value::Int);
             Answer::Value(redis::Value::Array(items.to_vec()))
+        } else {
+            Answer::Value(redis::Value::Nil)
         }
-        false => Answer::Value(redis::Value::Nil),
     });
     let client = Client::over(&server, LEASE);
     let locals = Arc::clone(&client.core().locals);

@@ -77,9 +77,12 @@ async fn a_grant_is_renewed_and_waited_for_on_one_connection_in_this_order() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_a_wait_is_under_way_shares_the_next_one() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 100, Value::Int(1)),
-        false => healthy(sent, 1),
+    let server = Scripted::new(|sent| {
+        if sent.is("WAIT") {
+            Answer::Late(MS * 100, Value::Int(1))
+        } else {
+            healthy(sent, 1)
+        }
     });
     let client = Client::over(&server, LEASE);
     let locks: Vec<_> = (0..64).map(|n| lock(&client, &format!("x{n}"))).collect();
@@ -105,9 +108,12 @@ async fn who_comes_while_a_wait_is_under_way_shares_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn waits_for_different_numbers_come_one_after_the_other_on_each_server() {
     let place = |key: &str| (0, u64::from(key.starts_with('b')));
-    let server = Scripted::many(place, |sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 100, Value::Int(9)),
-        false => healthy(sent, 9),
+    let server = Scripted::many(place, |sent| {
+        if sent.is("WAIT") {
+            Answer::Late(MS * 100, Value::Int(9))
+        } else {
+            healthy(sent, 9)
+        }
     });
     let client = Client::over(&server, LEASE);
     let locks = [("a1", 1), ("a2", 2), ("a3", 3), ("a4", 2), ("b1", 1)];
@@ -184,9 +190,12 @@ async fn a_grant_that_the_server_has_lost_meanwhile_is_asked_for_again() {
 /// The lease runs from when it was asked for, whatever replicas take.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_time_is_over_is_not_handed_out() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 1200, Value::Int(9)),
-        false => healthy(sent, 9),
+    let server = Scripted::new(|sent| {
+        if sent.is("WAIT") {
+            Answer::Late(MS * 1200, Value::Int(9))
+        } else {
+            healthy(sent, 9)
+        }
     });
     let client = Client::over(&server, LEASE);
     let take = |count: u32| {
@@ -209,9 +218,12 @@ async fn a_grant_whose_time_is_over_is_not_handed_out() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_in_the_middle_leaves_nothing_and_takes_nobody_along() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 500, Value::Int(1)),
-        false => healthy(sent, 1),
+    let server = Scripted::new(|sent| {
+        if sent.is("WAIT") {
+            Answer::Late(MS * 500, Value::Int(1))
+        } else {
+            healthy(sent, 1)
+        }
     });
     let client = Client::over(&server, LEASE);
     // The first of them starts the wait; the others share the next.
@@ -241,9 +253,12 @@ async fn who_gives_up_in_the_middle_leaves_nothing_and_takes_nobody_along() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_without_an_answer_is_undone() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Silence,
-        false => healthy(sent, 1),
+    let server = Scripted::new(|sent| {
+        if sent.is("WAIT") {
+            Answer::Silence
+        } else {
+            healthy(sent, 1)
+        }
     });
     let client = Client::over(&server, LEASE);
     let started = server.clock().now();
@@ -260,9 +275,12 @@ async fn a_wait_without_an_answer_is_undone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_shut_down_waits_for_no_replica() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 900, Value::Int(1)),
-        false => healthy(sent, 1),
+    let server = Scripted::new(|sent| {
+        if sent.is("WAIT") {
+            Answer::Late(MS * 900, Value::Int(1))
+        } else {
+            healthy(sent, 1)
+        }
     });
     let client = Client::over(&server, LEASE);
     let call = tokio::spawn({
@@ -301,9 +319,12 @@ async fn a_server_that_does_not_let_wait_is_an_error_that_names_the_right() {
         "NOPERM this user has no permissions to run the 'wait' command",
         "ERR unknown command 'WAIT', with args beginning with:",
     ] {
-        let server = Scripted::new(move |sent| match sent.is("WAIT") {
-            true => Answer::Error(line),
-            false => healthy(sent, 1),
+        let server = Scripted::new(move |sent| {
+            if sent.is("WAIT") {
+                Answer::Error(line)
+            } else {
+                healthy(sent, 1)
+            }
         });
         let client = Client::over(&server, LEASE);
         let error = lock(&client, "x").lock().await.unwrap_err();
@@ -324,9 +345,10 @@ async fn a_slot_that_has_moved_is_followed() {
         if is_b && moved.swap(0, Ordering::Relaxed) == 1 {
             return Answer::Error("MOVED 1 127.0.0.1:7001");
         }
-        match sent.is("WAIT") {
-            true => Answer::Late(MS * 100, Value::Int(1)),
-            false => healthy(sent, 1),
+        if sent.is("WAIT") {
+            Answer::Late(MS * 100, Value::Int(1))
+        } else {
+            healthy(sent, 1)
         }
     });
     let client = Client::over(&server, LEASE);

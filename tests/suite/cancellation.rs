@@ -224,9 +224,10 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
     for is_fixed in [false, true] {
         let terms = |world: &World, name: &str| {
             let lock = world.lock::<P>(name);
-            match is_fixed {
-                true => lock.fixed_lease(Duration::from_secs(60)),
-                false => lock,
+            if is_fixed {
+                lock.fixed_lease(Duration::from_secs(60))
+            } else {
+                lock
             }
         };
         at_every_poll::<P, _>(

@@ -178,9 +178,10 @@ async fn a_database_of_a_node_of_a_cluster() {
     let error = error.expect_err("a cluster has database 0 alone, if nothing else is set");
     assert!(error.is_invalid(), "{error}");
     // A cluster of Valkey can have more of them, and says that this one is none of them.
-    let told = match node.is_valkey() {
-        true => "a database that the server does not have",
-        false => "redis+cluster://",
+    let told = if node.is_valkey() {
+        "a database that the server does not have"
+    } else {
+        "redis+cluster://"
     };
     assert!(error.to_string().contains(told), "{error}");
 }

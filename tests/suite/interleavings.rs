@@ -242,9 +242,10 @@ async fn a_fair_queue_of_owners_costs_what_one_of_strangers_does() {
         let waiters: Vec<_> = (0..WAITERS)
             .map(|_| {
                 let lock = ours.fair_lock(&name);
-                let lock = match with_owner {
-                    true => lock.owner(&Owner::new()),
-                    false => lock,
+                let lock = if with_owner {
+                    lock.owner(&Owner::new())
+                } else {
+                    lock
                 };
                 tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
             })

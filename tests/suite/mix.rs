@@ -112,11 +112,12 @@ async fn mix(client: Client, names: Names, seed: u64, stop: Arc<AtomicBool>) {
             _ => {
                 let lock = some_members(&client, &names, &mut random);
                 let wait = Duration::from_millis(random.u64(0..60));
-                let got = match random.bool() {
-                    true => some_of(lock.try_lock_for(wait), &mut random).await,
-                    false => some_of(lock.lock(), &mut random)
+                let got = if random.bool() {
+                    some_of(lock.try_lock_for(wait), &mut random).await
+                } else {
+                    some_of(lock.lock(), &mut random)
                         .await
-                        .map(|got| got.map(Some)),
+                        .map(|got| got.map(Some))
                 };
                 visit(got, &mut random).await;
             }

@@ -220,9 +220,10 @@ async fn a_program_that_ends_with_a_shutdown_leaves_nothing() {
         assert_eq!(server.keys().await, [name.as_str()]);
         process.ask(if round < 20 { "shutdown" } else { "drop" });
         process.ended().await;
-        match round < 20 {
-            true => assert_eq!(server.keys().await, Vec::<String>::new()),
-            false => nothing_left(&server).await,
+        if round < 20 {
+            assert_eq!(server.keys().await, Vec::<String>::new())
+        } else {
+            nothing_left(&server).await
         }
     }
 }

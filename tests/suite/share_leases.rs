@@ -18,9 +18,10 @@ async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
         let lock = P::of(&ours, &name).owner(&owner);
         let guard = lock.clone().fixed_lease(fixed).lock().await.unwrap();
         let helper = lock.lock().await.unwrap();
-        match is_released {
-            true => helper.release().await.unwrap(),
-            false => drop(helper),
+        if is_released {
+            helper.release().await.unwrap()
+        } else {
+            drop(helper)
         }
         assert!(!guard.is_lost() && guard.remaining() <= fixed);
         assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);

@@ -25,12 +25,11 @@ const SPANS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(60)];
 async fn left_alone<P: Primitive>(client: &Client, name: &str, span: Duration) -> Call<P::Guard> {
     let lock = P::of(client, name);
     let mut call: Call<P::Guard> = Box::pin(async move { lock.lock().await });
-    match span.is_zero() {
-        true => assert!((&mut call).now_or_never().is_none(), "it waits"),
-        false => {
-            let waited = tokio::time::timeout(span, &mut call).await;
-            assert!(waited.is_err(), "it waits");
-        }
+    if span.is_zero() {
+        assert!((&mut call).now_or_never().is_none(), "it waits")
+    } else {
+        let waited = tokio::time::timeout(span, &mut call).await;
+        assert!(waited.is_err(), "it waits");
     }
     call
 }

@@ -425,9 +425,10 @@ async fn it_does_what_a_simple_model_does() {
             });
         } else {
             // Mostly from the front, as those do who get it.
-            let at = match random.bool() {
-                true => 0,
-                false => random.usize(0..seen.len()),
+            let at = if random.bool() {
+                0
+            } else {
+                random.usize(0..seen.len())
             };
             let left = seen.remove(at);
             if let Some(given) = left.place.take_handoff() {

@@ -171,9 +171,10 @@ async fn a_holder_that_sends_nothing_is_told_of_a_hold_that_was_forgotten() {
         cut_off(primary).await;
         let guard = ours.lock(name).lock().await.unwrap();
         assert!(!has_copy(replica, name).await);
-        match freezes {
-            true => primary.stop(),
-            false => primary.kill(),
+        if freezes {
+            primary.stop()
+        } else {
+            primary.kill()
         }
         cluster.promoted(name, primary).await;
         let reason = within(A_WHILE, guard.lost()).await;

@@ -314,9 +314,10 @@ async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() 
         let held = scene.lock().await.lock().await.unwrap();
         let client = patient_client(&scene.server.url()).await;
         let lock = scene.lock_of(&client);
-        let lock = match is_fixed {
-            true => lock.fixed_lease(OUR_PLACE * 10),
-            false => lock,
+        let lock = if is_fixed {
+            lock.fixed_lease(OUR_PLACE * 10)
+        } else {
+            lock
         };
         // In the task that gets it: nothing else runs before it has blocked the thread.
         let section = tokio::spawn(async move {

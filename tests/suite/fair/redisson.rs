@@ -48,19 +48,19 @@ async fn alternating(rounds: u64, clock_offset_ms: i64) {
     for round in 0..rounds {
         // Each kind opens the queue, and each frees it.
         let ours_first = round % 2 == 0;
-        let held = match round % 4 < 2 {
-            true => Some(scene.lock_of(&ours).lock().await.unwrap()),
-            false => {
-                let got = peer.fair_acquire(&scene.name, 99, LEASE, LEASE).await;
-                assert_eq!(got, None);
-                None
-            }
+        let held = if round % 4 < 2 {
+            Some(scene.lock_of(&ours).lock().await.unwrap())
+        } else {
+            let got = peer.fair_acquire(&scene.name, 99, LEASE, LEASE).await;
+            assert_eq!(got, None);
+            None
         };
         let mut waiters = Vec::new();
         for place in 0..6 {
-            waiters.push(match (place % 2 == 0) == ours_first {
-                true => our_turn(&scene, &ours),
-                false => their_turn(&scene, &peer, place),
+            waiters.push(if (place % 2 == 0) == ours_first {
+                our_turn(&scene, &ours)
+            } else {
+                their_turn(&scene, &peer, place)
             });
             scene.queued(waiters.len()).await;
         }

@@ -167,12 +167,11 @@ async fn scores_of_a_mixed_queue_do_not_drift() {
     let wait = Redisson::FAIR_WAIT;
     let mut turns = VecDeque::new();
     for round in 0..64_u64 {
-        turns.push_back(match round % 2 == 0 {
-            true => Turn::Ours(wait_for(&lock)),
-            false => {
-                peer.fair_acquire(&scene.name, round, LEASE, wait).await;
-                Turn::Theirs(round)
-            }
+        turns.push_back(if round % 2 == 0 {
+            Turn::Ours(wait_for(&lock))
+        } else {
+            peer.fair_acquire(&scene.name, round, LEASE, wait).await;
+            Turn::Theirs(round)
         });
         // One of ours that is first has got it, one of theirs has to ask.
         let is_ours = matches!(turns.front(), Some(Turn::Ours(_)));

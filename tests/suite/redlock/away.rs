@@ -152,16 +152,18 @@ async fn probe(away: impl Fn(&Server), back: impl Fn(&Server)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_minority_costs_next_to_nothing() {
-    match is_alone() {
-        true => probe(Server::stop, Server::cont).await,
-        false => alone("redlock::away::a_silent_minority_costs_next_to_nothing"),
+    if is_alone() {
+        probe(Server::stop, Server::cont).await
+    } else {
+        alone("redlock::away::a_silent_minority_costs_next_to_nothing")
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_minority_costs_next_to_nothing() {
-    match is_alone() {
-        true => probe(Server::kill, Server::restart).await,
-        false => alone("redlock::away::a_dead_minority_costs_next_to_nothing"),
+    if is_alone() {
+        probe(Server::kill, Server::restart).await
+    } else {
+        alone("redlock::away::a_dead_minority_costs_next_to_nothing")
     }
 }

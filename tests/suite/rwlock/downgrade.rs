@@ -191,9 +191,10 @@ async fn a_lost_lock_is_not_read_on() {
         let force = scene.lock(&theirs).write_side();
         assert!(force.force_unlock().await.unwrap());
         let (mut reading, mut writing) = (None, None);
-        match is_read_next {
-            true => reading = scene.lock(&theirs).try_read().await.unwrap(),
-            false => writing = scene.lock(&theirs).try_write().await.unwrap(),
+        if is_read_next {
+            reading = scene.lock(&theirs).try_read().await.unwrap()
+        } else {
+            writing = scene.lock(&theirs).try_write().await.unwrap()
         }
         let before = scene.hash().await;
         let error = writer.downgrade().await.unwrap_err();

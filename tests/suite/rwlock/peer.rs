@@ -19,9 +19,10 @@ fn waits(
 ) -> tokio::task::JoinHandle<(bool, Instant)> {
     let (peer, name) = (peer.clone(), scene.name.clone());
     tokio::spawn(async move {
-        let got = match reads {
-            true => peer.read_lock(&name, thread, WATCHDOG, SOON).await,
-            false => peer.write_lock(&name, thread, WATCHDOG, SOON).await,
+        let got = if reads {
+            peer.read_lock(&name, thread, WATCHDOG, SOON).await
+        } else {
+            peer.write_lock(&name, thread, WATCHDOG, SOON).await
         };
         (got, Instant::now())
     })
@@ -214,9 +215,10 @@ async fn force_from_either_side() {
     }
     // Ours ends theirs: all of their waiters are told.
     for reads in [true, false] {
-        let refused = match reads {
-            true => peer.read_acquire(name, 1, WATCHDOG).await,
-            false => peer.write_acquire(name, 1, WATCHDOG).await,
+        let refused = if reads {
+            peer.read_acquire(name, 1, WATCHDOG).await
+        } else {
+            peer.write_acquire(name, 1, WATCHDOG).await
         };
         assert_eq!(refused, None);
         let waiter = waits(&peer, &scene, 2, false);
@@ -227,15 +229,17 @@ async fn force_from_either_side() {
         asleep().await;
         // The other side first: once it is freed, the waiter may hold it.
         let (read, write) = (lock.read_side(), lock.write_side());
-        let wrong = match reads {
-            true => write.force_unlock().await,
-            false => read.force_unlock().await,
+        let wrong = if reads {
+            write.force_unlock().await
+        } else {
+            read.force_unlock().await
         };
         assert!(!wrong.unwrap());
         let forced = Instant::now();
-        let right = match reads {
-            true => read.force_unlock().await,
-            false => write.force_unlock().await,
+        let right = if reads {
+            read.force_unlock().await
+        } else {
+            write.force_unlock().await
         };
         assert!(right.unwrap());
         let (got, entered) = within(SOON, waiter).await.unwrap();
@@ -244,9 +248,10 @@ async fn force_from_either_side() {
             "{:?}",
             entered - forced
         );
-        let released = match reads {
-            true => peer.read_release(name, 1).await,
-            false => peer.write_release(name, 1).await,
+        let released = if reads {
+            peer.read_release(name, 1).await
+        } else {
+            peer.write_release(name, 1).await
         };
         assert_eq!(released, None, "it holds nothing any more");
         assert_eq!(peer.write_release(name, 2).await, Some(1));
@@ -269,9 +274,10 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
     // While ours hold it: both of its unlocks, of holds that ended long ago.
     for reads in [true, false] {
         let (mut reader, mut writer) = (None, None);
-        match reads {
-            true => reader = Some(lock.read().await.unwrap()),
-            false => writer = Some(lock.write().await.unwrap()),
+        if reads {
+            reader = Some(lock.read().await.unwrap())
+        } else {
+            writer = Some(lock.write().await.unwrap())
         }
         let waiter = {
             let lock = scene.lock(&theirs);

@@ -25,9 +25,10 @@ async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
     let lock = scene.lock(&ours).owner(&owner);
     let name = &*scene.name;
     for is_downgraded in [false, true] {
-        let reader = match is_downgraded {
-            true => lock.write().await.unwrap().downgrade().await.unwrap(),
-            false => lock.read().await.unwrap(),
+        let reader = if is_downgraded {
+            lock.write().await.unwrap().downgrade().await.unwrap()
+        } else {
+            lock.read().await.unwrap()
         };
         let again = lock.read().await.unwrap();
         let minute = Duration::from_secs(60);

@@ -120,9 +120,10 @@ async fn a_writer_that_gives_up_lets_the_readers_in() {
         let held = scene.lock(&clients[0]).read().await.unwrap();
         let lock = scene.lock(&clients[1]);
         let writer = tokio::spawn(async move {
-            let wait = match is_dropped {
-                true => Duration::from_secs(60),
-                false => Duration::from_millis(1_500),
+            let wait = if is_dropped {
+                Duration::from_secs(60)
+            } else {
+                Duration::from_millis(1_500)
             };
             lock.try_write_for(wait).await.unwrap()
         });

@@ -151,9 +151,10 @@ fn show(cell: &Cell<'_>, unit: &str) -> String {
 
 fn with_range(spread: Spread, unit: &str) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(number);
-    match least == most {
-        true => format!("{median}{unit}"),
-        false => format!("{median}{unit} ({least}-{most})"),
+    if least == most {
+        format!("{median}{unit}")
+    } else {
+        format!("{median}{unit} ({least}-{most})")
     }
 }
 
@@ -181,8 +182,9 @@ fn sums(results: &Results, of: impl Fn(&Figures) -> u64) -> String {
             }
         }
     }
-    match found.is_empty() {
-        true => "never".to_owned(),
-        false => found.join(", "),
+    if found.is_empty() {
+        "never".to_owned()
+    } else {
+        found.join(", ")
     }
 }

@@ -159,12 +159,11 @@ async fn a_member_of_several() {
     let server = generous(|sent, what| {
         (what == What::Other && sent.is("EVALSHA")).then(|| {
             let is_take = sent.words[1] == catalog::MULTI_ACQUIRE.sha();
-            Answer::Value(Value::Array(match is_take {
-                true => {
-                    let no_token = Value::BulkString(Vec::new());
-                    vec![Value::Int(0), no_token.clone(), no_token]
-                }
-                false => vec![Value::Int(0), Value::Int(0)],
+            Answer::Value(Value::Array(if is_take {
+                let no_token = Value::BulkString(Vec::new());
+                vec![Value::Int(0), no_token.clone(), no_token]
+            } else {
+                vec![Value::Int(0), Value::Int(0)]
             }))
         })
     });

@@ -76,10 +76,11 @@ fn cost<'a>(results: &'a Results, peer: &'a PeerResults, job: &Job) -> Result<(f
 
 /// Of a count: a whole number as such.
 fn short(value: f64) -> String {
-    match (value - value.round()).abs() < 0.05 {
-        true => format!("{value:.0}"),
-        false => number((value * 10.0).round() / 10.0)
+    if (value - value.round()).abs() < 0.05 {
+        format!("{value:.0}")
+    } else {
+        number((value * 10.0).round() / 10.0)
             .trim_end_matches('0')
-            .to_owned(),
+            .to_owned()
     }
 }
