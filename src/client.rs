@@ -77,7 +77,7 @@ impl Client {
     ///
     /// # Errors
     /// * [`is_invalid`](Error::is_invalid): the URL, the password or the server cannot work.
-    /// * [`is_io`](Error::is_io): the server cannot be reached within
+    /// * [`is_io`](Error::is_io): the server cannot be reached, a step of connecting takes longer than
     ///   [`connect_timeout`](ClientBuilder::connect_timeout), or no primary that the sentinels name answers
     ///   within three seconds.
     /// * [`is_refused`](Error::is_refused): the server is a replica, or cannot serve now.
@@ -263,7 +263,7 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// The lease of locks whose handle sets none. Default: 30 s, as in Redisson.
     ///
-    /// Other times follow from it. A reply is waited for a sixth of it (100 ms to 1 s). A call without an
+    /// Other times follow from it. The client waits for a reply for a sixth of it (100 ms to 1 s). A call without an
     /// answer continues for a third of it, and at least for the time of three replies, unless
     /// [`give_up_after`](Self::give_up_after) says otherwise. A waiter polls at least every sixth of it (50
     /// ms to 1 s).

@@ -158,8 +158,9 @@ impl Error {
 
     /// The operation that failed: the name of the method, such as `"try_lock"` or `"release"`.
     ///
-    /// It is `"connect"` while a [`Client`](crate::Client) is built, and `"multi_lock"` or `"redlock"` while
-    /// a [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made.
+    /// It is `"connect"` while a [`Client`](crate::Client) is built or by
+    /// [`Redlock::connect`](crate::Redlock::connect), and `"multi_lock"` or `"redlock"` while a
+    /// [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made from its parts.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation

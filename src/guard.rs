@@ -134,6 +134,7 @@ macro_rules! guard_methods {
             /// # Errors
             /// * [`is_not_held`]($crate::Error::is_not_held): the lock is lost.
             /// * [`is_io`]($crate::Error::is_io): the server does not answer.
+            /// * [`is_refused`]($crate::Error::is_refused): the server cannot do it now.
             /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended.
             ///
             /// ```no_run
@@ -167,6 +168,9 @@ macro_rules! guard_methods {
             ///   server had no such hold.
             /// * [`is_io`]($crate::Error::is_io): the server does not answer. The release continues in the
             ///   background until the lease ends.
+            /// * [`is_refused`]($crate::Error::is_refused), [`is_denied`]($crate::Error::is_denied): the server
+            ///   cannot do it now, or the user lacks a right. The release continues in the background too.
+            /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended. The lease runs out.
             ///
             /// ```no_run
             #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]

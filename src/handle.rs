@@ -316,7 +316,8 @@ macro_rules! option_methods {
             }
 
             /// Sets how long a call continues without an answer from the server before it fails with
-            /// [`is_io`]($crate::Error::is_io); for every call of this handle and of its guards.
+            /// [`is_io`]($crate::Error::is_io) (a `RedlockLock`: with
+            /// [`is_quorum`]($crate::Error::is_quorum)); for every call of this handle and of its guards.
             ///
             /// Default: the client's
             /// ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)), a third of its
@@ -340,13 +341,14 @@ macro_rules! option_methods {
             /// most a third of the lease.
             ///
             /// If fewer confirm in time, the grant is released and the call fails with
-            /// [`is_not_replicated`]($crate::Error::is_not_replicated).
+            /// [`is_not_replicated`]($crate::Error::is_not_replicated) (a `RedlockLock`: with
+            /// [`is_quorum`]($crate::Error::is_quorum), whose message names the server).
             ///
             /// **What it gives:** if one of the replicas that confirmed takes over, it knows of the hold.
             ///
             /// **What it does not give:** it narrows the gap through which a failover loses a lock, and never
-            /// closes it. Nothing makes one of *those* replicas take over, and a replica may lose its memory
-            /// too. Only fencing tokens keep data right. Only grants wait: renewals, releases and further
+            /// closes it. Nothing makes one of *those* replicas take over, and a replica may lose its data
+            /// too. Only fencing tokens keep data correct. Only grants wait: renewals, releases and further
             /// entries of an owner do not. A replica that takes over may end the lease earlier than the
             /// holder believes, until the next renewal.
             ///

@@ -75,8 +75,9 @@ impl Member {
 ///
 /// * Members of one client are acquired by one script in one round trip, and released by one; in a cluster,
 ///   those of one slot. Nothing is held while it waits.
-/// * Members of several clients are acquired in the order of their names, one after the other, within one
-///   time budget. They are released in reverse.
+/// * Members of several clients, or in several slots of a cluster, are acquired in the order of their names,
+///   one after the other, within one time budget. While one is waited for, those before it are held, for
+///   about a lease at most; then all are released and the search starts over. They are released in reverse.
 /// * Two multi-locks over the same members cannot deadlock, in whatever order they list them.
 /// * Waiters of one client queue; clients do not. Whoever asks first when all are free gets them: one task,
 ///   against 64 tasks of another client with the same members, gets about one grant in three.

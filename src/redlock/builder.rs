@@ -63,7 +63,7 @@ impl Redlock {
     /// nothing with the others.
     ///
     /// A minority may be down, even for good: a majority of the servers that were **named** is needed, now
-    /// and later, and a server counts once it was seen. A silent server is waited for for a second or two. If
+    /// and later, and a server counts once it was seen. It waits a second or two for a silent server. If
     /// fewer than a majority answer, no lock could be acquired, so this fails. To start all the same, give
     /// [lazy](crate::ClientBuilder::lazy) clients to [`Redlock::new`].
     ///

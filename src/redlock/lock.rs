@@ -61,6 +61,8 @@ impl RedlockLock {
     ///   cannot change. The message has the vote of each. It is also
     ///   [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
     /// * [`is_invalid`](crate::Error::is_invalid): a name or option that cannot work.
+    /// * [`is_closed`](crate::Error::is_closed): a majority of the clients was shut down, or the one in which
+    ///   this process queues was, or its runtime has ended.
     ///
     /// ```no_run
     /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -73,7 +75,8 @@ impl RedlockLock {
     }
 
     /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or nobody got a
-    /// majority just now.
+    /// majority just now. It waits up to a second for slow servers, or as long as
+    /// [`give_up_after`](Self::give_up_after) says if that is less.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
