@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use lockset::{Client, Redlock};
 use lockset_testkit::{Server, unique_name, within};
 
-use super::{LONG, clients, held_on, held_on_exactly, servers};
+use super::{LONG, clients, held_on_exactly, servers};
 use crate::support::SOON;
 
 fn urls(servers: &[Server]) -> Vec<String> {
@@ -99,7 +99,7 @@ async fn a_server_that_was_never_seen_is_counted_and_joins_when_it_is() {
     let told = within(SOON, late.lock(&name).try_lock()).await.unwrap_err();
     assert!(told.is_quorum(), "{told}");
     assert!(told.to_string().contains("2 of 3 servers"), "{told}");
-    assert_eq!(held_on(&servers[2..], &name).await, 0);
+    held_on_exactly(0, &servers[2..], &name).await;
 }
 
 /// Nobody could say it when the Redlock was made.
