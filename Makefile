@@ -3,12 +3,15 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo failover desk config order test test-tls test-valkey test-acl interop \
-        interop-all check package bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
+.PHONY: help examples soak demo cli-demo failover desk config order test test-tls test-valkey \
+        test-valkey-short test-acl test-scripts interop interop-all model sim check package \
+        bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
+.PHONY: nemesis mutants
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
 	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
+	@echo "make cli-demo     the command line on a real server: run, busy, a kill, a loss, free"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
 	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own"
 	@echo "make soak         load and a fault every 5 s, 10 minutes on each topology: memory and connections;"
@@ -18,10 +21,17 @@ help:
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-tls     those that need a server that speaks TLS, as Debian's Redis does"
-	@echo "make test-valkey  the same on Valkey"
+	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
 	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
+	@echo "make test-scripts the suites of reentrant locks without plain commands in place of scripts"
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make interop-all  the same with an old Redisson, one in between and the newest"
+	@echo "make model        the protocol as a model, larger than in the tests, explored to its end"
+	@echo "make sim          the engine in virtual time: WORLDS=10000 worlds full of faults, and 100 000 calls"
+	@echo "                  of scripts on a simulated and a real server; SEED=7 begins with that one"
+	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down;"
+	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
+	@echo "make mutants      53 mistakes put in one by one: does a test find each? An hour; MUTANTS=name"
 	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
@@ -40,9 +50,13 @@ demo:
 desk config order failover soak:
 	@$(EXAMPLE) $@
 
+cli-demo:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --package lockset-cli && \
+	  LOCKSET="$${CARGO_TARGET_DIR:-target}/debug/lockset" scripts/with-server scripts/cli-demo
+
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
 # its own.
-SMALL = quickstart job fencing transfer config_cache
+SMALL = quickstart job fencing transfer config_cache metrics
 examples:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --all-features --examples && \
 	  for example in $(SMALL); do \
@@ -54,14 +68,14 @@ examples:
 	  cargo test $$service && scripts/with-server cargo run $$service --bin transaction
 
 # Most tests wait more than they work; those that work hard come alone. Without doctests, $(LESS) =
-# --lib --tests. scripts/report-tests reads how many run at a time.
-TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 6 at a time" && \
-	  cargo test --workspace --all-features $(LESS) -- --test-threads 6 --skip hammer:: && \
-	  echo "those that work hard, 1 at a time" && \
+# --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
+TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 8 at a time" && \
+	  cargo test --workspace --all-features $(LESS) -- --test-threads 8 --skip hammer:: $(ONLY)
+HAMMER = echo "those that work hard, 1 at a time" && \
 	  cargo test --all-features --test suite -- --test-threads 1 hammer::
 
 test:
-	@$(SERVER) && $(TEST)
+	@$(SERVER) && $(TEST) && $(HAMMER)
 
 # Where the server of `test` was built without TLS these fail, and say so.
 TLS = --all-features -- --test-threads 4 --ignored
@@ -70,8 +84,14 @@ test-tls:
 	  cargo test --workspace --test suite $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
 
 # No doctest needs a server.
-test-valkey: LESS = --lib --tests
+test-valkey test-valkey-short: LESS = --lib --tests
 test-valkey:
+	@$(VALKEY) && $(TEST) && $(HAMMER)
+
+# What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
+test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \
+	  limits:: rights:: replicas:: cluster:: sentinel:: cost::
+test-valkey-short:
 	@$(VALKEY) && $(TEST)
 
 # What docs/rights.md lists, on all keys.
@@ -79,10 +99,18 @@ RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]
 
 test-acl:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_RIGHTS="$(RIGHTS)" && \
-	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, 6 at a time" && \
-	  cargo test --all-features --test suite -- --test-threads 6 \
+	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, 8 at a time" && \
+	  cargo test --all-features --test suite -- --test-threads 8 \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
+
+# Clients that the suites make by themselves are denied RESTORE; the others are told to use scripts alone.
+test-scripts:
+	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_NATIVE=0 LOCKSET_TEST_RIGHTS="~* &* +@all -restore" && \
+	  echo "testing on $$LOCKSET_SERVER_BIN without RESTORE, 8 at a time" && \
+	  cargo test --all-features --test suite -- --test-threads 8 \
+	    --skip hammer:: --skip limits:: --skip rights:: --skip native:: --skip redlock \
+	    conformance:: cancellation:: interleavings:: faults:: undoing:: cost:: handoff:: wire::
 
 # They wait more than they work. The holder is no test, but the other process of some.
 INTEROP = cargo test --all-features --test interop -- --ignored --test-threads 4 \
@@ -117,12 +145,32 @@ check:
 	cargo fmt --manifest-path examples/service/Cargo.toml --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --package lockset -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude lockset-cli --no-deps --all-features
 
-# With the compiled dependencies of everything else, where they have the same features.
+# Some minutes and some GB: the tests explore the smaller ones.
+model:
+	@cargo run --quiet --release --package lockset-model
+
+# Worlds drawn from seeds: $(SEED) begins with that one.
+WORLDS = 10000
+sim:
+	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_WORLDS=$(WORLDS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
+	  cargo test --release -p lockset-sim --test world --lib -- --ignored --nocapture --test-threads 1
+
+NEMESIS = 60
+nemesis:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  cargo run --quiet --release --package lockset-nemesis -- $(NEMESIS) $(or $(SEED),1) $(TOPOLOGY)
+
+mutants:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && scripts/mutants $(MUTANTS)
+
+# With the compiled dependencies of everything else, where they have the same features. The attribute is
+# published before the library that names its version.
+PACKAGES = --package lockset-macros --package lockset
 package:
-	cargo package --package lockset --all-features --allow-dirty
-	@cargo package --package lockset --list --allow-dirty | wc -l | xargs printf '%s files\n'
+	cargo package $(PACKAGES) --all-features --allow-dirty
+	@cargo package $(PACKAGES) --list --allow-dirty | wc -l | xargs printf '%s files\n'
 
 # Without criterion's times: `cargo bench` has those too.
 bench:

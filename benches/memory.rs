@@ -1,7 +1,8 @@
 //! What a lock costs in memory: a handle, a hold, a waiter; here and at the server.
 //!
 //! Bytes that are allocated and not freed again, by a counting allocator here and by `used_memory`
-//! there, for many of a kind; and what is left after a million cycles, which has to be nothing.
+//! there, for many of a kind; how often a cycle asks the allocator, beside the floor's; and what is left
+//! after a million cycles, which has to be nothing.
 
 mod support;
 
@@ -14,7 +15,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::task::JoinHandle;
 
 use support::arguments::{Arguments, Effort};
-use support::floor::{Floor, Nagle};
+use support::floor::{Floor, FloorLock, Nagle};
 use support::{Flavour, lockset_client, place};
 
 #[global_allocator]
@@ -59,6 +60,7 @@ fn main() {
         holds(&client, &mut server, many).await;
         waiters(&client, &mut server, many).await;
         fair_waiters(&client, &mut server, many / 10).await;
+        allocations(&client, &mut server, many).await;
         growth(&client, &mut server, cycles).await;
     });
 }
@@ -170,6 +172,41 @@ async fn measured<F: Future<Output = ()> + Send + 'static>(
     tasks
 }
 
+/// How often one task that takes and releases a free lock asks the allocator, and for how much.
+async fn allocations(client: &Client, server: &mut AtServer, cycles: usize) {
+    println!("| of {cycles} cycles of one task, each | allocations | bytes |");
+    println!("| --- | ---: | ---: |");
+    let lock = client.lock("memory:cycle");
+    let mut floor = server.floor.lock("memory:floor", "owner:0123456789abcdef");
+    // What is made once.
+    lockset_cycles(&lock, cycles).await;
+    asked("floor", cycles, floor_cycles(&mut floor, cycles)).await;
+    asked("lockset", cycles, lockset_cycles(&lock, cycles)).await;
+}
+
+async fn asked(what: &str, cycles: usize, work: impl Future<Output = ()>) {
+    let before = ALLOCATED.stats();
+    work.await;
+    let asked = ALLOCATED.stats() - before;
+    let each = |count: usize| count as f64 / cycles as f64;
+    let times = each(asked.allocations + asked.reallocations);
+    let bytes = each(asked.bytes_allocated);
+    println!("| {what} | {times:.1} | {bytes:.0} |");
+}
+
+async fn lockset_cycles(lock: &ReentrantLock, cycles: usize) {
+    for _ in 0..cycles {
+        let guard = lock.lock().await.expect("the lock");
+        guard.release().await.expect("a hold that was kept");
+    }
+}
+
+async fn floor_cycles(lock: &mut FloorLock, cycles: usize) {
+    for _ in 0..cycles {
+        lock.cycle().await;
+    }
+}
+
 /// Takes and releases locks, half of the times one that all want, and says what is left of it.
 async fn growth(client: &Client, server: &mut AtServer, cycles: usize) {
     // What is made once.
@@ -214,7 +251,7 @@ async fn end(tasks: Vec<JoinHandle<()>>) {
 
 async fn idle(client: &Client) {
     eventually(A_WHILE, "nothing is in hand", async || {
-        client.stats() == lockset::ClientStats::default()
+        client.stats().is_idle()
     })
     .await;
 }

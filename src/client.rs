@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::announce::{self, Announcer, default_every};
 use crate::clock::Clock;
 use crate::conn::error_reply::connect_error;
 #[cfg(feature = "tls")]
@@ -13,8 +14,10 @@ use crate::error::{Error, Kind, Result};
 use crate::hold::core::Core;
 use crate::hold::local::Locals;
 use crate::hold::timing::Timing;
+use crate::observe::{Observed, Observer};
 use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention};
-use crate::script::{self, Scripts};
+use crate::script::{self, NativePath, NativeState, Scripts};
+use crate::totals::Totals;
 
 /// A connection waits at least this long for a reply, however short the lease.
 const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);
@@ -46,6 +49,7 @@ pub struct Client {
     key_prefix: Arc<str>,
     /// Of locks whose handle does not say otherwise.
     replication: Option<Replication>,
+    announcer: Option<Arc<Announcer>>,
 }
 
 impl Client {
@@ -110,9 +114,12 @@ impl Client {
             token_retention: TOKEN_RETENTION,
             replication: None,
             give_up: None,
+            announce_every: None,
             opening: Opening::Eager,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            native: NativePath::On,
             addresses: AddressMap::default(),
+            observer: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -144,7 +151,11 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(self) -> Result<()> {
-        if self.core.close().await {
+        let is_done = self.core.close().await;
+        if let Some(announcer) = &self.announcer {
+            announcer.withdraw(&self.core).await;
+        }
+        if is_done {
             return Ok(());
         }
         self.core.ensure_alive("shutdown")?;
@@ -163,12 +174,13 @@ impl Client {
         self.core.id()
     }
 
-    /// What this client is busy with, for monitoring and for tests.
+    /// What this client is busy with, and what it has done so far; for monitoring and for tests.
     ///
     /// ```no_run
     /// # fn doc(client: lockset::Client) {
     /// let stats = client.stats();
     /// println!("{} holds, {} waiters", stats.holds, stats.waiters);
+    /// println!("{} grants, {} losses", stats.totals.grants(), stats.totals.losses.total());
     /// # }
     /// ```
     #[must_use]
@@ -180,20 +192,27 @@ impl Client {
             waiters: self.core.locals.waiters(),
             subscriptions: self.core.locals.channels(),
             background: self.core.watchdog.pending(),
+            totals: self.core.observed().counters.totals(),
+            native: self.core.scripts.native.get(),
         }
     }
 
     /// A client over another transport, on the clock of that.
     #[cfg(test)]
     pub(crate) fn over(transport: &Arc<crate::testing::Scripted>, lease: Duration) -> Self {
+        let locals = Arc::<Locals>::default();
         let scripts = Arc::new(Scripts {
             clock: transport.clock(),
             transport: Arc::clone(transport) as _,
+            observed: Arc::clone(&locals.observed),
+            // What it answers is written for scripts.
+            native: NativeState::new(NativePath::Off),
         });
         Self {
-            core: Core::new("test", Timing::of_lease(lease), scripts, Arc::default()),
+            core: Core::new("test", Timing::of_lease(lease), scripts, locals),
             key_prefix: "".into(),
             replication: None,
+            announcer: None,
         }
     }
 
@@ -218,17 +237,22 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No URL: it may carry a password.
+        let stats = self.stats();
         f.debug_struct("Client")
             .field("id", &self.id())
             .field("server", &self.core.scripts.transport.address())
             .field("key_prefix", &self.key_prefix)
             .field("lease", &self.core.timing.lease)
-            .field("stats", &self.stats())
+            .field("locks", &stats.locks)
+            .field("holds", &stats.holds)
+            .field("waiters", &stats.waiters)
+            .field("subscriptions", &stats.subscriptions)
+            .field("background", &stats.background)
             .finish_non_exhaustive()
     }
 }
 
-/// What a client is busy with at one moment; from [`Client::stats`].
+/// What a client is busy with at one moment, and what it has done until then; from [`Client::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -242,6 +266,25 @@ pub struct ClientStats {
     pub subscriptions: usize,
     /// Unfinished background work: releases, cancellations, waits for replicas.
     pub background: usize,
+    /// What it has done since it was built.
+    pub totals: Totals,
+    /// Whether plain commands do what scripts could, and why not.
+    pub native: NativePath,
+}
+
+impl ClientStats {
+    /// Whether it holds nothing, waits for nothing, and has no work left.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let busy_with = [
+            self.locks,
+            self.holds,
+            self.waiters,
+            self.subscriptions,
+            self.background,
+        ];
+        busy_with == [0; 5]
+    }
 }
 
 /// Settings of a [`Client`]; from [`Client::builder`].
@@ -253,9 +296,12 @@ pub struct ClientBuilder {
     token_retention: Duration,
     replication: Option<Replication>,
     give_up: Option<Duration>,
+    announce_every: Option<Duration>,
     opening: Opening,
     connect_timeout: Duration,
+    native: NativePath,
     addresses: AddressMap,
+    observer: Option<Box<dyn Observer>>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -327,6 +373,30 @@ impl ClientBuilder {
         self
     }
 
+    /// How often the client announces itself at the server, for operators: its machine, process, program and
+    /// version, and what it has held or waited for since the time before. Default: a third of the client's
+    /// lease, at least 10 s and at most a minute. [`Duration::MAX`]: never. Under 100 ms:
+    /// [`is_invalid`](Error::is_invalid).
+    ///
+    /// [`Survey`](crate::Survey) and the command `lockset` read it. It costs taking and releasing a lock
+    /// nothing: the watchdog looks at what is held when it is time, and writes one key,
+    /// `lockset_client:{id}`, and a place in the index `lockset_clients`, with four commands behind its
+    /// renewals. A client that uses no lock at that moment writes nothing. Both keys end by themselves, and
+    /// with [`Client::shutdown`]. If the user has no right to write them, it stops trying.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder("redis://127.0.0.1:6379")
+    ///     .announce_every(std::time::Duration::MAX) // never
+    ///     .build()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn announce_every(mut self, span: Duration) -> Self {
+        self.announce_every = Some(span);
+        self
+    }
+
     /// Makes [`build`](Self::build) return without connecting; the first call that needs a connection makes
     /// it.
     ///
@@ -341,6 +411,29 @@ impl ClientBuilder {
     /// ```
     pub fn lazy(mut self) -> Self {
         self.opening = Opening::Lazy;
+        self
+    }
+
+    /// Whether plain commands take and release a lock where they can do what the scripts do: `RESTORE` takes
+    /// a free reentrant lock for a call that waits and wants no token, `HDEL` and `PUBLISH` release one.
+    /// Default: true.
+    ///
+    /// The server's time for many free locks falls to a third of that of the scripts. A server or a user without `RESTORE` needs no setting: the
+    /// client notices it once and takes locks by script ([`ClientStats::native`] says so). Switch it off
+    /// where `BUSYKEY` errors in the server's statistics, or `restore` in place of `hset` and `expire` among
+    /// keyspace events, would be in the way.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder("redis://127.0.0.1:6379").native(false).build().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn native(mut self, native: bool) -> Self {
+        self.native = if native {
+            NativePath::On
+        } else {
+            NativePath::Off
+        };
         self
     }
 
@@ -396,6 +489,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Tells `observer` what happens in the client that no caller learns: losses, late renewals, releases that
+    /// failed in the background, long waits, new connections. Default: nobody is told; everything is counted
+    /// in [`Client::stats`] all the same. See [`Observer`].
+    ///
+    /// Calls that wait for a second cost one question more then: who is in the way.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// use lockset::Event;
+    ///
+    /// let client = lockset::Client::builder("redis://127.0.0.1:6379")
+    ///     .observer(|event: &Event<'_>| eprintln!("{event}"))
+    ///     .build()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
     /// Connects, unless the client is [lazy](Self::lazy).
     ///
     /// # Cancel safety
@@ -403,10 +517,98 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// As for [`Client::connect`], and [`is_invalid`](Error::is_invalid) for a setting that cannot work.
-    pub async fn build(self) -> Result<Client> {
+    pub async fn build(mut self) -> Result<Client> {
         let target = url::parse(&self.url)?;
         #[cfg(feature = "tls")]
         let target = target.secured(self.tls.as_ref())?;
+        let timing = self.timing()?;
+        let every = self.announce_every.unwrap_or(default_every(self.lease));
+        let announce_every = announce::checked(every)?;
+        let clock = Clock::System;
+        let locals = self.locals()?;
+        let id = uuid::Uuid::new_v4().to_string();
+        let setup = Setup {
+            clock,
+            step_timeout: self.connect_timeout,
+            silence: timing.reply,
+            reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
+            client_id: id.as_str().into(),
+            preload: Arc::new(script::preload::all()),
+            events: Arc::clone(&locals) as _,
+            disconnected: Arc::default(),
+            address_map: self.addresses.clone(),
+            #[cfg(feature = "tls")]
+            server_name: self.tls.as_ref().and_then(Tls::name),
+            #[cfg(not(feature = "tls"))]
+            server_name: None,
+        };
+        let transport = conn::connect(target, setup, self.opening).await?;
+        let scripts = Arc::new(Scripts {
+            transport,
+            clock,
+            observed: Arc::clone(&locals.observed),
+            native: NativeState::new(self.native),
+        });
+        if self.opening == Opening::Eager {
+            can_run_scripts(&scripts, self.connect_timeout).await?;
+        }
+        Ok(self.client(&id, timing, scripts, locals, announce_every))
+    }
+
+    /// A client over another transport and clock, which is called back as `connect` is told.
+    #[cfg(feature = "testing")]
+    pub(crate) fn build_over(
+        mut self,
+        id: &str,
+        clock: Clock,
+        connect: impl FnOnce(Arc<dyn conn::EventHandler>) -> Arc<dyn conn::Transport>,
+    ) -> Result<Client> {
+        let timing = self.timing()?;
+        let locals = self.locals()?;
+        let transport = connect(Arc::clone(&locals) as _);
+        let scripts = Arc::new(Scripts {
+            transport,
+            clock,
+            observed: Arc::clone(&locals.observed),
+            native: NativeState::new(self.native),
+        });
+        // Nobody looks, unless a test does.
+        let announce_every = self.announce_every.map(announce::checked);
+        let announce_every = announce_every.transpose()?.flatten();
+        Ok(self.client(id, timing, scripts, locals, announce_every))
+    }
+
+    fn client(
+        self,
+        id: &str,
+        timing: Timing,
+        scripts: Arc<Scripts>,
+        locals: Arc<Locals>,
+        announce_every: Option<Duration>,
+    ) -> Client {
+        let core = Core::new(id, timing, scripts, locals);
+        Client {
+            announcer: announce_every.map(|every| Announcer::start(&core, every)),
+            core,
+            key_prefix: self.key_prefix.into(),
+            replication: self.replication,
+        }
+    }
+
+    /// What the client knows of its locks, and whoever observes it.
+    fn locals(&mut self) -> Result<Arc<Locals>> {
+        let observed = match self.observer.take() {
+            Some(observer) => Observed::by(observer).map_err(|error| {
+                let message = "the system has no thread for the observer";
+                Error::new(Kind::Refused, "connect", message).caused_by(error)
+            })?,
+            None => Observed::default(),
+        };
+        Ok(Arc::new(Locals::observed_by(observed)))
+    }
+
+    /// The spans of time that follow from the settings, if they can work.
+    fn timing(&self) -> Result<Timing> {
         let unusable = |error: Error| error.during("connect");
         check_lease(self.lease).map_err(unusable)?;
         if let Some(replication) = self.replication {
@@ -419,7 +621,6 @@ impl ClientBuilder {
              least some milliseconds",
             ));
         }
-        let clock = Clock::System;
         let mut timing = Timing {
             token_retention: token_retention(self.token_retention).map_err(unusable)?,
             ..Timing::of_lease(self.lease)
@@ -428,33 +629,7 @@ impl ClientBuilder {
             check_give_up(span).map_err(unusable)?;
             timing.give_up = span;
         }
-        let locals = Arc::new(Locals::default());
-        let id = uuid::Uuid::new_v4().to_string();
-        let setup = Setup {
-            clock,
-            step_timeout: self.connect_timeout,
-            reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
-            client_id: id.as_str().into(),
-            preload: Arc::new(script::preload::all()),
-            events: Arc::clone(&locals) as _,
-            disconnected: Arc::default(),
-            address_map: self.addresses,
-            #[cfg(feature = "tls")]
-            server_name: self.tls.as_ref().and_then(Tls::name),
-            #[cfg(not(feature = "tls"))]
-            server_name: None,
-        };
-        let transport = conn::connect(target, setup, self.opening).await?;
-        let scripts = Arc::new(Scripts { transport, clock });
-        if self.opening == Opening::Eager {
-            can_run_scripts(&scripts, self.connect_timeout).await?;
-        }
-        let core = Core::new(&id, timing, scripts, locals);
-        Ok(Client {
-            core,
-            key_prefix: self.key_prefix.into(),
-            replication: self.replication,
-        })
+        Ok(timing)
     }
 }
 
@@ -466,6 +641,7 @@ impl fmt::Debug for ClientBuilder {
             .field("token_retention", &self.token_retention)
             .field("replication", &self.replication)
             .field("give_up_after", &self.give_up)
+            .field("announce_every", &self.announce_every)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

@@ -73,14 +73,23 @@ pub(crate) enum Clock {
     System,
     /// tokio's clock, which tests can pause and advance; ticks count from the given instant. It is
     /// ahead by so many nanoseconds.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     Runtime(tokio::time::Instant, &'static std::sync::atomic::AtomicU64),
 }
 
 impl Clock {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_runtime() -> Self {
         Self::Runtime(tokio::time::Instant::now(), Box::leak(Box::default()))
+    }
+
+    /// The tick of an instant of tokio's clock.
+    #[cfg(feature = "testing")]
+    pub(crate) fn tick_of(self, instant: tokio::time::Instant) -> Tick {
+        let now = tokio::time::Instant::now();
+        let ahead = instant.saturating_duration_since(now);
+        let ago = now.saturating_duration_since(instant);
+        self.now().after(ahead).before(ago)
     }
 
     /// Goes on without the timers of the runtime.
@@ -96,7 +105,7 @@ impl Clock {
     pub(crate) fn now(self) -> Tick {
         match self {
             Self::System => system_now(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             Self::Runtime(origin, ahead) => {
                 let ahead = ahead.load(std::sync::atomic::Ordering::Relaxed);
                 Tick(ahead).after(origin.elapsed())
@@ -142,7 +151,7 @@ impl Clock {
                 let timers = tokio::time::Instant::now().into_std();
                 timers > std::time::Instant::now() + JUMP_MIN
             }
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             Self::Runtime(..) => false,
         }
     }

@@ -8,6 +8,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::busy::Busy;
+use crate::lost::Lost;
+
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -36,6 +39,7 @@ struct Inner {
     operation: &'static str,
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    busy: Option<Busy>,
 }
 
 /// The kind of an [`Error`], for the label of a metric or for a match over all kinds.
@@ -77,6 +81,8 @@ pub enum ErrorKind {
     Quorum,
     /// Too few replicas confirmed the grant in time: [`Error::is_not_replicated`].
     NotReplicated,
+    /// Others hold the lock, and the caller made an error of that: [`Error::is_busy`].
+    Busy,
 }
 
 pub(crate) use ErrorKind as Kind;
@@ -89,6 +95,7 @@ impl Error {
             operation,
             message: message.into(),
             source: None,
+            busy: None,
         }))
     }
 
@@ -300,10 +307,64 @@ impl Error {
         self.is_io() || self.is_refused() || (self.is_quorum() && !self.is_wrong_type())
     }
 
+    /// Others hold the lock. No method of this crate returns this: they say `None`, or a [`Busy`]. It is for
+    /// functions that make an error of it, such as those with the attribute `#[locked]`.
+    ///
+    /// It is not [transient](Self::is_transient): the call did what it should, and whether to try again is
+    /// for the caller to say.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) {
+    /// async fn rebuild(client: &lockset::Client) -> lockset::Result<()> {
+    ///     let lock = client.lock("index");
+    ///     let Some(guard) = lock.try_lock().await? else {
+    ///         return match lock.busy().await? {
+    ///             Some(busy) => Err(busy.into()),
+    ///             None => Ok(()), // free by now
+    ///         };
+    ///     };
+    ///     guard.release().await
+    /// }
+    /// match rebuild(&client).await {
+    ///     Err(error) if error.is_busy() => println!("another process rebuilds it: {error}"),
+    ///     rebuilt => rebuilt.expect("the index"),
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.kind == Kind::Busy
+    }
+
+    /// Who is in the way, if [others hold the lock](Self::is_busy).
+    #[must_use]
+    pub fn busy(&self) -> Option<&Busy> {
+        self.0.busy.as_ref()
+    }
+
     /// The name of the lock as it was given to the client; `None` if the error is not about one lock.
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock.as_deref()
+    }
+}
+
+impl From<Busy> for Error {
+    fn from(busy: Busy) -> Self {
+        let message = format!("it is {}; wait longer, or try again later", busy.says());
+        let mut error = Self::new(Kind::Busy, "lock", message).of_lock(&busy.lock);
+        error.0.busy = Some(busy);
+        error
+    }
+}
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Self {
+        let message = format!(
+            "{}; the work was stopped, and what it had done may have overlapped with another holder",
+            lost.reason()
+        );
+        Self::new(Kind::NotHeld, "run", message).of_lock(lost.lock_name())
     }
 }
 

@@ -182,6 +182,15 @@ impl Protocol for FairProtocol {
         }
     }
 
+    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+        let (name, key) = (holder.name, holder.name.key());
+        Call::new(&catalog::KEEP, key, &[key, &name.fair_queue_key()])
+            .arg(holder.id)
+            .arg(millis(remaining))
+            .arg(name.lock_channel())
+            .arg(publish)
+    }
+
     fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
         let part = Part::acquire("fair", holder, terms, &holder.name.lock_channel());
         queue_keys(holder.name).into_iter().fold(part, Part::key)

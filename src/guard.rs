@@ -100,6 +100,20 @@ macro_rules! guard_methods {
                 self.0.lost().await
             }
 
+            /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
+            /// clone. See [`Loss`]($crate::Loss).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// let loss = guard.loss();
+            /// tokio::spawn(async move { println!("lost: {}", loss.wait().await) });
+            /// # }
+            /// ```
+            #[must_use]
+            pub fn loss(&self) -> $crate::Loss {
+                self.0.loss_view()
+            }
+
             /// Runs `work` to its end, or drops it when the lock is lost.
             ///
             /// The clock is read before each step of the work and once more at its end, so `Ok` means that
@@ -199,8 +213,12 @@ macro_rules! guard_methods {
                 self.0.forget();
             }
 
-            pub(crate) fn loss(&self) -> Option<$crate::LostReason> {
-                self.0.loss()
+            pub(crate) fn lost_now(&self) -> Option<$crate::Lost> {
+                self.0.loss().map(|reason| $crate::Lost::new(self.name(), reason))
+            }
+
+            pub(crate) async fn lost_lock(&self) -> $crate::Lost {
+                $crate::Lost::new(self.name(), self.0.lost().await)
             }
         }
     };

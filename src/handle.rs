@@ -1,14 +1,18 @@
 //! What all handles on a lock have in common: a client, a name, options, and the verbs.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{self, LockRequest, Wait};
+use crate::busy::Busy;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
+use crate::events::Event;
 use crate::hold::core::Core;
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
@@ -16,7 +20,12 @@ use crate::keys::LockName;
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
+use crate::totals::count;
+use crate::trace;
 use crate::watchdog::Leased;
+
+/// An observer is told of calls that wait for longer.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Handle {
@@ -71,6 +80,14 @@ impl Handle {
         }
     }
 
+    fn kind(&self) -> &'static str {
+        match (self.protocol.kind(), self.mode) {
+            ("rw", Mode::Shared) => "read",
+            ("rw", Mode::Exclusive) => "write",
+            (kind, _) => kind,
+        }
+    }
+
     /// For `Debug`, on one line.
     pub(crate) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
@@ -91,6 +108,10 @@ impl Handle {
         } else {
             None
         }
+    }
+
+    pub(crate) fn protocol(&self) -> &'static dyn Protocol {
+        self.protocol
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -142,8 +163,60 @@ impl Handle {
     }
 
     async fn acquire_within(&self, operation: &'static str, wait: Wait) -> Result<Option<Share>> {
-        let share = acquire::one(&self.request(operation)?, wait).await?;
-        Ok(share.map(Share::guarded))
+        let request = self.request(operation)?;
+        // By reference: a future that is moved into another is there twice.
+        let call = pin!(acquire::one(&request, wait));
+        let call = self.told_if_long(wait, call);
+        let share = trace::acquire(self.kind(), self.given_name(), call).await?;
+        if share.is_none() {
+            count(&self.core.observed().counters.refusals);
+        }
+        Ok(share.map(|share| share.guarded(request.kept_until())))
+    }
+
+    /// One attempt: a share, or how long the lease of somebody else lasts yet.
+    pub(crate) async fn try_or_remaining(
+        &self,
+        operation: &'static str,
+    ) -> Result<Result<Share, Duration>> {
+        let request = self.request(operation)?;
+        let mut remaining = Duration::ZERO;
+        let share = {
+            let call = pin!(async {
+                let tried = acquire::one_or_remaining(&request).await?;
+                Ok(tried.map_err(|lease| remaining = lease).ok())
+            });
+            trace::acquire(self.kind(), self.given_name(), call).await?
+        };
+        let Some(share) = share else {
+            count(&self.core.observed().counters.refusals);
+            return Ok(Err(remaining));
+        };
+        Ok(Ok(share.guarded(request.kept_until())))
+    }
+
+    /// Tells whoever observes the client if this call waits for long.
+    async fn told_if_long<T>(&self, wait: Wait, mut call: Pin<&mut impl Future<Output = T>>) -> T {
+        if matches!(wait, Wait::Never) || !self.core.observed().is_on() {
+            return call.await;
+        }
+        tokio::select! {
+            biased;
+            done = &mut call => return done,
+            () = Box::pin(self.tell_long_wait()) => {}
+        }
+        call.await
+    }
+
+    async fn tell_long_wait(&self) {
+        let (core, began) = (&self.core, self.core.clock.now());
+        core.clock.sleep_until(began.after(LONG_WAIT)).await;
+        let busy = self.refused("lock").await;
+        core.observed().tell(|| Event::LongWait {
+            lock: self.given_name().into(),
+            waited: began.until(core.clock.now()),
+            busy: busy.holder.is_some().then_some(busy),
+        });
     }
 
     /// Asks something of the lock: one script, repeated until it is answered.
@@ -162,6 +235,32 @@ impl Handle {
         let answer = core.scripts.run(Lane::Command, &call(name), budget).await;
         let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
         read(&answer).map_err(of_lock)
+    }
+
+    /// Everybody who holds it.
+    pub(crate) async fn inspect(&self, operation: &'static str) -> Result<Vec<Inspected>> {
+        let call = |name: &LockName| self.protocol.inspect(name);
+        let read = |answer: &Answer| self.protocol.inspected(&answer.value);
+        self.query(operation, call, read).await
+    }
+
+    /// Who keeps others from holding it in this mode: of several, who has it longest.
+    pub(crate) async fn busy(&self, operation: &'static str) -> Result<Option<Busy>> {
+        let seen = self.inspect(operation).await?.into_iter();
+        let in_the_way =
+            |hold: &Inspected| self.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
+        let holds = seen.filter(in_the_way).map(Holder::from);
+        let longest = holds.max_by_key(|hold| hold.remaining);
+        Ok(longest.map(|hold| Busy::held_by(self.given_name(), hold.id, hold.remaining)))
+    }
+
+    /// The same for a caller who was refused, in the time of one reply: without an answer it is only known
+    /// that others hold it.
+    pub(crate) async fn refused(&self, operation: &'static str) -> Busy {
+        let (core, asked) = (&self.core, self.busy(operation));
+        let answer = core.clock.within(core.timing.reply, asked).await;
+        let busy = answer.and_then(|answer| answer.ok().flatten());
+        busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
     /// Frees the lock, whoever holds it, and ends the holds that this client has of it in this mode.
@@ -183,6 +282,9 @@ impl Handle {
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         let freed = self.query("force_unlock", call, read).await?;
         if freed {
+            self.core.observed().tell(|| Event::Forced {
+                lock: name.as_str().into(),
+            });
             for hold in holds {
                 if hold.is_exclusive() == (ended == Mode::Exclusive) {
                     hold.revoked();
@@ -195,12 +297,7 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match (self.protocol.kind(), self.mode) {
-            ("rw", Mode::Shared) => "read",
-            ("rw", Mode::Exclusive) => "write",
-            (kind, _) => kind,
-        };
-        self.show(kind, f)
+        self.show(self.kind(), f)
     }
 }
 
@@ -296,6 +393,60 @@ macro_rules! option_methods {
             /// ```
             pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
                 self.0.options.policy = Some($crate::options::LeasePolicy::Fixed(lease));
+                self
+            }
+
+            /// Leaves the lock held for `span` from the grant, however early the guard is released or dropped.
+            /// Default: not at all.
+            ///
+            /// For work that is to be done once in a while by whoever comes first, with clocks that differ: a
+            /// job that took 10 ms in one process is not done again by the next, which is a second late. A
+            /// release before then is confirmed as ever, in one round trip; the lock stays held under the same
+            /// holder id, by nobody, and the server frees it when the time is over. Nobody enters it until then,
+            /// nor does the same owner, nor a waiting task of this client. The time is counted by the local
+            /// monotonic clock and rounded up. It may be longer than the lease, which is renewed while the guard
+            /// is there.
+            ///
+            /// A guard that is lost does not keep the lock, nor does a process that dies: then its lease ends it.
+            /// A client that is [shut down](crate::Client::shutdown) leaves what was released before to its time,
+            /// and what a guard still holds to its lease. A future of [`lock`](crate::ReentrantLock::lock) that
+            /// is dropped leaves nothing.
+            ///
+            /// A call fails with [`is_invalid`]($crate::Error::is_invalid) if `span` is longer than a
+            /// [`fixed_lease`](Self::fixed_lease) or a [`max_hold`](Self::max_hold), which it would outlast, or than
+            /// a year.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.at_least(std::time::Duration::from_secs(60));
+            /// # drop(lock) }
+            /// ```
+            pub fn at_least(mut self, span: ::std::time::Duration) -> Self {
+                self.0.options.at_least = Some(span);
+                self
+            }
+
+            /// Bounds how long a guard holds the lock: for `span` from the grant it is renewed, then it is lost
+            /// with [`LostReason::MaxHold`]($crate::LostReason::MaxHold), and the lock is released at once.
+            /// From 50 ms; default: no bound.
+            ///
+            /// For work that must not keep others out for ever, should it hang: the watchdog renews the lease of
+            /// a task that makes no progress as well as any other. Each guard has a span of its own, counted by
+            /// the local monotonic clock; one that was entered [again](Self::owner) through the guard ends with
+            /// that guard. The lease at the server is not set to last longer than this, so if the process dies
+            /// it ends by then as well. A shorter [`fixed_lease`](Self::fixed_lease) ends first, as `Expired`.
+            ///
+            /// As with every loss: [`run`](crate::ReentrantGuard::run) drops the work at that moment. Work that
+            /// goes on in a spawned task, or blocks its thread, goes on without the lock; ask
+            /// [`is_lost`](crate::ReentrantGuard::is_lost) there.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.max_hold(std::time::Duration::from_secs(600));
+            /// # drop(lock) }
+            /// ```
+            pub fn max_hold(mut self, span: ::std::time::Duration) -> Self {
+                self.0.options.max_hold = Some(span);
                 self
             }
 
@@ -457,6 +608,31 @@ macro_rules! verb_methods {
             ) -> $crate::Result<Option<$guard>> {
                 let share = self.0.try_acquire_for("try_lock_for", wait).await?;
                 Ok(share.map($guard))
+            }
+
+            /// Who is in the way, and for how long if the lease is not renewed. `None`: nobody holds the lock.
+            /// One round trip; the answer may be outdated when it arrives.
+            ///
+            /// # Cancel safety
+            /// Cancel safe: it changes nothing.
+            ///
+            /// # Errors
+            /// As for [`lock`](Self::lock).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
+            /// match lock.try_lock().await? {
+            ///     Some(guard) => guard.release().await?,
+            ///     None => println!("{:?}", lock.busy().await?),
+            /// }
+            /// # Ok(()) }
+            /// ```
+            pub async fn busy(&self) -> $crate::Result<Option<$crate::Busy>> {
+                self.0.busy("busy").await
+            }
+
+            pub(crate) async fn refused(&self) -> $crate::Busy {
+                self.0.refused("with").await
             }
         }
     };

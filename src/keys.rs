@@ -95,6 +95,16 @@ impl LockName {
         self.own_helper("lockset_rw_waiting")
     }
 
+    /// The lease of one read hold of a holder; the first has number 1.
+    pub(crate) fn read_lease_key(&self, holder: &str, number: u32) -> String {
+        let key = &self.key;
+        if key.contains('{') {
+            format!("{key}:{holder}:rwlock_timeout:{number}")
+        } else {
+            format!("{{{key}}}:{holder}:rwlock_timeout:{number}")
+        }
+    }
+
     /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
     fn own_helper(&self, prefix: &str) -> String {
         let key = &self.key;
@@ -113,6 +123,51 @@ impl LockName {
             format!("{prefix}:{{{key}}}")
         }
     }
+}
+
+/// The keys of the locks whose release is published on a channel of this name, or which have a helper key of
+/// it: none if it is neither. `x` and `{x}` share theirs.
+pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
+    const PREFIXES: [&str; 3] = [
+        "redisson_lock__channel:",
+        "redisson_rwlock:",
+        "redisson_lock_token:",
+    ];
+    let mut rests = PREFIXES
+        .iter()
+        .filter_map(|prefix| helper.strip_prefix(prefix));
+    let Some(rest) = rests.next() else {
+        return Vec::new();
+    };
+    // A waiter in the queue of a fair lock has a channel of its own: its id follows.
+    let rest = without_waiter(rest).unwrap_or(rest);
+    match within_braces(rest) {
+        Some(inner) => vec![inner.to_owned(), rest.to_owned()],
+        None if rest.contains('{') => vec![rest.to_owned()],
+        None => Vec::new(),
+    }
+}
+
+/// What stands before the `:uuid:number` at the end.
+fn without_waiter(channel: &str) -> Option<&str> {
+    let (rest, number) = channel.rsplit_once(':')?;
+    let number = number.strip_prefix('-').unwrap_or(number);
+    let (rest, client) = rest.rsplit_once(':')?;
+    let is_id = client.len() == 36 && client.bytes().filter(|byte| *byte == b'-').count() == 4;
+    (is_id && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then_some(rest)
+}
+
+/// A glob that matches this text and nothing else.
+pub(crate) fn glob_of(text: &str) -> String {
+    let mut glob = String::new();
+    for letter in text.chars() {
+        if "*?[]^\\".contains(letter) {
+            glob.push('\\');
+        }
+        glob.push(letter);
+    }
+    glob
 }
 
 /// What stands between the braces, if they are around the whole key. Redisson gives `x` and `{x}` the
@@ -176,6 +231,36 @@ mod tests {
         for good in ["abc", "a{b}c", "x{y}{z}", "a}b{c}", "\r\n\0", "ключ"] {
             assert!(LockName::new("", good).is_ok(), "{good:?}");
         }
+    }
+
+    #[test]
+    fn a_channel_leads_back_to_its_lock() {
+        let waiter = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        for name in ["abc", "{abc}", "a{b}c", "x:1", "a b{c}:d", "ключ"] {
+            let lock = LockName::new("", name).unwrap();
+            for channel in [
+                lock.lock_channel(),
+                lock.rw_channel(),
+                lock.token_key(),
+                format!("{}:{waiter}", lock.lock_channel()),
+            ] {
+                let keys = keys_behind(&channel);
+                assert!(keys.iter().any(|key| key == name), "{channel}: {keys:?}");
+            }
+        }
+        for other in [
+            "news",
+            "redisson_lock__channel:abc",
+            "redisson_sc:{abc}",
+            "",
+        ] {
+            assert!(keys_behind(other).is_empty(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_no_pattern() {
+        assert_eq!(glob_of("app:[x]*?^\\"), "app:\\[x\\]\\*\\?\\^\\\\");
     }
 
     /// Messages and waiters of the two have to be told apart.

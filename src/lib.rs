@@ -77,20 +77,31 @@
 //! costs](https://github.com/lockset-rs/lockset/blob/main/docs/performance.md).
 
 mod acquire;
+mod announce;
+#[cfg(feature = "macros")]
+mod attribute;
+mod busy;
 mod client;
 mod clock;
 mod conn;
 mod counts;
 mod error;
+mod events;
+mod evict;
 mod fair;
 mod fencing;
 mod guard;
 mod handle;
 mod hint;
 mod hold;
+mod job;
 mod keys;
+mod loss;
 mod lost;
 mod multilock;
+mod observe;
+mod once;
+mod operator;
 mod options;
 mod owner;
 mod redlock;
@@ -98,30 +109,63 @@ mod reentrant;
 mod replicas;
 mod rwlock;
 mod script;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod simulated;
 #[cfg(test)]
 mod testing;
+mod totals;
+mod trace;
 mod traits;
 mod watchdog;
+mod with;
 
+pub use busy::Busy;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
 pub use error::{Error, ErrorKind, Result};
+pub use events::Event;
 pub use fair::{FairGuard, FairLock};
 pub use fencing::FencingToken;
 pub use handle::Holder;
+pub use job::{Job, JobRun};
 pub use keys::NAME_BYTES_MAX;
+pub use loss::Loss;
 pub use lost::{Lost, LostReason};
 pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
+pub use observe::Observer;
+pub use once::{Claim, Once, OnceKey, OnceRun};
+pub use operator::{
+    Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
+    LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey,
+};
 pub use options::{LEASE_MAX, LEASE_MIN};
 pub use owner::Owner;
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
+pub use script::NativePath;
+pub use totals::{Grants, Losses, Reconnects, Renewals, Totals};
 pub use traits::{Guard, Lock};
+pub use with::{Completed, Wait, WithError};
 
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
+
+#[cfg(feature = "macros")]
+#[doc = include_str!("../docs/locked.md")]
+pub use lockset_macros::locked;
+
+/// For the code that `#[locked]` generates.
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::attribute::{
+        Member, all, busy, busy_value, busy_with, client, client_of, failed, finish, format,
+        millis, returns, skipped, token,
+    };
+}
 
 /// The examples of the README, compiled with the tests.
 #[cfg(doctest)]

@@ -15,6 +15,7 @@ use std::task::Poll;
 ///     LostReason::Expired => println!("the server did not answer for a lease"),
 ///     LostReason::Revoked => println!("the lock was freed by force, or its key deleted"),
 ///     LostReason::Closed => println!("this client was shut down"),
+///     LostReason::MaxHold => println!("held for as long as its handle allows"),
 ///     reason => println!("lost: {reason}"),
 /// }
 /// # }
@@ -29,6 +30,8 @@ pub enum LostReason {
     Revoked,
     /// The client was shut down while the guard was alive.
     Closed,
+    /// It was held for as long as [`max_hold`](crate::ReentrantLock::max_hold) allows.
+    MaxHold,
 }
 
 impl fmt::Display for LostReason {
@@ -37,6 +40,7 @@ impl fmt::Display for LostReason {
             Self::Expired => "the lease ran out",
             Self::Revoked => "the server no longer has this holder",
             Self::Closed => "the client was shut down",
+            Self::MaxHold => "it was held for as long as its max_hold allows",
         })
     }
 }

@@ -4,20 +4,28 @@
 //! order of their keys, one order for all multi-locks, so that no two of them wait for each other.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+
 use crate::acquire::{self, LockRequest, Wait};
+use crate::busy::Busy;
 use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
 use crate::handle::Handle;
+use crate::hold::Share;
 use crate::hold::bundle::Bundle;
+use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::options::{LeasePolicy, Options, Replication};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
+use crate::totals::count;
+use crate::trace;
 
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
@@ -196,6 +204,19 @@ impl MultiLock {
         self
     }
 
+    /// Leaves the members held for `span` from the grant, however early they are released; as
+    /// [`ReentrantLock::at_least`]. Not if one of them is lost: the others are free at once then.
+    pub fn at_least(mut self, span: Duration) -> Self {
+        self.options.at_least = Some(span);
+        self
+    }
+
+    /// Bounds how long the members are held; as [`ReentrantLock::max_hold`]. The guard is lost with the first.
+    pub fn max_hold(mut self, span: Duration) -> Self {
+        self.options.max_hold = Some(span);
+        self
+    }
+
     /// Gives every new grant a fencing token for each member; as [`ReentrantLock::fenced`].
     pub fn fenced(mut self) -> Self {
         self.options.fenced = true;
@@ -260,9 +281,45 @@ impl MultiLock {
         self.acquire("try_lock_for", Wait::Until(deadline)).await
     }
 
+    /// Who is in the way, and for how long if the lease is not renewed: at the first member that is held.
+    /// `None`: nobody holds any. One round trip for each member, all at once; the answer may be outdated when
+    /// it arrives.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn busy(&self) -> Result<Option<Busy>> {
+        let asked = self.members.iter().map(|member| {
+            let mut member = member.clone();
+            member.options.give_up = self.options.give_up.or(member.options.give_up);
+            async move { member.busy("busy").await }
+        });
+        let seen: Vec<_> = try_join_all(asked).await?;
+        Ok(seen.into_iter().flatten().next())
+    }
+
+    pub(crate) async fn refused(&self) -> Busy {
+        let core = self.members[0].core();
+        let answer = core.clock.within(core.timing.reply, self.busy()).await;
+        let busy = answer.and_then(|answer| answer.ok().flatten());
+        busy.unwrap_or_else(|| Busy::new(self.name()))
+    }
+
     async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
-        let shares = acquire::several(&self.requests(operation)?, wait).await?;
-        Ok(shares.map(|shares| MultiGuard(Bundle::of(shares))))
+        let requests = self.requests(operation)?;
+        let call = pin!(acquire::several(&requests, wait));
+        let shares = trace::acquire("multi", self.name(), call).await?;
+        if shares.is_none() {
+            count(&self.members[0].core().observed().counters.refusals);
+        }
+        let guarded = |shares: Vec<Share>| {
+            let shares = shares.into_iter().zip(&requests);
+            let shares = shares.map(|(share, request)| share.guarded(request.kept_until()));
+            MultiGuard(Bundle::of(shares.collect()))
+        };
+        Ok(shares.map(guarded))
     }
 
     fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {
@@ -276,6 +333,8 @@ impl MultiLock {
                 options.owner = Some(owner.clone());
             }
             options.policy = all.policy.or(options.policy);
+            options.max_hold = all.max_hold.or(options.max_hold);
+            options.at_least = all.at_least.or(options.at_least);
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
@@ -416,6 +475,20 @@ impl MultiGuard {
         self.0.lost().await
     }
 
+    /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
+    /// clone. See [`Loss`](crate::Loss).
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::MultiGuard) {
+    /// let loss = guard.loss();
+    /// tokio::spawn(async move { println!("lost: {}", loss.wait().await) });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.0.loss_view()
+    }
+
     /// Runs `work` to its end, or drops it when a member is lost.
     ///
     /// The clock is read before each step of the work and once more at its end, so `Ok` means that all were
@@ -464,8 +537,13 @@ impl MultiGuard {
         self.0.forget();
     }
 
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.0.loss()
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.0.lost_now()
+    }
+
+    pub(crate) async fn lost_lock(&self) -> Lost {
+        let (name, reason) = self.0.lost().await;
+        Lost::new(name, reason)
     }
 }
 

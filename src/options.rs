@@ -19,6 +19,9 @@ pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 
 /// Longer than this is for ever.
 const TOKEN_RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
+/// What a margin is at least.
+const MARGIN_MIN: Duration = Duration::from_millis(2);
+
 /// Shortest time in which a call gives up.
 const GIVE_UP_MIN: Duration = Duration::from_millis(1);
 
@@ -26,19 +29,49 @@ const GIVE_UP_MIN: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeasePolicy {
     Renewed(Duration),
+    /// Renewed for so long, and no longer.
+    RenewedFor {
+        lease: Duration,
+        max: Duration,
+    },
     Fixed(Duration),
 }
 
 impl LeasePolicy {
     pub(crate) fn lease(self) -> Duration {
         match self {
-            Self::Renewed(lease) | Self::Fixed(lease) => lease,
+            Self::Renewed(lease) | Self::RenewedFor { lease, .. } | Self::Fixed(lease) => lease,
         }
     }
 
     pub(crate) fn is_renewed(self) -> bool {
-        matches!(self, Self::Renewed(_))
+        !matches!(self, Self::Fixed(_))
     }
+
+    /// The same, but for `max` at most: no lease that is asked for lasts much longer than that.
+    fn for_at_most(self, max: Duration) -> Self {
+        let enough = lease_for(max);
+        match self {
+            // It ends before.
+            Self::Fixed(lease) if lease <= enough => self,
+            _ => Self::RenewedFor {
+                lease: self.lease().min(enough),
+                max,
+            },
+        }
+    }
+}
+
+/// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
+/// and the time a server takes to notice an expiry.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    (lease / 100 + MARGIN_MIN).min(lease / 4)
+}
+
+/// The lease whose local deadline is not before `span` has passed.
+pub(crate) fn lease_for(span: Duration) -> Duration {
+    let most = span.saturating_add(MARGIN_MIN);
+    most.saturating_add(most / 99 + Duration::from_nanos(100))
 }
 
 /// What all handles have in common.
@@ -47,6 +80,10 @@ pub(crate) struct Options {
     pub(crate) owner: Option<Owner>,
     /// The client's lease if nothing is said.
     pub(crate) policy: Option<LeasePolicy>,
+    /// A hold is not renewed for longer.
+    pub(crate) max_hold: Option<Duration>,
+    /// A hold is left at the server for so long, however early it is released.
+    pub(crate) at_least: Option<Duration>,
     pub(crate) fenced: bool,
     /// What replicas have to confirm before a grant counts.
     pub(crate) replication: Option<Replication>,
@@ -94,6 +131,8 @@ impl Options {
         Self {
             owner: None,
             policy: None,
+            max_hold: None,
+            at_least: None,
             fenced: false,
             replication: None,
             give_up: None,
@@ -106,10 +145,18 @@ impl Options {
             shown.field("owner", owner);
         }
         match &self.policy {
-            Some(LeasePolicy::Renewed(lease)) => shown.field("lease", lease),
+            Some(LeasePolicy::Renewed(lease) | LeasePolicy::RenewedFor { lease, .. }) => {
+                shown.field("lease", lease)
+            }
             Some(LeasePolicy::Fixed(lease)) => shown.field("fixed_lease", lease),
             None => shown,
         };
+        if let Some(span) = &self.max_hold {
+            shown.field("max_hold", span);
+        }
+        if let Some(span) = &self.at_least {
+            shown.field("at_least", span);
+        }
         if self.fenced {
             shown.field("fenced", &true);
         }
@@ -124,7 +171,38 @@ impl Options {
     pub(crate) fn policy(&self, default_lease: Duration) -> Result<LeasePolicy> {
         let policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
         check_lease(policy.lease())?;
-        Ok(policy)
+        self.check_at_least(policy)?;
+        match self.max_hold {
+            None => Ok(policy),
+            Some(max) if max < LEASE_MIN => Err(Error::invalid(
+                "max_hold",
+                format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}"),
+            )),
+            Some(max) => Ok(policy.for_at_most(max)),
+        }
+    }
+
+    /// Whether a hold may last for as long as it is to be left.
+    fn check_at_least(&self, policy: LeasePolicy) -> Result<()> {
+        let Some(span) = self.at_least else {
+            return Ok(());
+        };
+        let fixed = match policy {
+            LeasePolicy::Fixed(lease) => Some(("fixed_lease", lease)),
+            _ => None,
+        };
+        let bounds = [
+            Some(("longest lease", LEASE_MAX)),
+            fixed,
+            self.max_hold.map(|max| ("max_hold", max)),
+        ];
+        match bounds.into_iter().flatten().find(|(_, most)| span > *most) {
+            Some((what, most)) => Err(Error::invalid(
+                "at_least",
+                format!("at_least {span:?} is longer than the {what} of {most:?}; shorten it"),
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -203,6 +281,79 @@ mod tests {
             assert!(bad.unwrap_err().is_invalid());
         }
         assert!(check(1, 1).is_ok() && check(9, 1000).is_ok());
+    }
+
+    #[test]
+    fn a_lease_for_a_span_lasts_as_long_and_hardly_longer() {
+        for millis in [1, 7, 50, 999, 30_000, 86_400_000] {
+            let span = Duration::from_millis(millis);
+            let lease = lease_for(span);
+            let certain = lease - margin(lease);
+            assert!(certain >= span, "{span:?}: {certain:?}");
+            assert!(
+                lease <= span + span / 98 + Duration::from_millis(4),
+                "{span:?}: {lease:?}"
+            );
+        }
+        assert_eq!(lease_for(Duration::MAX), Duration::MAX);
+    }
+
+    #[test]
+    fn no_lease_is_asked_for_that_lasts_much_longer_than_a_hold_may() {
+        let [short, long] = [1, 40].map(Duration::from_secs);
+        let lease = Duration::from_secs(30);
+        let policy = |policy, max_hold| {
+            let options = Options {
+                policy,
+                max_hold: Some(max_hold),
+                ..Options::new()
+            };
+            options.policy(lease)
+        };
+        let renewed = |lease, max| LeasePolicy::RenewedFor { lease, max };
+        assert_eq!(policy(None, long).unwrap(), renewed(lease, long));
+        assert_eq!(
+            policy(None, short).unwrap(),
+            renewed(lease_for(short), short)
+        );
+        let fixed = LeasePolicy::Fixed(lease);
+        assert_eq!(policy(Some(fixed), long).unwrap(), fixed);
+        assert_eq!(
+            policy(Some(fixed), short).unwrap(),
+            renewed(lease_for(short), short)
+        );
+        assert!(policy(None, Duration::ZERO).unwrap_err().is_invalid());
+        assert!(policy(None, Duration::MAX).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_longer_than_it_may_be_held() {
+        let [short, long] = [1, 40].map(Duration::from_secs);
+        let check = |options: Options| {
+            let options = Options {
+                at_least: Some(long),
+                ..options
+            };
+            options.policy(Duration::from_secs(30)).map(drop)
+        };
+        assert!(check(Options::new()).is_ok(), "longer than a renewed lease");
+        for bad in [
+            Options {
+                policy: Some(LeasePolicy::Fixed(short)),
+                ..Options::new()
+            },
+            Options {
+                max_hold: Some(short),
+                ..Options::new()
+            },
+        ] {
+            assert!(check(bad).unwrap_err().is_invalid());
+        }
+        let equal = Options {
+            max_hold: Some(long),
+            ..Options::new()
+        };
+        assert!(check(equal).is_ok());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
-use crate::script::{Call, Part, catalog, millis, reply};
+use crate::script::{Call, Part, catalog, millis};
 
 impl Client {
     /// A handle on the reentrant lock called `name`.
@@ -70,6 +70,17 @@ impl ReentrantLock {
     }
 }
 
+impl ReentrantLock {
+    /// One attempt: a guard, or how long the lease of somebody else lasts yet.
+    pub(crate) async fn try_or_remaining(
+        &self,
+        operation: &'static str,
+    ) -> Result<Result<ReentrantGuard, Duration>> {
+        let tried = self.0.try_or_remaining(operation).await?;
+        Ok(tried.map(ReentrantGuard))
+    }
+}
+
 /// Frees a lock of one holder.
 pub(crate) async fn force(handle: &Handle) -> Result<bool> {
     let call = |name: &LockName, publish: &str| {
@@ -82,11 +93,8 @@ pub(crate) async fn force(handle: &Handle) -> Result<bool> {
 
 /// Who holds a lock of one holder.
 pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<Option<Holder>> {
-    let call = |name: &LockName| Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()]);
-    let seen = handle
-        .query(operation, call, |answer| reply::inspected(&answer.value))
-        .await?;
-    Ok(seen.map(Holder::from))
+    let seen = handle.inspect(operation).await?;
+    Ok(seen.into_iter().next().map(Holder::from))
 }
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
@@ -140,12 +148,35 @@ impl Protocol for ReentrantProtocol {
         }
     }
 
+    fn acquire_plain(&self, holder: &HolderRef<'_>, lease: Duration) -> Option<Call> {
+        Call::acquire_plain(holder.name.key(), holder.id, lease)
+    }
+
+    fn release_plain(&self, holder: &HolderRef<'_>, publish: &str) -> Option<Call> {
+        let channel = holder.name.lock_channel();
+        Some(Call::release_plain(
+            holder.name.key(),
+            holder.id,
+            &channel,
+            publish,
+        ))
+    }
+
     fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
         let key = holder.name.key();
         Call::new(&catalog::REENTRANT_RELEASE, key, &[key])
             .arg(holder.id)
             .arg(holder.counts.exclusive)
             .arg(millis(lease))
+            .arg(holder.name.lock_channel())
+            .arg(publish)
+    }
+
+    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+        let key = holder.name.key();
+        Call::new(&catalog::KEEP, key, &[key])
+            .arg(holder.id)
+            .arg(millis(remaining))
             .arg(holder.name.lock_channel())
             .arg(publish)
     }

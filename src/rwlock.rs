@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::client::Client;
 use crate::counts::Mode;
 use crate::error::Result;
@@ -15,7 +17,8 @@ use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
-use crate::script::{Call, Part, Script, catalog, millis, reply};
+use crate::script::reply::{self, Inspected};
+use crate::script::{Call, Part, Script, catalog, millis};
 
 impl Client {
     /// A handle on the read-write lock called `name`. Names are as for [`lock`](Self::lock); use a name for
@@ -64,7 +67,7 @@ impl Client {
 /// ```
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
-pub struct RwLock(Handle);
+pub struct RwLock(pub(crate) Handle);
 
 option_methods!(RwLock);
 
@@ -269,9 +272,7 @@ impl WriteSide {
 }
 
 async fn inspect(handle: &Handle, operation: &'static str, mode: Mode) -> Result<Vec<Holder>> {
-    let call = |name: &LockName| Call::new(&catalog::RW_INSPECT, name.key(), &[name.key()]);
-    let read = |answer: &crate::script::Answer| reply::inspected_all(&answer.value);
-    let seen = handle.query(operation, call, read).await?.into_iter();
+    let seen = handle.inspect(operation).await?.into_iter();
     let of_side = seen.filter(|hold| hold.mode == mode);
     Ok(of_side.map(Holder::from).collect())
 }
@@ -387,6 +388,15 @@ impl Protocol for RwProtocol {
             .arg(publish)
     }
 
+    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+        let key = holder.name.key();
+        Call::new(&catalog::RW_KEEP, key, &[key])
+            .arg(holder.id)
+            .arg(millis(remaining))
+            .arg(holder.name.rw_channel())
+            .arg(publish)
+    }
+
     fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
         let kind = match terms.mode {
             Mode::Shared => "read",
@@ -399,6 +409,14 @@ impl Protocol for RwProtocol {
     fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
         Part::release("rw", holder, lease, &holder.name.rw_channel())
             .key(holder.name.rw_waiting_key())
+    }
+
+    fn inspect(&self, name: &LockName) -> Call {
+        Call::new(&catalog::RW_INSPECT, name.key(), &[name.key()])
+    }
+
+    fn inspected(&self, value: &Value) -> Result<Vec<Inspected>> {
+        reply::inspected_all(value)
     }
 
     fn renewal(&self) -> &'static Script {

@@ -4,16 +4,20 @@
 //! with the types.
 
 mod impls;
+mod with;
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::busy::Busy;
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
+use crate::with::{Completed, Wait, WithError};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -64,6 +68,15 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn fixed_lease(self, lease: Duration) -> Self;
 
+    /// Leaves the lock held for so long, however early it is released; as
+    /// [`ReentrantLock::at_least`](crate::ReentrantLock::at_least).
+    #[must_use]
+    fn at_least(self, span: Duration) -> Self;
+
+    /// Bounds how long a guard holds the lock; as [`ReentrantLock::max_hold`](crate::ReentrantLock::max_hold).
+    #[must_use]
+    fn max_hold(self, span: Duration) -> Self;
+
     /// Gives every new grant a fencing token; as [`ReentrantLock::fenced`](crate::ReentrantLock::fenced).
     #[must_use]
     fn fenced(self) -> Self;
@@ -83,6 +96,32 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
+
+    /// Acquires the lock, runs `body`, releases the lock; as
+    /// [`ReentrantLock::with`](crate::ReentrantLock::with).
+    ///
+    /// For a lock whose type is known the future is `Send` if the body is. In a function over any lock nobody
+    /// can say so: give it to `tokio::spawn` where the type is known.
+    fn with<T, E, F>(
+        &self,
+        wait: impl Into<Wait>,
+        body: F,
+    ) -> impl Future<Output = Result<T, WithError<E>>>
+    where
+        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
+
+    /// The same, and how the release ended; as
+    /// [`ReentrantLock::with_completed`](crate::ReentrantLock::with_completed).
+    fn with_completed<T, E, F>(
+        &self,
+        wait: impl Into<Wait>,
+        body: F,
+    ) -> impl Future<Output = Result<Completed<T>, WithError<E>>>
+    where
+        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
+
+    /// Who is in the way; as [`ReentrantLock::busy`](crate::ReentrantLock::busy).
+    fn busy(&self) -> impl Future<Output = Result<Option<Busy>>> + Send;
 }
 
 /// Any guard of this crate: what a [`Lock`] gives while it is held.
@@ -138,6 +177,9 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// Waits until the lock is lost, and returns the reason. Cancel safe; may be called any number of times.
     fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send + '_>>;
 
+    /// Whether the lock is lost, for tasks and threads that do not have the guard.
+    fn loss(&self) -> Loss;
+
     /// Runs `work` to its end, or drops it when the lock is lost.
     fn run<F>(&self, work: F) -> impl Future<Output = Result<F::Output, Lost>> + Send
     where
@@ -161,12 +203,23 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
 }
 
 mod sealed {
-    use super::{Boxed, Lost, Result};
+    use super::{Boxed, Busy, Future, Lost, Result};
 
-    pub trait Lock {}
+    /// What `with` needs of a lock.
+    pub trait Lock {
+        /// Who is in the way of a caller who was refused, as far as that is known after one more round trip.
+        #[doc(hidden)]
+        fn refused(&self) -> impl Future<Output = Busy> + Send;
+    }
 
-    /// What a boxed guard forwards to.
+    /// What a boxed guard forwards to, and what `with` needs of a guard.
     pub trait Guard {
+        /// The lock that was lost, of one or of several.
+        #[doc(hidden)]
+        fn lost_now(&self) -> Option<Lost>;
+        /// Resolves with that. Cancel safe.
+        #[doc(hidden)]
+        fn lost_lock(&self) -> Boxed<'_, Lost>;
         #[doc(hidden)]
         fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>>;
         #[doc(hidden)]

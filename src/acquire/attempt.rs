@@ -130,7 +130,7 @@ impl<'a> Attempt<'a> {
         let asked = core.clock.now();
         let moved = core.locals.moved.mark();
         let spare_tokens = self.spare_tokens();
-        let call = self.call(at, asked, spare_tokens);
+        let call = self.call(at, asked, spare_tokens, lane);
         let was_sent = self.holders.sending(lane);
         let run = core.while_open(scripts.run(lane, &call, budget));
         match sent::track(was_sent, run).await {
@@ -162,6 +162,7 @@ impl<'a> Attempt<'a> {
     /// Notes what place it has at the server now that the lock at `member` was refused.
     fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
         self.holders.answered();
+        self.requests.locals[member].note_refusal(reply.asked);
         if let Some(until_ms) = until_ms {
             self.place = Some(ServerPlace {
                 poll: reply.grant,
@@ -257,7 +258,19 @@ impl<'a> Attempt<'a> {
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
-    fn call(&self, at: usize, now: Tick, spare_tokens: u32) -> Call {
+    /// Whether the lock may be taken by a plain command, which says of a lock that is not free nothing but
+    /// that: there has to be time to ask again, and it should be free.
+    fn may_be_plain(&self, request: &LockRequest, now: Tick, lane: Lane) -> bool {
+        let soon = now.after(request.core.timing.reply);
+        lane == Lane::Command
+            && request.mode == Mode::Exclusive
+            && !request.options.fenced
+            && self.waits_until.is_some_and(|until| soon <= until)
+            && request.core.scripts.native.may_acquire()
+            && !self.requests.locals[0].was_refused_lately(now)
+    }
+
+    fn call(&self, at: usize, now: Tick, spare_tokens: u32, lane: Lane) -> Call {
         let terms = |member: usize, request: &LockRequest| AcquireTerms {
             publish: request.core.channels().publish(),
             mode: request.mode,
@@ -272,7 +285,14 @@ impl<'a> Attempt<'a> {
         if let [request] = self.requests.all
             && let Some((_, holder)) = holders.next()
         {
-            return request.protocol.acquire(&holder, &terms(0, request));
+            let plain = self.may_be_plain(request, now, lane).then(|| {
+                request
+                    .protocol
+                    .acquire_plain(&holder, request.policy.lease())
+            });
+            return plain
+                .flatten()
+                .unwrap_or_else(|| request.protocol.acquire(&holder, &terms(0, request)));
         }
         let parts = holders.enumerate().map(|(member, (request, holder))| {
             let terms = terms(member, request);

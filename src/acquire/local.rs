@@ -116,6 +116,9 @@ pub(super) async fn take_over(
             .adopt(request.policy, request.operation, bound)
             .await?
     };
+    if is_held {
+        share.count_handoff();
+    }
     Ok(is_held.then_some(share))
 }
 

@@ -27,5 +27,5 @@ pub(crate) use local::{Turn, turn};
 pub(crate) use request::{LockRequest, Outcome, Wait, bound};
 pub(crate) use several::several;
 pub(crate) use subscriber::subscribe;
-pub(crate) use wait::one;
+pub(crate) use wait::{one, one_or_remaining};
 pub(crate) use waiter::{Marks, Waiter};

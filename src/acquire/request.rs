@@ -36,6 +36,12 @@ impl LockRequest {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
     }
 
+    /// Until when a hold of which a guard is made now is to be kept.
+    pub(crate) fn kept_until(&self) -> Tick {
+        let at_least = self.options.at_least;
+        at_least.map_or(Tick::ZERO, |span| self.core.clock.now().after(span))
+    }
+
     /// What this client knows of the lock.
     pub(super) fn local(&self) -> Arc<LocalLock> {
         let (kind, key) = (self.protocol.kind(), self.name.key());

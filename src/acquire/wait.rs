@@ -30,6 +30,7 @@ use crate::hold::bound::Bound;
 use crate::hold::handoff::Handoff;
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::silence::Silence;
+use crate::totals::count;
 
 /// How long the waiters of one client stand back at most after their share of turns, for another
 /// process to come.
@@ -58,6 +59,27 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Shar
         };
         if !expired.must_retry(share.iter().map(|share| (request, share)))? {
             return Ok(share);
+        }
+    }
+}
+
+/// Takes the lock if it is free, in one attempt of nobody who has it; else, how long the lease of its holder
+/// lasts yet.
+pub(crate) async fn one_or_remaining(request: &LockRequest) -> Result<Result<Share, Duration>> {
+    request.ensure_open()?;
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, Wait::Never);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let mut shares = match all(requests, Wait::Never, bound).await? {
+            Outcome::Granted(shares) => shares,
+            Outcome::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
+        };
+        let granted = shares.iter().map(|share| (request, share));
+        if !expired.must_retry(granted)?
+            && let Some(share) = shares.pop()
+        {
+            return Ok(Ok(share));
         }
     }
 }
@@ -102,6 +124,7 @@ struct Waiting<'a> {
     hints_in_a_row: u32,
     /// That of a lock that queues at the server, where each asks for itself.
     own_silence: Silence,
+    has_waited: bool,
 }
 
 /// What a turn of the loop led to.
@@ -123,6 +146,7 @@ impl<'a> Waiting<'a> {
             lane: Lane::Command,
             hints_in_a_row: 0,
             own_silence: Silence::default(),
+            has_waited: false,
         }
     }
 
@@ -133,11 +157,21 @@ impl<'a> Waiting<'a> {
                 self.local().silence.failed(error);
             }
             match step? {
-                Step::Again => {}
+                Step::Again => self.count_wait(),
                 Step::Ended(outcome) => return Ok(outcome),
                 Step::WaitFor(..) if self.is_over() => return Ok(self.refused()),
-                Step::WaitFor(at, lane) => self.wait_for(at, lane),
+                Step::WaitFor(at, lane) => {
+                    self.count_wait();
+                    self.wait_for(at, lane);
+                }
             }
+        }
+    }
+
+    /// It did not get the lock at once.
+    fn count_wait(&mut self) {
+        if !std::mem::replace(&mut self.has_waited, true) {
+            count(&self.requests.core().observed().counters.waits);
         }
     }
 
@@ -172,7 +206,10 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits behind others of this client, unless the lock queues at the server. `None`: it is to ask.
-    async fn wait_for_turn(&self) -> Result<Option<Step>> {
+    async fn wait_for_turn(&mut self) -> Result<Option<Step>> {
+        if self.place.as_ref().is_some_and(|place| !place.is_head()) {
+            self.count_wait();
+        }
         let Some(place) = &self.place else {
             return Ok(None);
         };

@@ -22,6 +22,8 @@ pub(crate) struct Setup {
     pub(crate) step_timeout: Duration,
     /// The longest wait for a reply from what stands between a caller and the server, such as a sentinel.
     pub(crate) reply_timeout: Duration,
+    /// No reply within this is taken as a broken connection.
+    pub(crate) silence: Duration,
     /// Shown in the names of its connections.
     pub(crate) client_id: Arc<str>,
     pub(crate) preload: Arc<Preload>,

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::error_reply::{code, is_unknown_command};
-use super::link::{Link, Reachability};
+use super::link::{Link, Purpose, Reachability};
 use super::process::Process;
 use super::setup::{Setup, with_defaults};
 use super::transport::{Channels, Fault, Lane, Transport};
@@ -44,17 +44,17 @@ impl SingleServer {
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
         let reachability = Arc::default();
-        let link = |lane: &str, info, is_for_push| {
+        let link = |lane: &str, info, purpose| {
             let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, &reachability, is_for_push)
+            Link::new(info, label, setup, &reachability, purpose)
         };
         Self {
             address,
-            command: link("command", info.clone(), false),
-            renewal: link("renewal", info.clone(), false),
-            confirm: link("confirm", info.clone(), false),
-            behind_push: link("behind-push", info, false),
-            push: link("push", push_info, true),
+            command: link("command", info.clone(), Purpose::Calls),
+            renewal: link("renewal", info.clone(), Purpose::Other),
+            confirm: link("confirm", info.clone(), Purpose::Other),
+            behind_push: link("behind-push", info, Purpose::Other),
+            push: link("push", push_info, Purpose::Push),
             reachability,
         }
     }

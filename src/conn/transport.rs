@@ -145,6 +145,12 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         Tick::ZERO
     }
 
+    /// A key of each server that serves keys, as far as is known now: a command with it as its route goes
+    /// to that server.
+    fn routes(&self) -> Vec<String> {
+        vec![String::new()]
+    }
+
     /// How channels are used here.
     fn channels(&self) -> Channels;
 
@@ -157,6 +163,11 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// process that gave it or a later one: every connection asks before it is used.
     fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
         None
+    }
+
+    /// Starts the task that a client has.
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
     }
 }
 
@@ -198,6 +209,9 @@ pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
 
     /// Messages may have been missed, and every subscription is gone.
     fn gap(&self);
+
+    /// A connection of this lane was made anew to this server.
+    fn reconnected(&self, _lane: &'static str, _server: &str) {}
 
     /// Another server answers for some keys from now on, and may lack some of what the one before it
     /// had: every hold has to be checked.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, select_all};
 
 use super::event::Event;
 use super::settle::{release_all, release_all_later};
@@ -18,8 +19,10 @@ use super::shell::{Group, Hold, RawShare};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
+use crate::trace::HoldSpan;
 
 /// At least one share, in the order of the members.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ struct Members {
     /// Which one was lost first, and why. What was given back after that has an end too, which means
     /// nothing any more.
     first_lost: OnceLock<(usize, LostReason)>,
+    view: LossCell,
 }
 
 #[derive(Debug)]
@@ -42,6 +46,7 @@ struct Member {
     owner: Owner,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
+    _span: HoldSpan,
 }
 
 impl Group for Members {
@@ -58,7 +63,11 @@ impl Members {
     /// One of the holds was lost: the others are given back. What the server may still have of the
     /// lost one is left until the guard is gone, and with it the work under it.
     fn fall(&self) {
-        release_all_later(self.end(|hold| hold.expire_if_due().is_none()));
+        let others = self.end(|hold| hold.expire_if_due().is_none());
+        for RawShare { hold, .. } in &others {
+            hold.apply(Event::KeepWaived);
+        }
+        release_all_later(others);
     }
 
     /// The first hold that was lost, or whose share has come to its own end.
@@ -79,6 +88,32 @@ impl Members {
         Some((&self.all[at].hold, reason))
     }
 
+    fn remaining(&self) -> Duration {
+        if self.first_lost().is_some() {
+            return Duration::ZERO;
+        }
+        let each = self.all.iter();
+        let each = each.map(|member| member.hold.remaining_of(member.lease));
+        each.min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Resolves when the first hold is lost, and says which.
+    async fn lost(&self) -> (&str, LostReason) {
+        if let Some((hold, reason)) = self.first_lost() {
+            return (hold.name(), reason);
+        }
+        let each = self.all.iter().map(|member| {
+            Box::pin(async move {
+                let reason = member.hold.lost(member.lease).await;
+                (member.hold.name(), reason)
+            })
+        });
+        let lost = select_all(each).await.0;
+        // If it was a share's own end, the others are told by this.
+        self.first_lost()
+            .map_or(lost, |(hold, reason)| (hold.name(), reason))
+    }
+
     /// Takes out the shares that are still to be given back, of the holds that `which` says.
     fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<RawShare> {
         let members = self.all.iter().filter(|member| which(&member.hold));
@@ -93,20 +128,36 @@ impl Members {
     }
 }
 
+impl Losable for Members {
+    fn loss(&self) -> Option<LostReason> {
+        self.first_lost().map(|(_, reason)| reason)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.lost().map(|(_, reason)| reason).boxed()
+    }
+}
+
 impl Bundle {
+    /// Of shares that are a guard's.
     pub(crate) fn of(shares: Vec<Share>) -> Self {
-        let members = shares.into_iter().map(Share::guarded);
-        let members = members.filter_map(Share::into_parts);
-        let members = members.map(|(RawShare { hold, mode, lease }, owner)| Member {
+        let members = shares.into_iter().filter_map(Share::into_parts);
+        let members = members.map(|(RawShare { hold, mode, lease }, owner, span)| Member {
             hold,
             mode,
             lease,
             owner,
             is_over: AtomicBool::new(false),
+            _span: span,
         });
         let members = Arc::new(Members {
             all: members.collect(),
             first_lost: OnceLock::new(),
+            view: LossCell::default(),
         });
         for Member { hold, .. } in &members.all {
             let members: Arc<dyn Group> = Arc::clone(&members) as _;
@@ -152,37 +203,24 @@ impl Bundle {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.is_lost() {
-            return Duration::ZERO;
-        }
-        let members = self.0.all.iter();
-        let each = members.map(|member| member.hold.remaining_of(member.lease));
-        each.min().unwrap_or(Duration::ZERO)
+        self.0.remaining()
     }
 
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.first_lost().map(|(_, reason)| reason)
+        self.0.loss()
+    }
+
+    pub(crate) fn loss_view(&self) -> Loss {
+        self.0.view.view(|| Arc::clone(&self.0) as _)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Resolves when the first hold is lost, and says which.
+    /// As [`Members::lost`].
     pub(crate) async fn lost(&self) -> (&str, LostReason) {
-        if let Some((hold, reason)) = self.first_lost() {
-            return (hold.name(), reason);
-        }
-        let each = self.0.all.iter().map(|member| {
-            Box::pin(async move {
-                let reason = member.hold.lost(member.lease).await;
-                (member.hold.name(), reason)
-            })
-        });
-        let lost = select_all(each).await.0;
-        // If it was a share's own end, the others are told by this.
-        self.first_lost()
-            .map_or(lost, |(hold, reason)| (hold.name(), reason))
+        self.0.lost().await
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
@@ -190,11 +228,12 @@ impl Bundle {
             let (name, reason) = self.lost().await;
             Lost::new(name, reason)
         };
-        let look = || {
-            let (hold, reason) = self.first_lost()?;
-            Some(Lost::new(hold.name(), reason))
-        };
-        drive(lost, look, work).await
+        drive(lost, || self.lost_now(), work).await
+    }
+
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        let (hold, reason) = self.first_lost()?;
+        Some(Lost::new(hold.name(), reason))
     }
 
     /// One more share of each, or of none.
@@ -219,14 +258,21 @@ impl Bundle {
 
     pub(crate) async fn release(self) -> Result<()> {
         let held = self.ensure_held("release");
+        self.end_view();
         let released = release_all(self.0.end(|_| true)).await;
         held.and(released)
     }
 
     pub(crate) fn forget(self) {
+        self.end_view();
         for RawShare { hold, mode, lease } in self.0.end(|_| true) {
             hold.apply(Event::ShareForgotten { mode, lease });
         }
+    }
+
+    /// It is nobody's from here on.
+    fn end_view(&self) {
+        self.0.view.end(|| self.loss());
     }
 
     fn ensure_held(&self, operation: &'static str) -> Result<()> {
@@ -239,6 +285,7 @@ impl Bundle {
 
 impl Drop for Bundle {
     fn drop(&mut self) {
+        self.end_view();
         release_all_later(self.0.end(|_| true));
         for hold in self.holds() {
             hold.leave_group(Arc::as_ptr(&self.0).cast());

@@ -22,6 +22,7 @@ use crate::clock::{Clock, Tick};
 use crate::conn::{Channels, Lane};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
+use crate::observe::Observed;
 use crate::replicas::Replicas;
 use crate::script::{CallBudget, Scripts};
 use crate::watchdog::Watchdog;
@@ -79,6 +80,11 @@ impl Core {
             shut: AtomicBool::new(false),
             closing: Hint::default(),
         })
+    }
+
+    /// What counts what it does, and tells its observer.
+    pub(crate) fn observed(&self) -> &Observed {
+        &self.scripts.observed
     }
 
     /// Redisson's: a UUID of this client.

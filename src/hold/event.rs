@@ -42,8 +42,12 @@ pub(super) enum Event {
     /// Somebody wants to know whether it is held.
     ClockRead,
     Lost(LostReason),
-    /// There is a guard of it.
-    GuardMade,
+    /// There is a guard of it, for which it is kept until then at least.
+    GuardMade {
+        kept_until: Tick,
+    },
+    /// It is kept no longer than its guards.
+    KeepWaived,
     /// A guard gives its share back.
     ShareReleased {
         mode: Mode,
@@ -102,15 +106,22 @@ pub(super) enum Event {
         is_repeated: bool,
     },
     /// Another task of this client has it now.
-    HandedOff {
-        owner: Owner,
-        fenced: bool,
-        give_up: Duration,
-    },
+    HandedOff(NextOwner),
     /// That task has taken it.
     HandoffAccepted,
     /// The server's counter of tokens was raised to this one.
     TokenRaised(FencingToken),
+}
+
+/// Whose it is after a hand-off.
+#[derive(Clone, Debug)]
+pub(super) struct NextOwner {
+    pub(super) owner: Owner,
+    pub(super) fenced: bool,
+    pub(super) give_up: Duration,
+    /// What its share had, and has from here on.
+    pub(super) before: ShareLease,
+    pub(super) after: ShareLease,
 }
 
 /// One more share, as the server granted it.

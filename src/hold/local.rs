@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -17,8 +18,13 @@ use super::silence::Silence;
 use super::subscription::Subscription;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
+use crate::events::Event;
 use crate::hint::Hint;
 use crate::keys::within_braces;
+use crate::observe::Observed;
+
+/// For so long after a refusal, another one is likely.
+const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
 pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff>;
@@ -34,6 +40,7 @@ pub(crate) struct Locals {
     pub(crate) waiter_left: Hint,
     /// Given when the server has to be asked again whether it has what is held.
     pub(crate) moved: Arc<Hint>,
+    pub(crate) observed: Arc<Observed>,
 }
 
 /// The kind of a lock, and its key without braces around it.
@@ -45,6 +52,8 @@ type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
     id: LocalId,
+    /// Whether braces stand around its whole key.
+    has_braces: bool,
     locals: Arc<Locals>,
     /// The tasks of this client that want it.
     pub(crate) queue: LocalQueue<HandoffRequest, Handoff>,
@@ -66,9 +75,18 @@ struct State {
     budget: HandoffBudget,
     /// Whether other processes received the message of the last release.
     others_listen: bool,
+    /// Until when it counts as a lock that may be held elsewhere.
+    busy_until: Tick,
 }
 
 impl Locals {
+    pub(crate) fn observed_by(observed: Observed) -> Self {
+        Self {
+            observed: Arc::new(observed),
+            ..Self::default()
+        }
+    }
+
     /// What this client knows of the lock with this key; made if need be.
     pub(crate) fn get_or_insert(
         self: &Arc<Self>,
@@ -86,6 +104,7 @@ impl Locals {
         let other = entry[other].upgrade();
         let local = Arc::new(LocalLock {
             id,
+            has_braces,
             locals: Arc::clone(self),
             queue: LocalQueue::default(),
             silence: Silence::default(),
@@ -164,7 +183,20 @@ impl EventHandler for Locals {
     }
 
     fn moved(&self) {
+        self.observed.tell(|| {
+            let locks = self.all();
+            let holds = locks.iter().map(|local| local.holds.live().len());
+            Event::Failover { holds: holds.sum() }
+        });
         self.moved.give();
+    }
+
+    fn reconnected(&self, lane: &'static str, server: &str) {
+        self.observed.counters.reconnected(lane);
+        self.observed.tell(|| Event::Reconnected {
+            server: server.into(),
+            lane,
+        });
     }
 }
 
@@ -222,9 +254,27 @@ impl LocalLock {
         state.budget.spend_turn(now) && state.others_listen
     }
 
+    /// The server has refused it.
+    pub(crate) fn note_refusal(&self, now: Tick) {
+        self.state.lock().busy_until = now.after(REFUSED_LATELY);
+    }
+
+    pub(crate) fn was_refused_lately(&self, now: Tick) -> bool {
+        now < self.state.lock().busy_until
+    }
+
     /// The lock was seen elsewhere: others had their turn.
     pub(crate) fn reset_handoffs(&self) {
         self.state.lock().budget = HandoffBudget::default();
+    }
+
+    /// Its key at the server.
+    pub(crate) fn key(&self) -> String {
+        if self.has_braces {
+            format!("{{{}}}", self.id.1)
+        } else {
+            self.id.1.as_ref().to_owned()
+        }
     }
 
     /// How many wait for this lock, wherever they queue.

@@ -8,7 +8,7 @@ use redis::Value;
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::keys::LockName;
-use crate::script::reply::{self, Acquired, Released};
+use crate::script::reply::{self, Acquired, Inspected, Released};
 use crate::script::{Call, Part, Script, catalog, millis};
 
 /// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
@@ -21,15 +21,38 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Takes a free lock, or raises the count of a hold that exists.
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
+    /// Takes a free lock by a plain command, once and without a token; `None` if that is not possible.
+    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
+        None
+    }
+
+    /// Gives up a whole hold by plain commands; `None` if there is more to do.
+    fn release_plain(&self, _holder: &HolderRef<'_>, _publish: &str) -> Option<Call> {
+        None
+    }
+
     /// Sets the counts of a hold to lower ones; none gives it up, or the place of a holder that
     /// only waits. Harmless if the holder has neither.
     fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
+
+    /// Leaves a hold that no guard has any more to others when `remaining` is over. Harmless if there is none.
+    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call;
 
     /// The same acquire as one member of many: what the script for many takes of it.
     fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part;
 
     /// The same release as one member of many.
     fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part;
+
+    /// Asks who holds it.
+    fn inspect(&self, name: &LockName) -> Call {
+        Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])
+    }
+
+    /// Everybody who holds it, in whichever mode.
+    fn inspected(&self, value: &Value) -> Result<Vec<Inspected>> {
+        Ok(reply::inspected(value)?.into_iter().collect())
+    }
 
     /// The script that renews many holds of this kind at once.
     fn renewal(&self) -> &'static Script {

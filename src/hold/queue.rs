@@ -132,6 +132,14 @@ impl<R, T> LocalQueue<R, T> {
         head.handoff.is_some()
     }
 
+    /// The number of the place that was taken first, of those that are left.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let state = self.0.lock();
+        let absent = state.absent.keys().next();
+        let oldest = state.places.keys().chain(absent).min();
+        oldest.copied()
+    }
+
     /// Whether anybody waits behind the head.
     pub(crate) fn has_more(&self) -> bool {
         self.0.lock().has_more()

@@ -7,7 +7,7 @@ use super::bound::Bound;
 use super::event::{Event, Reentry};
 use super::protocol::AcquireTerms;
 use super::settle::Repair;
-use super::share_lease::ShareLease;
+use super::share_lease::{ShareLease, lease_until};
 use super::shell::{Hold, RawShare};
 use crate::clock::Tick;
 use crate::conn::Lane;
@@ -18,28 +18,31 @@ use crate::options::LeasePolicy;
 use crate::owner::Owner;
 use crate::script::reply::Acquired;
 use crate::script::{Answer, CallBudget, Executed};
+use crate::totals::GrantedBy;
 
 /// For how long one more share is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Asked(LeasePolicy),
-    /// As long as a guard that there is: one that is fixed ends when that does.
+    /// As long as a guard that there is: if that ends by itself, then at the same time.
     Like(ShareLease),
 }
 
 impl Entry {
-    fn lease(self) -> Duration {
+    fn lease(self, now: Tick) -> Duration {
         match self {
             Self::Asked(policy) => policy.lease(),
-            Self::Like(ShareLease::Renewed(lease)) => lease,
-            // A fixed lease is not lengthened by entering again.
-            Self::Like(ShareLease::Until(_)) => Duration::from_millis(1),
+            // What ends at a time is not lengthened by entering again.
+            Self::Like(like) => match like.renewed() {
+                Some(lease) => lease_until(lease, now, like.end()),
+                None => Duration::from_millis(1),
+            },
         }
     }
 
-    fn share_lease(self, sent: Tick) -> ShareLease {
+    fn share_lease(self, sent: Tick, now: Tick) -> ShareLease {
         match self {
-            Self::Asked(policy) => ShareLease::of(policy, sent),
+            Self::Asked(policy) => ShareLease::of(policy, sent, now),
             Self::Like(lease) => lease,
         }
     }
@@ -71,7 +74,7 @@ impl Hold {
         if self.expire_if_due().is_some() {
             return Ok(None);
         }
-        let lease = entry.lease();
+        let lease = entry.lease(self.core.clock.now());
         let begun = self.begin_reentry(owner, mode, lease, fenced, budget, operation);
         let Some(request) = begun? else {
             return Ok(None);
@@ -84,7 +87,7 @@ impl Hold {
             self.apply(Event::Lost(LostReason::Revoked));
             return Ok(None);
         };
-        let lease = entry.share_lease(answer.sent);
+        let lease = entry.share_lease(answer.sent, self.core.clock.now());
         let granted = Event::ReentryGranted(Reentry {
             sent: answer.sent,
             lease: request.terms.lease,
@@ -95,6 +98,9 @@ impl Hold {
             token,
         });
         let effects = self.apply(granted);
+        if effects.is_accepted {
+            self.count_grant(mode, GrantedBy::Reentry);
+        }
         if effects.is_settled {
             repair.disarm();
         }

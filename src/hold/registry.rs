@@ -20,6 +20,10 @@ pub(crate) trait LocalHold: Any + Debug + Send + Sync {
     fn is_exclusive(&self) -> bool;
     /// Until then it is held for certain.
     fn deadline(&self) -> Tick;
+    /// What the server has of it, if it is one hold there: the holder id, the key, and since when.
+    fn at_server(&self) -> Option<(&str, &str, Tick)> {
+        None
+    }
     /// The client is closed.
     fn close(&self);
 }

@@ -15,6 +15,7 @@ use super::event::Event;
 use super::handoff::HandedOff;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use super::told::tell_release_failed;
 use super::undo::Undo;
 use crate::clock::Tick;
 use crate::conn::Lane;
@@ -255,10 +256,16 @@ fn settle_later(holds: Vec<Arc<Hold>>) {
     let core = Arc::clone(&holds[0].core);
     let work = async move {
         let core = &holds[0].core;
-        let mut budget = core.call_budget(core.timing.linger).retrying_refusals();
+        let mut budget = core.call_budget(core.timing.linger);
         budget.deadline = budget.deadline.max(end_of_leases(&holds));
-        // There is nobody to tell.
-        let settled = settle(&holds, budget, "release").await;
+        let mut settled = settle(&holds, budget, "release").await;
+        if let Err(error) = &settled {
+            tell_release_failed(&holds, error);
+            if !error.is_io() {
+                // Told at once, and tried until the lease ends all the same.
+                settled = settle(&holds, budget.retrying_refusals(), "release").await;
+            }
+        }
         for hold in &holds {
             let counts = hold.state().target_counts();
             hold.apply(Event::CountsSent(counts));
@@ -291,10 +298,11 @@ async fn settle(
     for hold in in_turn {
         turns.push(hold.one_at_a_time(budget, operation).await?);
     }
-    let mut settled = vec![None; holds.len()];
+    let mut settled = keep_all(holds, budget, operation).await?;
     let open: Vec<(usize, &Hold, Counts)> = holds
         .iter()
         .enumerate()
+        .filter(|(index, _)| settled[*index].is_none())
         .filter_map(|(index, hold)| {
             let state = hold.state();
             let counts = state.target_counts();
@@ -308,8 +316,13 @@ async fn settle(
     let call = match open.len() {
         1 => {
             let holder = first.holder_ref(*counts);
-            let lease = first.lease_to_keep(*counts);
-            first.protocol.release(&holder, lease, publish)
+            let plain = counts
+                .is_none()
+                .then(|| first.protocol.release_plain(&holder, publish));
+            plain.flatten().unwrap_or_else(|| {
+                let lease = first.lease_to_keep(*counts);
+                first.protocol.release(&holder, lease, publish)
+            })
         }
         _ => Call::of_parts(
             &catalog::MULTI_RELEASE,
@@ -344,6 +357,31 @@ async fn settle(
         settled[index] = hold.settled(counts, released, &answer);
     }
     Ok(settled)
+}
+
+/// Leaves those at the server that are to be kept for a while. For each hold, why it was lost before, if it
+/// was.
+async fn keep_all(
+    holds: &[Arc<Hold>],
+    budget: CallBudget,
+    operation: &'static str,
+) -> Result<Vec<Option<LostReason>>> {
+    let mut lost = vec![None; holds.len()];
+    let kept = holds.iter().enumerate();
+    let kept = kept.filter(|(_, hold)| hold.is_to_be_kept());
+    let keeping = kept.map(|(index, hold)| async move {
+        let kept = hold.keep(budget, operation).await;
+        kept.map(|kept| (index, kept))
+    });
+    let keeping: Vec<_> = keeping.collect();
+    if keeping.is_empty() {
+        return Ok(lost);
+    }
+    for kept in join_all(keeping).await {
+        let (index, reason) = kept?;
+        lost[index] = reason;
+    }
+    Ok(lost)
 }
 
 /// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.

@@ -7,6 +7,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
@@ -22,9 +25,12 @@ use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::keys::LockName;
+use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
 use crate::options::LeasePolicy;
 use crate::owner::Owner;
+use crate::totals::GrantedBy;
+use crate::trace::HoldSpan;
 
 /// One share of a hold.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub(crate) struct Share {
     /// `None` once it was given back: then only `Drop` is left to run.
     raw: Option<RawShare>,
     owner: Owner,
+    view: LossCell,
+    span: HoldSpan,
 }
 
 impl Share {
@@ -81,18 +89,34 @@ impl Share {
         Self {
             raw: Some(raw),
             owner,
+            view: LossCell::default(),
+            span: HoldSpan::none(),
         }
     }
 
-    /// It is a guard's from here on.
-    pub(crate) fn guarded(self) -> Self {
-        self.hold().apply(Event::GuardMade);
+    /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then.
+    pub(crate) fn guarded(mut self, kept_until: Tick) -> Self {
+        self.hold().apply(Event::GuardMade { kept_until });
+        self.span = HoldSpan::begin(self.name(), self.holder_id(), || self.fencing_token());
         self
     }
 
+    /// What it belongs to is lost: the hold is not kept beyond its guards.
+    pub(crate) fn waive_keep(&self) {
+        self.hold().apply(Event::KeepWaived);
+    }
+
     /// Takes the share apart; whoever has the parts gives it back.
-    pub(super) fn into_parts(mut self) -> Option<(RawShare, Owner)> {
-        Some((self.raw.take()?, self.owner.clone()))
+    pub(super) fn into_parts(mut self) -> Option<(RawShare, Owner, HoldSpan)> {
+        let span = std::mem::replace(&mut self.span, HoldSpan::none());
+        Some((self.take_raw()?, self.owner.clone(), span))
+    }
+
+    /// It is nobody's from here on: whoever takes it gives it back.
+    fn take_raw(&mut self) -> Option<RawShare> {
+        let raw = self.raw.take()?;
+        self.view.end(|| raw.hold.loss_of(raw.lease));
+        Some(raw)
     }
 
     fn raw(&self) -> &RawShare {
@@ -148,7 +172,7 @@ impl Share {
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
-        match self.raw.take() {
+        match self.take_raw() {
             Some(raw) => raw.release().await,
             None => Ok(()),
         }
@@ -157,14 +181,14 @@ impl Share {
     /// Turns an exclusive share into a shared one, and waits for the server to agree. If this future is
     /// dropped, the share is given back.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let raw = self.raw.take().expect("a guard holds its share");
+        let raw = self.take_raw().expect("a guard holds its share");
         let share = Self::of(raw.begin_downgrade()?, self.owner.clone());
         share.hold().settle_downgrade().await?;
         Ok(share)
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(RawShare { hold, mode, lease }) = self.raw.take() {
+        if let Some(RawShare { hold, mode, lease }) = self.take_raw() {
             hold.apply(Event::ShareForgotten { mode, lease });
         }
     }
@@ -210,8 +234,18 @@ impl Share {
         self.hold().lost(self.lease()).await
     }
 
+    pub(crate) fn loss_view(&self) -> Loss {
+        let held = || Held(Arc::clone(self.hold()), self.lease());
+        self.view.view(|| Arc::new(held()))
+    }
+
     pub(crate) fn deadline(&self) -> Tick {
         self.hold().deadline()
+    }
+
+    /// Counts it as handed off by another task of this client.
+    pub(crate) fn count_handoff(&self) {
+        self.hold().count_grant(Mode::Exclusive, GrantedBy::Handoff);
     }
 
     /// Its task has taken what it was handed.
@@ -248,9 +282,26 @@ impl Share {
     }
 }
 
+/// What a share has of a hold.
+struct Held(Arc<Hold>, ShareLease);
+
+impl Losable for Held {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.loss_of(self.1)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.0.remaining_of(self.1)
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.0.lost(self.1).boxed()
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(raw) = self.raw.take() {
+        if let Some(raw) = self.take_raw() {
             raw.release_later();
         }
     }

@@ -7,13 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::lost::LostReason;
-use crate::options::LeasePolicy;
-
-/// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
-/// and the time a server takes to notice an expiry.
-fn margin(lease: Duration) -> Duration {
-    (lease / 100 + Duration::from_millis(2)).min(lease / 4)
-}
+use crate::options::{LeasePolicy, lease_for, margin};
 
 /// Until when a lease is certain that was asked for at `sent`.
 pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
@@ -25,15 +19,21 @@ pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
 pub(crate) enum ShareLease {
     /// Until it is given back, by renewals of this lease.
     Renewed(Duration),
+    /// The same, until `end` at most.
+    RenewedUntil { lease: Duration, end: Tick },
     /// Until then by the local clock.
     Until(Tick),
 }
 
 impl ShareLease {
-    /// On this policy, if it was asked for at `sent`.
-    pub(super) fn of(policy: LeasePolicy, sent: Tick) -> Self {
+    /// On this policy, if it was asked for at `sent` and is had from `now` on.
+    pub(super) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
         match policy {
             LeasePolicy::Renewed(lease) => Self::Renewed(lease),
+            LeasePolicy::RenewedFor { lease, max } => Self::RenewedUntil {
+                lease,
+                end: now.after(max),
+            },
             LeasePolicy::Fixed(lease) => Self::Until(local_deadline(sent, lease)),
         }
     }
@@ -42,18 +42,34 @@ impl ShareLease {
     pub(crate) fn end(self) -> Tick {
         match self {
             Self::Renewed(_) => Tick::NEVER,
-            Self::Until(end) => end,
+            Self::RenewedUntil { end, .. } | Self::Until(end) => end,
         }
     }
 
     pub(crate) fn is_renewed(self) -> bool {
-        matches!(self, Self::Renewed(_))
+        self.renewed().is_some()
     }
 
-    /// Whether it has ended by itself.
-    pub(crate) fn loss_at(self, now: Tick) -> Option<LostReason> {
-        (!self.is_renewed() && now >= self.end()).then_some(LostReason::Expired)
+    /// The lease by which it is renewed, if it is.
+    pub(super) fn renewed(self) -> Option<Duration> {
+        match self {
+            Self::Renewed(lease) | Self::RenewedUntil { lease, .. } => Some(lease),
+            Self::Until(_) => None,
+        }
     }
+
+    /// Why it has ended by itself, if it has.
+    pub(crate) fn loss_at(self, now: Tick) -> Option<LostReason> {
+        (now >= self.end()).then_some(match self {
+            Self::RenewedUntil { .. } => LostReason::MaxHold,
+            _ => LostReason::Expired,
+        })
+    }
+}
+
+/// What to ask for, of a lease that need not last for longer than to `end`.
+pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
+    lease.min(lease_for(now.until(end)))
 }
 
 /// The leases of all shares. The last one stays when its share goes: then the hold is over.
@@ -88,11 +104,13 @@ impl ShareLeases {
 
     /// The longest lease that has to be renewed, if any has.
     pub(super) fn lease(&self) -> Option<Duration> {
-        let leases = self.all().filter_map(|lease| match lease {
-            ShareLease::Renewed(lease) => Some(lease),
-            ShareLease::Until(_) => None,
-        });
-        leases.max()
+        self.all().filter_map(ShareLease::renewed).max()
+    }
+
+    /// Why all of them have ended by `now`, if they have: as the last of them did.
+    pub(super) fn loss_at(&self, now: Tick) -> Option<LostReason> {
+        let last = self.all().max_by_key(|lease| lease.end())?;
+        last.loss_at(now)
     }
 
     /// When the last of them ends by itself.
@@ -132,5 +150,32 @@ mod tests {
         leases.add(ShareLease::Renewed(ms(7)));
         leases.remove(ShareLease::Until(at(5)));
         assert_eq!(leases.lease(), Some(ms(7)));
+    }
+
+    #[test]
+    fn the_last_of_them_says_why_all_have_ended() {
+        let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
+        let lease = Duration::from_millis(3);
+        let (end, longest) = (at(5), ShareLease::RenewedUntil { lease, end: at(8) });
+        let mut leases = ShareLeases::of(ShareLease::Until(end));
+        assert_eq!(leases.loss_at(end), Some(LostReason::Expired));
+        leases.add(longest);
+        assert_eq!((leases.lease(), leases.end()), (Some(lease), at(8)));
+        assert_eq!(leases.loss_at(end), None);
+        assert_eq!(leases.loss_at(at(8)), Some(LostReason::MaxHold));
+        leases.add(ShareLease::Renewed(lease));
+        assert_eq!(leases.loss_at(at(9_000_000)), None);
+    }
+
+    #[test]
+    fn a_renewal_reaches_the_end_and_not_much_further() {
+        let (now, lease) = (Tick::ZERO, Duration::from_secs(30));
+        for (millis, capped) in [(1_000, true), (29_000, true), (40_000, false)] {
+            let end = now.after(Duration::from_millis(millis));
+            let asked = lease_until(lease, now, end);
+            assert_eq!(asked < lease, capped, "{millis}");
+            assert_eq!(local_deadline(now, asked) >= end, capped, "{millis}");
+        }
+        assert_eq!(lease_until(lease, now, Tick::NEVER), lease);
     }
 }

@@ -31,6 +31,7 @@ use crate::lost::LostReason;
 use crate::options::Replication;
 use crate::owner::Owner;
 use crate::script::{Call, CallBudget, catalog};
+use crate::totals::GrantedBy;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
 #[derive(Debug)]
@@ -97,6 +98,12 @@ impl Hold {
             changed: Hint::default(),
             groups: Mutex::default(),
         });
+        let by = if hold.is_handover {
+            GrantedBy::Handover
+        } else {
+            GrantedBy::Server
+        };
+        hold.count_grant(new.mode, by);
         let entry: Weak<Self> = Arc::downgrade(&hold);
         local.add_hold(entry.clone());
         let is_in_doubt = hold.replace_contradicted(new.mode);
@@ -181,7 +188,13 @@ impl Hold {
         if effects.wakes_guards || effects.lost.is_some() {
             self.changed.give();
         }
+        if effects.lost == Some(LostReason::MaxHold) {
+            // Its holder knows: others need not wait for the rest of its lease.
+            let unguarded = self.unguarded(&self.state());
+            self.core.undo_unguarded(&unguarded, Lane::Command);
+        }
         if let Some(reason) = effects.lost {
+            self.tell_lost(reason);
             let groups = std::mem::take(&mut *self.groups.lock());
             for group in groups.iter().filter_map(Weak::upgrade) {
                 group.member_lost(reason);
@@ -413,6 +426,10 @@ impl LocalHold for Hold {
         self.deadline()
     }
 
+    fn at_server(&self) -> Option<(&str, &str, Tick)> {
+        Some((&self.holder, self.name.key(), self.requested))
+    }
+
     /// Nobody will renew it any more. What no guard holds is given back.
     fn close(&self) {
         self.apply(Event::Lost(LostReason::Closed));
@@ -459,7 +476,13 @@ impl Leased for Hold {
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
+        let left = self.core.clock.now().until(self.deadline());
+        self.tell_renewed(left, lease);
         self.apply(Event::Renewed { sent, lease });
+    }
+
+    fn renewal_failed(&self) {
+        self.tell_renewal_failed();
     }
 
     fn next_check(&self) -> Tick {

@@ -1,7 +1,7 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
 //! [`State::apply`] takes an event and says what its shell has to do. Invariants: a hold goes from held to
-//! released, forgotten or lost, once, and never back; what the server grants counts only before the local
+//! released, kept, forgotten or lost, once, and never back; what the server grants counts only before the local
 //! deadline, and the deadline is counted from before the request was sent; it never lies behind the end of
 //! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
 //! a hold that is certain and is one exclusive share is handed off.
@@ -12,8 +12,9 @@ mod tests;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
-use super::share_lease::{ShareLease, ShareLeases, local_deadline};
+use super::event::{Effects, Event, NewHold, NextOwner, NextStep, Reentry, ReleaseStep};
+use super::server_lease::ServerLease;
+use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
@@ -41,11 +42,8 @@ pub(super) struct State {
     server_counts: Option<Counts>,
     /// The end of the lease by the local clock.
     deadline: Tick,
-    /// No lease that was asked for and answered lasts longer at the server, nor one of a renewal.
-    server_deadline: Tick,
-    /// What the server may still execute, and what that was before the operation under way.
-    late: Late,
-    late_before: Late,
+    /// What the server may have of it.
+    at_server: ServerLease,
     /// The longest lease that may have been asked for.
     lease: Duration,
     /// A call about it that gets no answer goes on for this long.
@@ -59,6 +57,8 @@ pub(super) struct State {
     is_check_put_off: bool,
     /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
     has_guard: bool,
+    /// If its last guard goes before this, it is left at the server until then.
+    kept_until: Tick,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
@@ -75,18 +75,11 @@ enum Phase {
     Held,
     /// No guard is left: it was released, or is being released.
     Released,
+    /// No guard is left, and it is to be left to others when its time is over.
+    Kept,
     /// No guard is left and nobody will release it.
     Forgotten,
     Lost(LostReason),
-}
-
-/// What a request that has no answer may still do at the server.
-#[derive(Clone, Copy, Debug)]
-struct Late {
-    /// No lease that it gives lasts longer.
-    deadline: Tick,
-    /// It may enter the hold once more.
-    is_reentry: bool,
 }
 
 impl State {
@@ -97,14 +90,11 @@ impl State {
         let deadline = local_deadline(new.sent, given);
         let grace = HANDOVER_GRACE.min(now.until(deadline) / 4);
         let share = if new.policy.is_renewed() {
-            ShareLease::Renewed(lease)
+            ShareLease::of(new.policy, new.sent, now)
         } else {
             ShareLease::Until(deadline)
         };
-        let late = Late {
-            deadline: Tick::ZERO,
-            is_reentry: false,
-        };
+        let deadline = deadline.min(share.end());
         let state = Self {
             phase: Phase::Held,
             owner: new.owner.clone(),
@@ -113,15 +103,14 @@ impl State {
             server_counts: Some(Counts::one(new.mode)),
             deadline,
             // What was asked of it so far was executed by now.
-            server_deadline: now.after(given),
-            late,
-            late_before: late,
+            at_server: ServerLease::until(now.after(given)),
             lease,
             give_up: new.give_up,
             leases: ShareLeases::of(share),
             is_unclaimed: false,
             is_check_put_off: false,
             has_guard: false,
+            kept_until: Tick::ZERO,
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
@@ -135,12 +124,17 @@ impl State {
     pub(super) fn apply(&mut self, now: Tick, event: Event) -> Effects {
         let mut effects = Effects::default();
         match event {
-            Event::ClockRead if now >= self.deadline => return self.lose(LostReason::Expired),
+            Event::ClockRead if now >= self.deadline => return self.expire(now),
             Event::ClockRead => {}
+            Event::Lost(LostReason::Expired) => return self.expire(now),
             Event::Lost(reason) => return self.lose(reason),
-            Event::GuardMade => self.has_guard = true,
-            Event::ShareReleased { mode, lease } => return self.end_share(mode, Some(lease)),
-            Event::ShareDowngraded => return self.end_share(Mode::Exclusive, None),
+            Event::GuardMade { kept_until } => {
+                self.has_guard = true;
+                self.kept_until = self.kept_until.max(kept_until);
+            }
+            Event::KeepWaived => self.kept_until = Tick::ZERO,
+            Event::ShareReleased { mode, lease } => return self.end_share(now, mode, Some(lease)),
+            Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
             Event::ShareForgotten { mode, lease } => return self.forget_share(mode, lease),
             Event::ShareLeaseChanged { before, after } => {
                 self.leases.add(after);
@@ -156,7 +150,7 @@ impl State {
             Event::CountsSettled(counts) => self.server_counts = Some(counts),
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now),
-            Event::RenewalSent { lease } => self.note_sent(now, lease),
+            Event::RenewalSent { lease } => self.at_server.note_sent(now, lease),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now, sent, lease);
                 self.is_check_put_off = self.is_unclaimed;
@@ -164,19 +158,15 @@ impl State {
                 // The share that it was renewed for may have gone meanwhile.
                 self.keep_to_leases();
             }
-            Event::ReentrySent { lease, until } => {
-                self.note_sent_until(until, lease);
-                self.late.is_reentry = true;
-            }
+            Event::ReentrySent { lease, until } => self.at_server.reentry_sent(until, lease),
             Event::ReentryFailed { may_be_executed } => {
-                self.late.is_reentry = self.late_before.is_reentry || may_be_executed;
+                self.at_server.reentry_failed(may_be_executed);
             }
             Event::ReentryAnswered { lease, is_repeated } => {
-                self.late.is_reentry = false;
-                self.note_answered(now, lease, is_repeated);
+                self.at_server.reentry_answered(now, lease, is_repeated);
             }
             Event::ReentryGranted(reentry) => return self.add_share(now, reentry),
-            Event::LeaseSent { lease, until } => self.note_sent_until(until, lease),
+            Event::LeaseSent { lease, until } => self.at_server.note_sent_until(until, lease),
             Event::LeaseGranted {
                 sent,
                 lease,
@@ -184,11 +174,7 @@ impl State {
             } => {
                 effects.is_accepted = self.change_lease(now, sent, lease, is_repeated);
             }
-            Event::HandedOff {
-                owner,
-                fenced,
-                give_up,
-            } => self.change_owner(owner, fenced, give_up),
+            Event::HandedOff(next) => self.change_owner(next),
             Event::HandoffAccepted => {
                 self.is_unclaimed = false;
                 let check = self.next_check();
@@ -199,6 +185,11 @@ impl State {
             Event::TokenRaised(token) => self.set_token(token),
         }
         effects
+    }
+
+    /// Its deadline has passed: for want of a renewal, or as its shares end by themselves.
+    fn expire(&mut self, now: Tick) -> Effects {
+        self.lose(self.leases.loss_at(now).unwrap_or(LostReason::Expired))
     }
 
     fn lose(&mut self, reason: LostReason) -> Effects {
@@ -215,7 +206,7 @@ impl State {
     }
 
     /// One share is given back; or, without a lease that ends, turned into a shared one.
-    fn end_share(&mut self, mode: Mode, ends: Option<ShareLease>) -> Effects {
+    fn end_share(&mut self, now: Tick, mode: Mode, ends: Option<ShareLease>) -> Effects {
         let was_exclusive = self.is_exclusive();
         self.counts = self.counts.lowered(mode);
         let mut effects = Effects::default();
@@ -238,7 +229,9 @@ impl State {
             self.is_release_unsent = true;
             effects.release = Some(ReleaseStep::Decided);
         }
-        if effects.is_over {
+        if effects.is_over && self.has_guard && now < self.kept_until {
+            self.phase = Phase::Kept;
+        } else if effects.is_over {
             self.phase = Phase::Released;
             effects.is_released = true;
         } else {
@@ -277,6 +270,7 @@ impl State {
             self.set_token(token);
         }
         self.leases.add(reentry.share);
+        self.keep_to_leases();
         self.lease = self.lease.max(reentry.lease);
         Effects {
             is_accepted: true,
@@ -290,7 +284,7 @@ impl State {
         let is_accepted = self.extend(now, sent, lease);
         if is_accepted {
             // Or the next task could not take it over as this one did.
-            self.note_answered(now, lease, is_repeated);
+            self.at_server.note_answered(now, lease, is_repeated);
             self.lease = lease;
             // Not before: its task may not be polled any more.
             self.is_unclaimed = false;
@@ -298,12 +292,16 @@ impl State {
         is_accepted
     }
 
-    fn change_owner(&mut self, owner: Owner, fenced: bool, give_up: Duration) {
-        self.owner = owner;
+    fn change_owner(&mut self, next: NextOwner) {
+        self.leases.add(next.after);
+        self.remove_lease(next.before);
+        // The watchdog may not check it before the end that it had.
+        self.is_check_put_off = next.before != next.after;
+        self.owner = next.owner;
         self.is_unclaimed = true;
         self.has_guard = false;
-        self.give_up = give_up;
-        self.token = if fenced {
+        self.give_up = next.give_up;
+        self.token = if next.fenced {
             self.spare_tokens.next().map(FencingToken::from)
         } else {
             None
@@ -335,25 +333,6 @@ impl State {
         self.deadline = self.deadline.min(self.leases.end());
     }
 
-    /// A lease of this length is asked for now.
-    fn note_sent(&mut self, now: Tick, lease: Duration) {
-        self.server_deadline = self.server_deadline.max(now.after(lease));
-    }
-
-    /// A lease is asked for that the server may give as late as `until`.
-    fn note_sent_until(&mut self, until: Tick, lease: Duration) {
-        self.late_before = self.late;
-        self.late.deadline = self.late.deadline.max(until.after(lease));
-    }
-
-    /// That lease was given by now, and if it was asked for once, it is not given once more.
-    fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
-        if !is_repeated {
-            self.late.deadline = self.late_before.deadline;
-            self.note_sent(now, lease);
-        }
-    }
-
     /// What the watchdog has to do with it now.
     pub(super) fn next_step(&self, now: Tick) -> NextStep {
         if self.phase != Phase::Held {
@@ -367,8 +346,10 @@ impl State {
             return NextStep::Wait(check);
         }
         // A hold that is not renewed is asked about, and gets no more than it has.
-        let lease = self.leases.lease();
-        let lease = lease.unwrap_or_else(|| now.until(self.deadline));
+        let lease = match self.leases.lease() {
+            Some(lease) => lease_until(lease, now, self.leases.end()),
+            None => now.until(self.deadline),
+        };
         let wait = if self.grace_end.is_some() {
             // There is to be time for a second attempt.
             (lease / 6).min(now.until(self.deadline) / 2)
@@ -385,6 +366,8 @@ impl State {
             since
         } else if let Some(lease) = self.leases.lease()
             && !self.is_unclaimed
+            // Else no renewal would be of use.
+            && self.deadline < self.leases.end()
         {
             // Those that are due at about the same time go together, in one command.
             let check = self.deadline.before(lease * 2 / 3);
@@ -412,11 +395,11 @@ impl State {
             && self.forgotten.is_none()
             && self.server_counts == Some(one)
             && self.doubted_since.is_none()
-            && !self.is_release_unsent;
+            && !self.is_release_unsent
+            && now >= self.kept_until;
         let has_token = !fenced || !self.spare_tokens.is_empty();
         let wanted = policy.lease();
-        let is_complete =
-            policy == LeasePolicy::Renewed(wanted) && lease == ShareLease::Renewed(wanted);
+        let is_complete = policy.is_renewed() && lease.renewed() == Some(wanted);
         let remaining = now.until(self.deadline);
         let fits = if is_complete {
             remaining >= wanted / 2
@@ -425,6 +408,17 @@ impl State {
             remaining >= reply && now.after(wanted) >= self.server_end()
         };
         (is_one_certain_share && has_token && fits).then_some(is_complete)
+    }
+
+    /// Whether it is to be left at the server, or was.
+    pub(super) fn is_kept(&self) -> bool {
+        self.phase == Phase::Kept
+    }
+
+    /// For how long it is to be left at the server, if it is.
+    pub(super) fn kept_for(&self, now: Tick) -> Option<Duration> {
+        let is_kept = self.phase == Phase::Kept && now < self.kept_until;
+        is_kept.then(|| now.until(self.kept_until))
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -479,12 +473,12 @@ impl State {
 
     /// No lease that was ever asked for lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
-        self.server_deadline.max(self.late.deadline)
+        self.at_server.end()
     }
 
     /// Whether the server may still execute a request to enter it once more.
     pub(super) fn may_be_entered_late(&self) -> bool {
-        self.late.is_reentry
+        self.at_server.may_be_entered_late()
     }
 
     pub(super) fn lease(&self) -> Duration {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::bound::Bound;
-use super::event::Event;
+use super::event::{Event, NextOwner};
 use super::handoff::{Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::Hold;
@@ -53,16 +53,25 @@ impl Hold {
             return None;
         }
         let owner = request.owner.clone().unwrap_or_else(Owner::new);
-        let event = Event::HandedOff {
+        let before = lease;
+        // A lease that the server has to agree to is set when it has.
+        let after = if is_complete {
+            ShareLease::of(request.policy, now, now)
+        } else {
+            before
+        };
+        let next = NextOwner {
             owner: owner.clone(),
             fenced: request.fenced,
             give_up: request.give_up,
+            before,
+            after,
         };
-        self.apply_to(state, now, event);
+        self.apply_to(state, now, Event::HandedOff(next));
         Some(Handoff::new(
             Arc::clone(self) as _,
             owner,
-            lease,
+            after,
             is_complete,
         ))
     }
@@ -102,7 +111,7 @@ impl Hold {
             lease,
             is_repeated: answer.repeated,
         });
-        let share = ShareLease::of(policy, answer.sent);
+        let share = ShareLease::of(policy, answer.sent, self.core.clock.now());
         Ok(effects.is_accepted.then_some(share))
     }
 }

@@ -21,8 +21,11 @@ use parking_lot::Mutex;
 use super::local::LocalLock;
 use crate::clock::Tick;
 use crate::conn::{LATE_ARRIVAL_MAX, Lane};
+use crate::error::{Error, Kind};
+use crate::events::Event;
 use crate::hint::Hint;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
+use crate::totals::count;
 use crate::watchdog::Watchdog;
 
 /// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
@@ -141,12 +144,23 @@ impl Undo {
         };
         let end = match answer {
             Ok(_) => End::Answered,
-            Err(failure) if failure.is_hopeless() => End::Refused,
+            Err(failure) if failure.is_hopeless() => {
+                tell_failed(&scripts, failure.into_error("undo"));
+                End::Refused
+            }
             Err(failure) if failure.is_answer() => End::NotNow,
             Err(_) => End::Silent,
         };
         (self, end)
     }
+}
+
+/// No caller is told, so whoever observes the client is.
+fn tell_failed(scripts: &Scripts, error: Error) {
+    count(&scripts.observed.counters.background_failures);
+    scripts
+        .observed
+        .tell(|| Event::ReleaseFailed { lock: None, error });
 }
 
 impl Queue {
@@ -238,7 +252,12 @@ impl UndoQueues {
                         (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
                     }
                     let is_settled = scripts.transport.earlier_commands_settled(target.1, undo.call.route());
-                    self.ended(target, undo, end, is_settled, clock.now());
+                    let now = clock.now();
+                    if matches!(end, End::NotNow) && now >= undo.until {
+                        let message = "the server refused for as long as it mattered";
+                        tell_failed(&scripts, Error::new(Kind::Refused, "undo", message));
+                    }
+                    self.ended(target, undo, end, is_settled, now);
                 }
                 () = self.changed.past(mark), if under_way.len() < room => {}
                 () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}

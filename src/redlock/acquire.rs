@@ -240,6 +240,7 @@ impl Acquisition {
             name: self.request.name().into(),
             owner: owner.unwrap_or_else(Owner::new),
             quorum: self.request.quorum,
+            kept_until: self.request.requests[0].kept_until(),
             clock: self.clock(),
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),

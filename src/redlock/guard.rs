@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::quorum::QuorumShare;
 use crate::hold::reenter::Entry;
+use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::owner::Owner;
 
@@ -108,6 +109,20 @@ impl RedlockGuard {
         self.share.lost().await
     }
 
+    /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
+    /// clone. See [`Loss`](crate::Loss).
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::RedlockGuard) {
+    /// let loss = guard.loss();
+    /// tokio::spawn(async move { println!("lost: {}", loss.wait().await) });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.share.loss_view()
+    }
+
     /// Runs `work` to its end, or drops it when the lock is lost.
     ///
     /// The clock is read before each step of the work and once more at its end, so `Ok` means that the lock
@@ -169,7 +184,13 @@ impl RedlockGuard {
         self.share.forget();
     }
 
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.share.loss()
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.share
+            .loss()
+            .map(|reason| Lost::new(self.name(), reason))
+    }
+
+    pub(crate) async fn lost_lock(&self) -> Lost {
+        Lost::new(self.name(), self.share.lost().await)
     }
 }

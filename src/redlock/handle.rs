@@ -62,6 +62,9 @@ impl QuorumHandle {
             member.options = Options {
                 owner: Some(voter.clone()),
                 policy: Some(policy),
+                // It is a part of the policy.
+                max_hold: None,
+                at_least: self.options.at_least,
                 fenced: self.options.fenced,
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),

@@ -9,10 +9,12 @@ use super::handle::QuorumHandle;
 use super::inspect;
 use super::servers::Servers;
 use crate::acquire::Wait;
+use crate::busy::Busy;
 use crate::error::Result;
 use crate::handle::{Holder, option_methods};
 use crate::hold::protocol::Protocol;
 use crate::reentrant::PROTOCOL;
+use crate::trace;
 
 /// The local queue is one of its own: the members are reentrant locks.
 const KIND: &str = "redlock";
@@ -136,6 +138,19 @@ impl RedlockLock {
         }))
     }
 
+    /// Who is in the way, and for how long if the lease is not renewed; as [`holder`](Self::holder). `None`:
+    /// no majority has the lock as held.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Errors
+    /// As for [`is_locked`](Self::is_locked).
+    pub async fn busy(&self) -> Result<Option<Busy>> {
+        let holder = self.holder().await?;
+        Ok(holder.map(|hold| Busy::held_by(self.name(), hold.id, hold.remaining)))
+    }
+
     /// Frees the lock on every server, whoever holds it; `false` if nobody did. For operators; as
     /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), on each server.
     ///
@@ -152,9 +167,16 @@ impl RedlockLock {
         inspect::force_unlock(&self.0).await
     }
 
+    pub(crate) async fn refused(&self) -> Busy {
+        let core = self.0.members[0].core();
+        let answer = core.clock.within(core.timing.reply, self.busy()).await;
+        let busy = answer.and_then(|answer| answer.ok().flatten());
+        busy.unwrap_or_else(|| Busy::new(self.name()))
+    }
+
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
-        let share = acquisition.run(wait).await?;
+        let share = trace::acquire(KIND, self.name(), acquisition.run(wait)).await?;
         Ok(share.map(|share| RedlockGuard {
             share,
             request: acquisition.request,

@@ -7,6 +7,7 @@ use futures_util::future::{join_all, select_all};
 
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::Share;
@@ -37,7 +38,13 @@ pub(super) async fn reenter(
     let mut tally = Tally::new(request.requests.len(), request.quorum);
     let shares = reentry.collect_shares(&mut tally).await;
     if shares.len() >= request.quorum && reentry.fence(&shares, &mut tally).await {
-        return Ok(QuorumShare::of_members(hold, shares));
+        let kept_until = match entry {
+            Entry::Asked(_) => request.requests[0].kept_until(),
+            Entry::Like(_) => Tick::ZERO,
+        };
+        let shares = shares.into_iter();
+        let shares = shares.map(|(server, share)| (server, share.guarded(kept_until)));
+        return Ok(QuorumShare::of_members(hold, shares.collect()));
     }
     if !hold.is_held() {
         // What the servers say of a hold that has ended meanwhile is no failure of theirs.

@@ -101,7 +101,7 @@ async fn who_comes_while_a_wait_is_under_way_shares_the_next_one() {
     assert_eq!(keys, [1, 63]);
     drop((first, others));
     tokio::time::sleep(MS * 10).await;
-    assert_eq!(client.stats(), crate::ClientStats::default());
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
 /// Who asks for other numbers has a wait of its own, after those before it; each server has its own.
@@ -151,7 +151,7 @@ async fn too_few_replicas_release_the_grant_and_say_so() {
     let attempts = attempts(&server, "x");
     assert_eq!(attempts.len(), 2, "{attempts:?}");
     assert_eq!(attempts[1], (true, attempts[0].1.clone()));
-    assert_eq!(client.stats(), crate::ClientStats::default());
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +184,7 @@ async fn a_grant_that_the_server_has_lost_meanwhile_is_asked_for_again() {
     assert!(lock(&client, "x").try_lock().await.unwrap().is_none());
     // What it listened to is kept for a moment.
     tokio::time::sleep(LEASE).await;
-    assert_eq!(client.stats(), crate::ClientStats::default());
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
 /// The lease runs from when it was asked for, whatever replicas take.
@@ -270,7 +270,7 @@ async fn a_wait_without_an_answer_is_undone() {
     let attempts = attempts(&server, "x");
     assert_eq!(attempts.len(), 2, "{attempts:?}");
     assert_eq!(attempts[1], (true, attempts[0].1.clone()));
-    assert_eq!(client.stats(), crate::ClientStats::default());
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
 #[tokio::test(start_paused = true)]

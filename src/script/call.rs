@@ -1,11 +1,12 @@
 //! A script with its keys and arguments, as a command that may be sent any number of times.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::{Cmd, ToRedisArgs};
 
-use super::catalog::Script;
+use super::catalog::{self, Script};
+use super::native::{self, Native};
 
 /// A script with its keys and arguments, ready to be sent any number of times.
 #[derive(Clone, Debug)]
@@ -13,22 +14,57 @@ pub(crate) struct Call {
     pub(super) script: &'static Script,
     /// The key that decides which server of a cluster it goes to.
     pub(super) route: Arc<str>,
-    pub(super) by_sha: Cmd,
+    /// Commands that do the same, to be sent instead where that is possible.
+    pub(super) native: Option<Native>,
+    /// Made when it is needed, if there are such commands.
+    by_sha: OnceLock<Cmd>,
 }
 
 impl Call {
     /// `route` must be the first of `keys`, or share its slot.
     pub(crate) fn new(script: &'static Script, route: &Arc<str>, keys: &[&str]) -> Self {
-        let mut by_sha = Cmd::with_capacity(8 + keys.len(), 192);
-        by_sha.arg("EVALSHA").arg(script.sha()).arg(keys.len());
-        for key in keys {
-            by_sha.arg(key);
-        }
         Self {
             script,
             route: Arc::clone(route),
-            by_sha,
+            native: None,
+            by_sha: evalsha(script, keys).into(),
         }
+    }
+
+    /// Takes a free lock of one holder, once and without a token, by `RESTORE` if that is possible.
+    pub(crate) fn acquire_plain(key: &Arc<str>, holder: &str, lease: Duration) -> Option<Self> {
+        let native = native::acquire(key, holder, millis(lease))?;
+        Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
+    }
+
+    /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.
+    pub(crate) fn release_plain(
+        key: &Arc<str>,
+        holder: &str,
+        channel: &str,
+        publish: &str,
+    ) -> Self {
+        let native = native::release(key, holder, channel, publish);
+        Self::of_native(&catalog::REENTRANT_RELEASE, key, native)
+    }
+
+    fn of_native(script: &'static Script, key: &Arc<str>, native: Native) -> Self {
+        Self {
+            script,
+            route: Arc::clone(key),
+            native: Some(native),
+            by_sha: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn by_sha(&self) -> &Cmd {
+        self.by_sha.get_or_init(|| {
+            let mut by_sha = evalsha(self.script, &[&*self.route]);
+            for arg in self.native.iter().flat_map(Native::script_args) {
+                by_sha.arg(arg);
+            }
+            by_sha
+        })
     }
 
     /// A script for many: the arguments it takes for all, and the keys and arguments of each.
@@ -45,15 +81,17 @@ impl Call {
             .collect();
         let route = keys.first().copied().unwrap_or_default().into();
         let mut call = Self::new(script, &route, &keys);
-        call.by_sha.arg(for_all);
+        call = call.arg(for_all);
         for part in &parts {
-            call.by_sha.arg(&part.args);
+            call = call.arg(&part.args);
         }
         call
     }
 
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
-        self.by_sha.arg(arg);
+        if let Some(by_sha) = self.by_sha.get_mut() {
+            by_sha.arg(arg);
+        }
         self
     }
 
@@ -64,13 +102,22 @@ impl Call {
     pub(super) fn by_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.script.text());
-        for arg in self.by_sha.args_iter().skip(2) {
+        for arg in self.by_sha().args_iter().skip(2) {
             if let redis::Arg::Simple(arg) = arg {
                 cmd.arg(arg);
             }
         }
         cmd
     }
+}
+
+fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
+    let mut by_sha = Cmd::with_capacity(8 + keys.len(), 192);
+    by_sha.arg("EVALSHA").arg(script.sha()).arg(keys.len());
+    for key in keys {
+        by_sha.arg(key);
+    }
+    by_sha
 }
 
 /// The keys and arguments of one of many.

@@ -144,5 +144,7 @@ scripts! {
     MULTI_RELEASE multi_release
     RAISE_TOKEN raise_token
     RENEW renew
+    KEEP keep
     RW_RENEW rw_renew
+    RW_KEEP rw_keep
 }

@@ -72,7 +72,7 @@ impl Failure {
         self
     }
 
-    pub(super) fn at_endpoint(mut self, endpoint: String) -> Self {
+    pub(crate) fn at_endpoint(mut self, endpoint: String) -> Self {
         self.endpoint = Some(endpoint);
         self
     }

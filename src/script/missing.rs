@@ -39,10 +39,14 @@ pub(super) fn right(call: &Call, error: &RedisError) -> Option<String> {
 }
 
 fn keys(call: &Call) -> String {
-    let mut words = call.by_sha.args_iter().skip(2).filter_map(|arg| match arg {
-        redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word)),
-        _ => None,
-    });
+    let mut words = call
+        .by_sha()
+        .args_iter()
+        .skip(2)
+        .filter_map(|arg| match arg {
+            redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word)),
+            _ => None,
+        });
     let count: usize = words
         .next()
         .and_then(|count| count.parse().ok())

@@ -13,9 +13,12 @@ use redis::{Cmd, RedisError, Value};
 use super::call::Call;
 use super::failure::{Cause, Executed, Failure, is_hopeless};
 use super::missing;
+use super::native::{self, Native, NativeState};
 use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::is_temporary;
 use crate::conn::{Fault, Lane, Reason, Transport};
+use crate::observe::Observed;
+use crate::totals::count;
 
 /// A reply, and when the attempt that got it was sent.
 #[derive(Debug)]
@@ -90,6 +93,9 @@ impl CallBudget {
 pub(crate) struct Scripts {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clock: Clock,
+    pub(crate) observed: Arc<Observed>,
+    /// Whether plain commands do what scripts could.
+    pub(crate) native: NativeState,
 }
 
 /// Pauses between attempts: doubled from the first to the last, with full jitter.
@@ -105,7 +111,10 @@ impl Scripts {
         budget: CallBudget,
     ) -> Result<Answer, Failure> {
         let answer = self.retry(lane, call, budget).await;
-        answer.map_err(|failure| failure.at_endpoint(self.transport.endpoint(call.route())))
+        answer.map_err(|failure| {
+            count(&self.observed.counters.script_errors);
+            failure.at_endpoint(self.transport.endpoint(call.route()))
+        })
     }
 
     async fn retry(&self, lane: Lane, call: &Call, budget: CallBudget) -> Result<Answer, Failure> {
@@ -124,7 +133,13 @@ impl Scripts {
                     last.unwrap_or_else(late),
                 ));
             }
-            let fault = match self.once(lane, call, reply).await {
+            let end = sent.after(reply);
+            let attempt = Attempt {
+                lane,
+                end,
+                is_first: first_sent.is_none(),
+            };
+            let fault = match self.once(call, attempt, reply).await {
                 Ok(value) => {
                     return Ok(Answer {
                         value,
@@ -170,7 +185,7 @@ impl Scripts {
         last: &Cmd,
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let scripts = calls.iter().map(|call| call.by_sha.clone());
+        let scripts = calls.iter().map(|call| call.by_sha().clone());
         let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
         let end = self.clock.now().after(reply);
         let left = || self.clock.now().until(end);
@@ -208,19 +223,67 @@ impl Scripts {
         Ok(answers.into_iter().map(Value::extract_error).collect())
     }
 
+    /// By plain commands if it has such, by script where those do not answer it.
+    async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
+        let transport = &self.transport;
+        let answer = match &call.native {
+            Some(Native::Acquire(restore)) if attempt.is_first && self.native.may_acquire() => {
+                let answer = transport.send(attempt.lane, &call.route, restore, reply);
+                let answer = match answer.await {
+                    Ok(value) => Ok(value),
+                    Err(Fault::Answered(error)) => Err(error),
+                    Err(other) => return Err(other),
+                };
+                if let Err(error) = &answer {
+                    self.native.refused(error);
+                }
+                native::acquired(&answer)
+            }
+            Some(Native::Release(pair)) if self.native.may_release() => {
+                let replies = transport.send_together(attempt.lane, &call.route, &pair[..], reply);
+                native::released(&replies.await?).map_err(Fault::Answered)?
+            }
+            _ => return self.by_script(call, attempt, reply).await,
+        };
+        match answer {
+            Some(value) => Ok(value),
+            // Seldom, and large.
+            None => {
+                let left = self.clock.now().until(attempt.end);
+                Box::pin(self.by_script(call, attempt, left)).await
+            }
+        }
+    }
+
     /// By its SHA, and by its text if the server does not know that.
-    async fn once(&self, lane: Lane, call: &Call, reply: Duration) -> Result<Value, Fault> {
-        let end = self.clock.now().after(reply);
-        let by_sha = self.transport.send(lane, &call.route, &call.by_sha, reply);
+    async fn by_script(
+        &self,
+        call: &Call,
+        attempt: Attempt,
+        reply: Duration,
+    ) -> Result<Value, Fault> {
+        let transport = &self.transport;
+        let by_sha = transport.send(attempt.lane, &call.route, call.by_sha(), reply);
         match by_sha.await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
                 let by_text = call.by_text();
-                let left = self.clock.now().until(end);
-                self.transport.send(lane, &call.route, &by_text, left).await
+                let left = self.clock.now().until(attempt.end);
+                transport
+                    .send(attempt.lane, &call.route, &by_text, left)
+                    .await
             }
             other => other,
         }
     }
+}
+
+/// One attempt to have a call answered.
+#[derive(Clone, Copy)]
+struct Attempt {
+    lane: Lane,
+    end: Tick,
+    /// No attempt before it may have been executed.
+    is_first: bool,
 }
 
 fn executed(first_sent: Option<Tick>) -> Executed {

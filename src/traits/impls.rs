@@ -7,21 +7,31 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::time::Duration;
 
+use super::with::{complete, with_methods};
 use super::{Boxed, Guard, Lock, sealed};
+use crate::busy::Busy;
 use crate::error::Result;
 use crate::fair::{FairGuard, FairLock};
 use crate::fencing::FencingToken;
+use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::multilock::{MultiGuard, MultiLock};
 use crate::owner::Owner;
 use crate::redlock::{RedlockGuard, RedlockLock};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::rwlock::{ReadGuard, ReadSide, WriteGuard, WriteSide};
+use crate::with::{Completed, Wait, WithError};
 
 macro_rules! locks {
     ($($lock:ident => $guard:ident,)*) => {
         $(
-            impl sealed::Lock for $lock {}
+            impl sealed::Lock for $lock {
+                async fn refused(&self) -> Busy {
+                    $lock::refused(self).await
+                }
+            }
+
+            with_methods!($lock, $guard);
 
             impl Lock for $lock {
                 type Guard = $guard;
@@ -38,6 +48,12 @@ macro_rules! locks {
                 fn fixed_lease(self, lease: Duration) -> Self {
                     $lock::fixed_lease(self, lease)
                 }
+                fn at_least(self, span: Duration) -> Self {
+                    $lock::at_least(self, span)
+                }
+                fn max_hold(self, span: Duration) -> Self {
+                    $lock::max_hold(self, span)
+                }
                 fn fenced(self) -> Self {
                     $lock::fenced(self)
                 }
@@ -52,6 +68,29 @@ macro_rules! locks {
                 }
                 async fn try_lock_for(&self, wait: Duration) -> Result<Option<$guard>> {
                     $lock::try_lock_for(self, wait).await
+                }
+                async fn with<T, E, F>(
+                    &self,
+                    wait: impl Into<Wait>,
+                    body: F,
+                ) -> Result<T, WithError<E>>
+                where
+                    F: AsyncFnOnce(&$guard) -> Result<T, E>,
+                {
+                    $lock::with(self, wait, body).await
+                }
+                async fn with_completed<T, E, F>(
+                    &self,
+                    wait: impl Into<Wait>,
+                    body: F,
+                ) -> Result<Completed<T>, WithError<E>>
+                where
+                    F: AsyncFnOnce(&$guard) -> Result<T, E>,
+                {
+                    $lock::with_completed(self, wait, body).await
+                }
+                async fn busy(&self) -> Result<Option<Busy>> {
+                    $lock::busy(self).await
                 }
             }
         )*
@@ -72,6 +111,12 @@ macro_rules! guards {
     ($($guard:ident: $name:ident,)*) => {
         $(
             impl sealed::Guard for $guard {
+                fn lost_now(&self) -> Option<Lost> {
+                    $guard::lost_now(self)
+                }
+                fn lost_lock(&self) -> Boxed<'_, Lost> {
+                    Box::pin($guard::lost_lock(self))
+                }
                 fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>> {
                     Box::pin(self.run(work))
                 }
@@ -111,6 +156,9 @@ macro_rules! guards {
                 fn lost(&self) -> Boxed<'_, LostReason> {
                     Box::pin($guard::lost(self))
                 }
+                fn loss(&self) -> Loss {
+                    $guard::loss(self)
+                }
                 async fn run<F>(&self, work: F) -> Result<F::Output, Lost>
                 where
                     F: Future<Output: Send> + Send,
@@ -132,7 +180,7 @@ macro_rules! guards {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     let mut shown = f.debug_struct(stringify!($guard));
                     shown.field(stringify!($name), &self.$name());
-                    show(&mut shown, self, self.loss());
+                    show(&mut shown, self, self.lost_now());
                     shown.finish()
                 }
             }
@@ -150,15 +198,15 @@ guards! {
 }
 
 /// What there is to say about a guard, on one line.
-fn show(shown: &mut fmt::DebugStruct<'_, '_>, guard: &dyn Guard, loss: Option<LostReason>) {
+fn show(shown: &mut fmt::DebugStruct<'_, '_>, guard: &dyn Guard, lost: Option<Lost>) {
     shown.field("holder_id", &guard.holder_id());
     shown.field("owner", guard.owner());
     shown.field("hold_count", &guard.hold_count());
     if let Some(token) = guard.fencing_token() {
         shown.field("fencing_token", &token.get());
     }
-    match loss {
-        Some(reason) => shown.field("lost", &reason),
+    match lost {
+        Some(lost) => shown.field("lost", &lost.reason()),
         None => {
             let millis = u64::try_from(guard.remaining().as_millis());
             let remaining = Duration::from_millis(millis.unwrap_or(u64::MAX));
@@ -168,6 +216,12 @@ fn show(shown: &mut fmt::DebugStruct<'_, '_>, guard: &dyn Guard, loss: Option<Lo
 }
 
 impl sealed::Guard for Box<dyn Guard> {
+    fn lost_now(&self) -> Option<Lost> {
+        (**self).lost_now()
+    }
+    fn lost_lock(&self) -> Boxed<'_, Lost> {
+        (**self).lost_lock()
+    }
     fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>> {
         (**self).run_boxed(work)
     }
@@ -206,6 +260,9 @@ impl Guard for Box<dyn Guard> {
     }
     fn lost(&self) -> Boxed<'_, LostReason> {
         (**self).lost()
+    }
+    fn loss(&self) -> Loss {
+        (**self).loss()
     }
     async fn run<F>(&self, work: F) -> Result<F::Output, Lost>
     where

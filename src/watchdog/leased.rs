@@ -17,6 +17,8 @@ pub(crate) trait Leased: Send + Sync {
     fn due(&self, now: Tick) -> Due;
     /// The server confirmed a lease of `lease`, counted from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
+    /// A renewal got no answer, or none about this hold.
+    fn renewal_failed(&self);
     /// When it has to be checked next. Called under the lock of the schedule, as [`Leased::due`] is: what
     /// happens to it from then on moves its entry again.
     fn next_check(&self) -> Tick;

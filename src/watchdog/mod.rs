@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Tick;
@@ -39,7 +40,9 @@ impl Watchdog {
     pub(crate) fn start(scripts: Arc<Scripts>, moved: Arc<Hint>, reply: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(task::run(Arc::clone(&shared), scripts, moved, inbox, reply));
+        let transport = Arc::clone(&scripts.transport);
+        let task = task::run(Arc::clone(&shared), scripts, moved, inbox, reply);
+        transport.spawn(task.boxed());
         Self { shared, jobs }
     }
 
@@ -89,6 +92,11 @@ impl Watchdog {
     /// Whether the task has ended before its client: with the runtime on which it was started.
     pub(crate) fn is_gone(&self) -> bool {
         self.jobs.is_closed()
+    }
+
+    /// Given when a batch of renewals is on its way.
+    pub(crate) fn renewals(&self) -> Arc<Hint> {
+        Arc::clone(&self.shared.renewals)
     }
 
     /// Holds under watch.

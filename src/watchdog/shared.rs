@@ -1,7 +1,7 @@
 //! What the watchdog's handle and its task share, and what the handle sends to the task.
 
-use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -25,6 +25,8 @@ pub(super) enum Job {
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
+    /// Given when a batch of renewals was begun.
+    pub(super) renewals: Arc<Hint>,
     pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
     /// Given when something is due before the task's planned wake-up.
     pub(super) sooner: Hint,

@@ -85,7 +85,11 @@ pub(super) async fn run(
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
-                for batch in batches::take_due(&shared, &scripts, &mut under_way, reply_max) {
+                let batches = batches::take_due(&shared, &scripts, &mut under_way, reply_max);
+                if !batches.is_empty() {
+                    shared.renewals.give();
+                }
+                for batch in batches {
                     // All of them are on their way before the loop waits again.
                     calls.extend(start(&scripts, batch));
                 }
@@ -195,7 +199,8 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
                 hold.revoked();
                 shared.schedule.lock().remove(id);
             }
-            (Some(_), Outcome::Unknown) => {
+            (Some(hold), Outcome::Unknown) => {
+                hold.renewal_failed();
                 // Not past its deadline, which is where it is.
                 let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
                 let again = now.after(pause.mul_f64(fastrand::f64()));

@@ -232,9 +232,27 @@ fn without_hidden(all: Vec<Item>) -> Vec<Item> {
     all.into_iter().filter(|item| !is_hidden(item)).collect()
 }
 
+/// Modules that no page shows: what is public there is no part of the API.
+fn hidden_modules(root: &[Item]) -> Vec<String> {
+    let is_hidden = |item: &&Item| {
+        item.word(1) == "mod"
+            && item
+                .attributes
+                .iter()
+                .any(|a| a.starts_with("#[doc(hidden"))
+    };
+    root.iter()
+        .filter(is_hidden)
+        .map(|item| item.word(2))
+        .collect()
+}
+
 /// All items of the library, with what macros make of them.
 fn all_items() -> Vec<Item> {
-    let files = library().into_values().map(|module| items(module.tokens));
+    let mut library = library();
+    let hidden = hidden_modules(&items(library[""].tokens.clone()));
+    library.retain(|path, _| !hidden.contains(path));
+    let files = library.into_values().map(|module| items(module.tokens));
     let files: Vec<Vec<Item>> = files.collect();
     let macros = files.iter().flatten().filter_map(Macro::of);
     let macros: BTreeMap<String, Macro> = macros.collect();

@@ -3,6 +3,8 @@
 mod api;
 mod dependencies;
 mod imports;
+mod mutants;
+mod observability;
 mod pages;
 mod sizes;
 mod source;

@@ -50,7 +50,14 @@ fn every_link_of_the_readme_is_absolute_and_leads_somewhere() {
 fn every_file_says_what_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for folder in ["src", "tests", "benches", "examples", "testkit/src"] {
+    for folder in [
+        "src",
+        "tests",
+        "benches",
+        "examples",
+        "testkit/src",
+        "macros",
+    ] {
         rust_files(&root.join(folder), &mut files);
     }
     for file in files {

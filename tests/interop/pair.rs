@@ -80,12 +80,13 @@ impl Pair {
         self.nobody_listens().await;
     }
 
-    /// Waits until no key is left but fencing counters.
+    /// Waits until no key is left but fencing counters, and what clients say of themselves.
     pub(crate) async fn no_key_left(&self) {
+        let stays = ["redisson_lock_token", "lockset_client"];
         eventually(SOON, "no key is left", async || {
             let keys = self.server.keys().await;
             keys.iter()
-                .all(|key| key.starts_with("redisson_lock_token"))
+                .all(|key| stays.iter().any(|stays| key.starts_with(stays)))
         })
         .await;
     }

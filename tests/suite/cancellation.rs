@@ -15,7 +15,8 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    SOON, client, hold_counts, idle, lock_keys, nothing_left, patient_client, took_less, waiting,
+    SOON, client, hold_counts, idle, keys_left, lock_keys, nothing_left, patient_client, took_less,
+    waiting,
 };
 
 /// No future here needs more polls than this.
@@ -100,9 +101,7 @@ impl World {
 
     /// Looks once: what is still there when a client has nothing in hand is there for long.
     async fn no_key_is_left(&self) {
-        let mut keys = self.server.keys().await;
-        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
-        assert_eq!(keys, [""; 0]);
+        assert_eq!(keys_left(&self.server).await, [""; 0]);
     }
 
     async fn check_nothing_is_left<P: Primitive>(&self, name: &str) {

@@ -8,6 +8,7 @@ mod support;
 mod world;
 
 mod addresses;
+mod busy;
 mod cancellation;
 mod cluster;
 mod comeback;
@@ -24,12 +25,19 @@ mod input;
 mod interleavings;
 mod lazy;
 mod limits;
+#[cfg(feature = "macros")]
+mod locked;
 mod loss;
+mod loss_view;
 mod many_holds;
 mod messages;
 mod mix;
 mod multilock;
 mod names;
+mod native;
+mod observed;
+mod once;
+mod operator;
 mod outage;
 mod paused;
 mod process;
@@ -43,9 +51,13 @@ mod sentinel;
 mod share_leases;
 mod shown;
 mod shutdown;
+mod spans;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tracing")]
+mod traced;
 mod traits;
 mod undoing;
 mod unpolled;
 mod wire;
+mod with;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 pub(crate) use lockset::Guard;
 use lockset::{
-    Client, FairGuard, FairLock, Lock, Member, MultiGuard, MultiLock, Owner, ReadGuard, ReadSide,
-    Redlock, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock, Result, WriteGuard,
-    WriteSide,
+    Busy, Client, FairGuard, FairLock, Lock, Member, MultiGuard, MultiLock, Owner, ReadGuard,
+    ReadSide, Redlock, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock, Result,
+    WriteGuard, WriteSide,
 };
 
 /// A handle on a lock.
@@ -40,6 +40,8 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn owner(self, owner: &Owner) -> Self;
     fn lease(self, lease: Duration) -> Self;
     fn fixed_lease(self, lease: Duration) -> Self;
+    fn at_least(self, span: Duration) -> Self;
+    fn max_hold(self, span: Duration) -> Self;
     fn fenced(self) -> Self;
     fn give_up_after(self, span: Duration) -> Self;
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
@@ -48,6 +50,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
         &self,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
+    fn busy(&self) -> impl Future<Output = Result<Option<Busy>>> + Send;
     fn is_locked(&self) -> impl Future<Output = Result<bool>> + Send;
     fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send;
 }
@@ -80,6 +83,12 @@ macro_rules! primitive {
             fn fixed_lease(self, lease: Duration) -> Self {
                 Lock::fixed_lease(self, lease)
             }
+            fn at_least(self, span: Duration) -> Self {
+                Lock::at_least(self, span)
+            }
+            fn max_hold(self, span: Duration) -> Self {
+                Lock::max_hold(self, span)
+            }
             fn fenced(self) -> Self {
                 Lock::fenced(self)
             }
@@ -94,6 +103,9 @@ macro_rules! primitive {
             }
             async fn try_lock_for(&self, wait: Duration) -> Result<Option<Self::Guard>> {
                 Lock::try_lock_for(self, wait).await
+            }
+            async fn busy(&self) -> Result<Option<Busy>> {
+                Lock::busy(self).await
             }
             async fn is_locked(&self) -> Result<bool> {
                 $lock::is_locked(self).await
@@ -193,6 +205,12 @@ impl Primitive for Multi {
     fn fixed_lease(self, lease: Duration) -> Self {
         self.with(|lock| lock.fixed_lease(lease))
     }
+    fn at_least(self, span: Duration) -> Self {
+        self.with(|lock| lock.at_least(span))
+    }
+    fn max_hold(self, span: Duration) -> Self {
+        self.with(|lock| lock.max_hold(span))
+    }
     fn fenced(self) -> Self {
         self.with(MultiLock::fenced)
     }
@@ -213,6 +231,9 @@ impl Primitive for Multi {
     }
     async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
         self.lock()?.try_lock_for(wait).await
+    }
+    async fn busy(&self) -> Result<Option<Busy>> {
+        self.lock()?.busy().await
     }
     async fn is_locked(&self) -> Result<bool> {
         any(tokio::join!(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::{Client, ClientStats};
+use lockset::Client;
 use lockset_testkit::{Server, eventually};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
@@ -38,14 +38,23 @@ pub(crate) fn took_less(since: Instant, bound: Duration) {
 pub(crate) async fn client(url: &str) -> Client {
     Client::builder(url)
         .lease(LEASE)
+        .native(is_native())
         .build()
         .await
         .expect("a client for the test's own server")
 }
 
+/// Whether plain commands are under test, where they can do what scripts do: `LOCKSET_TEST_NATIVE=0` has
+/// scripts do it all.
+pub(crate) fn is_native() -> bool {
+    std::env::var("LOCKSET_TEST_NATIVE").as_deref() != Ok("0")
+}
+
 /// A client that never renews or polls within the time of a test.
 pub(crate) async fn patient_client(url: &str) -> Client {
-    Client::connect(url)
+    Client::builder(url)
+        .native(is_native())
+        .build()
         .await
         .expect("a client for the test's own server")
 }
@@ -53,18 +62,24 @@ pub(crate) async fn patient_client(url: &str) -> Client {
 /// Waits until a client has nothing in hand.
 pub(crate) async fn idle(client: &Client) {
     eventually(SOON, "the client has nothing in hand", async || {
-        client.stats() == ClientStats::default()
+        client.stats().is_idle()
     })
     .await;
 }
 
-/// Waits until the server has no key but fencing counters, and no subscription.
+/// What is left at a server when all locks are free: but for fencing counters, and for what clients say of
+/// themselves, which goes with them.
+pub(crate) async fn keys_left(server: &Server) -> Vec<String> {
+    let mut keys = server.keys().await;
+    let stays = ["redisson_lock_token", "lockset_client"];
+    keys.retain(|key| !stays.iter().any(|stays| key.starts_with(stays)));
+    keys
+}
+
+/// Waits until the server has no key of a lock, and no subscription.
 pub(crate) async fn nothing_left(server: &Server) {
     eventually(SOON, "no key and no subscription is left", async || {
-        let keys = server.keys().await;
-        keys.iter()
-            .all(|key| key.starts_with("redisson_lock_token"))
-            && server.pubsub_channels().await.is_empty()
+        keys_left(server).await.is_empty() && server.pubsub_channels().await.is_empty()
     })
     .await;
 }

@@ -16,7 +16,7 @@ use redis::Value;
 use super::view::View;
 use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
-use crate::conn::link::Link;
+use crate::conn::link::{Link, Purpose};
 use crate::conn::nodes::Nodes;
 use crate::conn::setup::{Setup, with_defaults};
 use crate::conn::transport::{Channels, Fault};
@@ -134,5 +134,11 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
         ..setup.clone()
     };
     let info = with_defaults(nodes.info(address));
-    Link::new(info, label, &setup, nodes.at(address).reachability(), false)
+    Link::new(
+        info,
+        label,
+        &setup,
+        nodes.at(address).reachability(),
+        Purpose::Other,
+    )
 }

@@ -140,6 +140,10 @@ impl Transport for Cluster {
         )
     }
 
+    fn routes(&self) -> Vec<String> {
+        self.router.map.read().routes()
+    }
+
     fn channels(&self) -> Channels {
         self.router.channels
     }

@@ -179,8 +179,14 @@ impl Router {
         }
         let mut node = self.owner(route)?;
         let mut behind = None;
-        for _ in 0..=REDIRECTIONS_MAX {
-            let remaining = clock.now().until(end);
+        for hop in 0..=REDIRECTIONS_MAX {
+            // Nothing has taken time yet, and a link has one timer for all with the whole of it.
+            let is_fresh = hop == 0 && !has_barrier;
+            let remaining = if is_fresh {
+                limit
+            } else {
+                clock.now().until(end)
+            };
             if remaining.is_zero() {
                 let message = format!("no time was left to follow a redirection within {limit:?}");
                 let message = format!("{}: {message}", node.address);
@@ -237,8 +243,12 @@ impl Router {
         let slot = slot_of(route.as_bytes());
         let mut node = self.owner(route)?;
         let mut is_asking = false;
-        for _ in 0..=REDIRECTIONS_MAX {
-            let remaining = clock.now().until(end);
+        for hop in 0..=REDIRECTIONS_MAX {
+            let remaining = if hop == 0 {
+                limit
+            } else {
+                clock.now().until(end)
+            };
             if remaining.is_zero() {
                 break;
             }

@@ -81,6 +81,29 @@ impl<N: Clone + PartialEq> SlotMap<N> {
             .collect()
     }
 
+    /// A key for each of them, of a slot that it serves.
+    pub(super) fn routes(&self) -> Vec<String> {
+        let mut has_route = vec![false; self.nodes.len()];
+        let mut lacking = self.nodes().len();
+        // Numbers reach all slots: the last of them before 200 000.
+        let numbers = (0..200_000).map(|number: u32| number.to_string());
+        let mut routes = Vec::new();
+        for route in numbers {
+            if lacking == 0 {
+                break;
+            }
+            let owner = self.owners[usize::from(slot_of(route.as_bytes()))];
+            if let Some(has_route) = has_route.get_mut(usize::from(owner))
+                && !*has_route
+            {
+                *has_route = true;
+                lacking -= 1;
+                routes.push(route);
+            }
+        }
+        routes
+    }
+
     fn index(&mut self, node: &N) -> u16 {
         let known = self.nodes.iter().position(|known| known == node);
         let index = known.unwrap_or_else(|| {
@@ -96,6 +119,20 @@ impl<N: Clone + PartialEq> SlotMap<N> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn every_node_has_a_route_even_one_with_a_single_slot() {
+        let slots = || (0..SLOTS).map(|slot| (slot, slot, slot));
+        let map = SlotMap::of(slots());
+        let mut served: Vec<u16> = map
+            .routes()
+            .iter()
+            .map(|route| slot_of(route.as_bytes()))
+            .collect();
+        served.sort_unstable();
+        assert_eq!(served, (0..SLOTS).collect::<Vec<_>>());
+        assert!(SlotMap::<u8>::empty().routes().is_empty());
+    }
 
     /// From the cluster specification, and `CLUSTER KEYSLOT` of a server.
     #[test]

@@ -1,78 +1,115 @@
 //! One connection to one server, ready to be used: what is sent over it, and when it last replied.
 
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
-use super::socket::Socket;
-use crate::clock::Tick;
+use super::last_reply::LastReply;
+use super::socket::{End, Socket};
+use crate::clock::{Clock, Tick};
 use crate::conn::push::PushState;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
-    /// When the server last replied on this connection.
-    last_reply: AtomicU64,
+    clock: Clock,
+    last_reply: LastReply,
     pub(super) push: Arc<PushState>,
 }
 
 impl Connection {
-    /// The server has replied on it at `now`.
-    pub(super) fn new(socket: Socket, push: Arc<PushState>, now: Tick) -> Self {
+    pub(super) fn new(
+        socket: Socket,
+        push: Arc<PushState>,
+        clock: Clock,
+        last_reply: LastReply,
+    ) -> Self {
         Self {
             socket,
-            last_reply: AtomicU64::new(now.nanos()),
+            clock,
+            last_reply,
             push,
         }
     }
 
     pub(super) fn last_reply_at(&self) -> Tick {
-        let nanos = self.last_reply.load(Ordering::Relaxed);
-        Tick::ZERO.after(Duration::from_nanos(nanos))
+        self.last_reply.get()
     }
 
-    pub(super) fn has_replied(&self, now: Tick) {
-        self.last_reply.store(now.nanos(), Ordering::Relaxed);
-    }
-
-    /// Sends `first`, if there is one, and right behind it the command that counts.
+    /// Sends `first`, if there is one, and right behind it the command that counts. `None`: no reply within
+    /// `limit`.
     pub(super) async fn send(
         &self,
         first: Option<&Cmd>,
         command: &Cmd,
-    ) -> Result<Value, RedisError> {
-        let mut connection = self.socket.connection.clone();
-        let Some(first) = first else {
-            let _in_flight = self.socket.in_flight.add(1);
-            return connection.send_packed_command(command).await;
-        };
-        let mut pipe = redis::pipe();
-        pipe.add_command(first.clone());
-        pipe.add_command(command.clone());
-        let _in_flight = self.socket.in_flight.add(pipe.len());
-        let replies = connection
-            .send_packed_commands(&pipe, 0, pipe.len())
-            .await?;
-        let mut replies = replies.into_iter();
-        let before = replies.next();
-        match (before, replies.next()) {
-            // The second error is but a consequence of the first.
-            (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => Ok(no),
-            (_, reply) => Ok(reply.unwrap_or(Value::Nil)),
+        limit: Duration,
+    ) -> Option<Result<Value, RedisError>> {
+        if let Some(first) = first {
+            let replies = Box::pin(self.send_each(&[first, command], limit)).await?;
+            return Some(replies.map(last_of_two));
+        }
+        match &self.socket.end {
+            End::Wire(wire) => {
+                let read = |replies: &mut Vec<Value>| replies.pop().unwrap_or(Value::Nil);
+                wire.send([command].into_iter(), limit, read).await
+            }
+            End::Library {
+                connection,
+                in_flight,
+            } => {
+                let reply = async {
+                    let _in_flight = in_flight.add(1);
+                    connection.clone().send_packed_command(command).await
+                };
+                // Boxed: it is not the way of most calls.
+                self.replied(Box::pin(self.clock.within(limit, reply)).await)
+            }
         }
     }
 
-    /// Sends these in one request.
-    pub(super) async fn send_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
-        let mut pipe = redis::pipe();
-        for command in commands {
-            pipe.add_command(command.clone());
+    /// Sends these in one request. `None`: no reply to all of them within `limit`.
+    pub(super) async fn send_each(
+        &self,
+        commands: &[&Cmd],
+        limit: Duration,
+    ) -> Option<Result<Vec<Value>, RedisError>> {
+        match &self.socket.end {
+            End::Wire(_) if commands.is_empty() => Some(Ok(Vec::new())),
+            End::Wire(wire) => wire.send(commands.iter().copied(), limit, mem::take).await,
+            End::Library {
+                connection,
+                in_flight,
+            } => {
+                let mut pipe = redis::pipe();
+                for command in commands {
+                    pipe.add_command((*command).clone());
+                }
+                let replies = async {
+                    let _in_flight = in_flight.add(pipe.len());
+                    let mut connection = connection.clone();
+                    connection.send_packed_commands(&pipe, 0, pipe.len()).await
+                };
+                self.replied(self.clock.within(limit, replies).await)
+            }
         }
-        let _in_flight = self.socket.in_flight.add(pipe.len());
-        let mut connection = self.socket.connection.clone();
-        connection.send_packed_commands(&pipe, 0, pipe.len()).await
+    }
+
+    fn replied<T>(&self, reply: Option<Result<T, RedisError>>) -> Option<Result<T, RedisError>> {
+        if let Some(Ok(_)) = reply {
+            self.last_reply.set(self.clock.now());
+        }
+        reply
+    }
+}
+
+fn last_of_two(replies: Vec<Value>) -> Value {
+    let mut replies = replies.into_iter();
+    match (replies.next(), replies.next()) {
+        // The second error is but a consequence of the first.
+        (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => no,
+        (_, reply) => reply.unwrap_or(Value::Nil),
     }
 }
 
@@ -86,7 +123,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::clock::Clock;
     use crate::conn::link::first_bytes::FirstBytes;
     use crate::conn::link::socket::Step;
 
@@ -105,15 +141,20 @@ mod tests {
         let (first_bytes, disconnected) = (FirstBytes::default(), Arc::default());
         let socket = Socket::connect(&info, config, step, &first_bytes, &disconnected);
         let socket = socket.await.unwrap();
-        let in_flight = Arc::clone(&socket.in_flight);
+        let End::Library { in_flight, .. } = &socket.end else {
+            panic!("it is not ours yet");
+        };
+        let in_flight = Arc::clone(in_flight);
         let push = Arc::new(PushState::new(None));
-        let connection = Connection::new(socket, push, Tick::ZERO);
+        let last_reply = LastReply::at(Tick::ZERO);
+        let connection = Connection::new(socket, push, Clock::System, last_reply);
         let ping = redis::cmd("PING");
-        let commands = vec![ping.clone(); 5];
+        let commands = [&ping; 5];
+        let limit = Duration::from_secs(5);
         {
-            let mut one = pin!(connection.send(None, &ping));
-            let mut two = pin!(connection.send(Some(&ping), &ping));
-            let mut five = pin!(connection.send_all(&commands));
+            let mut one = pin!(connection.send(None, &ping, limit));
+            let mut two = pin!(connection.send(Some(&ping), &ping, limit));
+            let mut five = pin!(connection.send_each(&commands, limit));
             let mut context = Context::from_waker(Waker::noop());
             // Nobody replies.
             assert!(one.as_mut().poll(&mut context).is_pending());

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
+    RedisError,
 };
 
 use super::connection::Connection;
 use super::first_bytes::{self, FirstBytes, Meaning};
 use super::handshake::Handshake;
+use super::last_reply::LastReply;
 use super::reachability::Reachability;
-use super::socket::{Socket, Step};
+use super::reconnects::Reconnects;
+use super::socket::{End, Socket, Step, WireTerms};
 use crate::clock::Clock;
 use crate::conn::address::Address;
 use crate::conn::process::Process;
@@ -42,6 +45,19 @@ pub(super) struct Connector {
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
+    reconnects: Reconnects,
+    /// Without a reply for so long, a connection on our own wire is silent. `None`: on the library's.
+    silence: Option<Duration>,
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What callers wait for, on a wire of our own where that is possible.
+    Calls,
+    /// Messages, which are reported, as are gaps.
+    Push,
+    Other,
 }
 
 impl Connector {
@@ -50,19 +66,28 @@ impl Connector {
         label: String,
         setup: &Setup,
         reachability: &Arc<Reachability>,
-        is_for_push: bool,
+        purpose: Purpose,
     ) -> Self {
+        let is_plain = info.redis_settings().protocol() == ProtocolVersion::RESP2;
+        let on_wire = purpose == Purpose::Calls && is_plain;
         Self {
+            silence: on_wire.then_some(setup.silence),
             endpoint: endpoint(info.addr()),
             info,
             clock: setup.clock,
             step_timeout: setup.step_timeout,
             reachability: Arc::clone(reachability),
-            events: is_for_push.then(|| Arc::clone(&setup.events)),
+            events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
             server_name: setup.server_name.clone(),
             disconnected: Arc::clone(&setup.disconnected),
+            reconnects: Reconnects::new(&label, setup),
             handshake: Handshake::new(label, setup),
         }
+    }
+
+    /// A connection of it is in use from here on.
+    pub(super) fn note_connected(&self) {
+        self.reconnects.note_connected(&self.endpoint);
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -105,7 +130,9 @@ impl Connector {
             Ok(socket) => {
                 let now = self.clock.now();
                 self.reachability.succeeded(began.until(now));
-                Ok(Connection::new(socket, push, now))
+                let last_reply = LastReply::at(now);
+                let socket = self.on_wire(socket, &last_reply);
+                Ok(Connection::new(socket, push, self.clock, last_reply))
             }
             Err(error) => {
                 let fault = self.diagnose(error, &first_bytes);
@@ -128,8 +155,23 @@ impl Connector {
         let (info, config) = tls::with_server_name(info, name, self.config(push));
         let socket = Socket::connect(&info, config, step, first_bytes, &self.disconnected);
         let mut socket = socket.await?;
-        self.handshake.run(&mut socket.connection, step).await?;
+        if let End::Library { connection, .. } = &mut socket.end {
+            self.handshake.run(connection, step).await?;
+        }
         Ok(socket)
+    }
+
+    /// The same connection, on our own wire if it is for that.
+    fn on_wire(&self, socket: Socket, last_reply: &LastReply) -> Socket {
+        let Some(silence) = self.silence else {
+            return socket;
+        };
+        socket.onto_wire(WireTerms {
+            clock: self.clock,
+            silence,
+            last_reply: last_reply.clone(),
+            disconnected: Arc::clone(&self.disconnected),
+        })
     }
 
     fn config(&self, push: &Arc<PushState>) -> AsyncConnectionConfig {

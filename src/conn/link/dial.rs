@@ -151,6 +151,8 @@ impl Dialer {
         // Under the lock: it may have been retired meanwhile.
         self.ensure_in_use()?;
         *current = Some(connection);
+        drop(current);
+        self.connector.note_connected();
         Ok(())
     }
 

@@ -11,9 +11,13 @@ mod connector;
 mod dial;
 mod first_bytes;
 mod handshake;
+mod last_reply;
+mod loan;
 mod paced_read;
 mod reachability;
+mod reconnects;
 mod socket;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +26,7 @@ use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use self::connection::Connection;
 use self::connector::Connector;
+pub(crate) use self::connector::Purpose;
 use self::dial::Dialer;
 pub(crate) use self::reachability::Reachability;
 use super::error_reply::code;
@@ -45,16 +50,15 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// `label` is shown by `CLIENT LIST`, so that an operator knows whose connection it is. One that
-    /// `is_for_push` reports its messages and gaps.
+    /// `label` is shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     pub(crate) fn new(
         info: ConnectionInfo,
         label: String,
         setup: &Setup,
         reachability: &Arc<Reachability>,
-        is_for_push: bool,
+        purpose: Purpose,
     ) -> Self {
-        let connector = Connector::new(info, label, setup, reachability, is_for_push);
+        let connector = Connector::new(info, label, setup, reachability, purpose);
         Self {
             clock: setup.clock,
             dialer: Arc::new(Dialer::new(connector)),
@@ -95,10 +99,8 @@ impl Link {
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
         let expected = connection.push.expect(command);
-        let reply = connection.send(first, command);
-        match self.clock.within(remaining, reply).await {
+        match connection.send(first, command, remaining).await {
             Some(Ok(value)) => {
-                connection.has_replied(self.clock.now());
                 if !expected.accepts(command, &value) {
                     self.dialer.replace(&connection);
                     return Err(self.unknown("the answer to another command"));
@@ -130,10 +132,9 @@ impl Link {
     ) -> Result<Vec<Value>, Fault> {
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        let replies = connection.send_all(commands);
-        match self.clock.within(remaining, replies).await {
+        let commands: Vec<&Cmd> = commands.iter().collect();
+        match connection.send_each(&commands, remaining).await {
             Some(Ok(values)) => {
-                connection.has_replied(self.clock.now());
                 for value in &values {
                     self.replace_if_demoted(&connection, value);
                 }
@@ -187,7 +188,8 @@ impl Link {
     async fn connection(&self, limit: Duration) -> Result<(Arc<Connection>, Duration), Fault> {
         match self.dialer.current() {
             Some(connection) => Ok((connection, limit)),
-            None => self.dialer.connected_within(limit).await,
+            // Boxed, as it is seldom and large.
+            None => Box::pin(self.dialer.connected_within(limit)).await,
         }
     }
 

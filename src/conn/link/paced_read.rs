@@ -46,7 +46,7 @@ const PORTION_MAX: usize = 16;
 
 /// If the next turn comes this late, other tasks are in line for the processor, and to wait behind them
 /// again for each portion would cost more than portions save.
-const LATE: Duration = Duration::from_millis(1);
+pub(crate) const LATE: Duration = Duration::from_millis(1);
 
 /// Bytes of one reply, until more is known: those of most scripts.
 const REPLY_SIZE: usize = 5;
@@ -114,22 +114,26 @@ pub(crate) struct PacedRead<S> {
 }
 
 /// How many replies make a portion, with so many commands in flight.
-fn portion_of(in_flight: usize) -> usize {
+pub(crate) fn portion_of(in_flight: usize) -> usize {
     let least = (in_flight / SMALL_PARTS).min(ENOUGH);
     least.max(in_flight / LARGE_PARTS).clamp(1, PORTION_MAX)
+}
+
+/// With fewer commands in flight, all there is is read. On the runtime that this is called on.
+pub(crate) fn few_in_flight() -> usize {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::CurrentThread) => FEW_ON_ONE_THREAD,
+        _ => FEW,
+    }
 }
 
 impl<S> PacedRead<S> {
     /// For a connection whose task runs on the runtime that this is called on.
     pub(crate) fn new(stream: S, in_flight: Arc<InFlight>) -> Self {
-        let few = match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            Ok(RuntimeFlavor::CurrentThread) => FEW_ON_ONE_THREAD,
-            _ => FEW,
-        };
         Self {
             stream,
             in_flight,
-            few,
+            few: few_in_flight(),
             remaining: None,
             yielded_at: None,
             yields: 0,

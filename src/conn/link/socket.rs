@@ -22,7 +22,10 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::first_bytes::{FirstBytes, Recorder};
+use super::last_reply::LastReply;
+use super::loan::Loan;
 use super::paced_read::{InFlight, PacedRead};
+use super::wire::Wire;
 use crate::clock::Clock;
 use crate::hint::Hint;
 
@@ -51,10 +54,38 @@ impl Step {
 /// A connection, and the task behind it, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Socket {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) in_flight: Arc<InFlight>,
+    pub(super) end: End,
     /// Of a task that the client library does not end by itself.
     driver: Option<AbortHandle>,
+    lent: Option<Lent>,
+}
+
+/// Our end of a connection.
+#[derive(Debug)]
+pub(super) enum End {
+    Library {
+        connection: MultiplexedConnection,
+        in_flight: Arc<InFlight>,
+    },
+    Wire(Wire),
+}
+
+/// The streams that the client library may be asked to give back.
+#[derive(Debug)]
+enum Lent {
+    Tcp(Loan<Recorder<TcpStream>>),
+    #[cfg(unix)]
+    Unix(Loan<Recorder<tokio::net::UnixStream>>),
+}
+
+/// What the wire is made with.
+#[derive(Clone, Debug)]
+pub(super) struct WireTerms {
+    pub(super) clock: Clock,
+    /// Without a reply for so long, the connection is silent.
+    pub(super) silence: Duration,
+    pub(super) last_reply: LastReply,
+    pub(super) disconnected: Arc<Hint>,
 }
 
 impl Socket {
@@ -71,24 +102,30 @@ impl Socket {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect_tcp(host, *port, info.tcp_settings());
                 let stream = step.made("connection", stream).await?;
-                let stream = Recorder::new(stream, first_bytes.clone());
-                step.made("answer", Self::over(stream, info, config, disconnected))
-                    .await
+                let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
+                let lent = Lent::Tcp(loan.clone());
+                let socket = Self::over(loan, lent, info, config, disconnected);
+                step.made("answer", socket).await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                let stream = Recorder::new(stream, first_bytes.clone());
-                step.made("answer", Self::over(stream, info, config, disconnected))
-                    .await
+                let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
+                let lent = Lent::Unix(loan.clone());
+                let socket = Self::over(loan, lent, info, config, disconnected);
+                step.made("answer", socket).await
             }
             _ => {
                 let client = redis::Client::open(info.clone())?;
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
-                Ok(Self {
+                let end = End::Library {
                     connection: step.made("connection", connection).await?,
                     in_flight: Arc::default(),
+                };
+                Ok(Self {
+                    end,
                     driver: None,
+                    lent: None,
                 })
             }
         }
@@ -96,6 +133,7 @@ impl Socket {
 
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        lent: Lent,
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
         disconnected: &Arc<Hint>,
@@ -105,17 +143,54 @@ impl Socket {
         let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
-        let disconnected = Arc::clone(disconnected);
-        let driver = tokio::spawn(async move {
-            driver.await;
-            disconnected.give();
-        });
         Ok(Self {
-            connection,
-            in_flight,
-            driver: Some(driver.abort_handle()),
+            end: End::Library {
+                connection,
+                in_flight,
+            },
+            driver: Some(driven(driver, disconnected)),
+            lent: Some(lent),
         })
     }
+
+    /// Takes the stream back from the client library, which has no command in flight, if it was lent.
+    pub(super) fn onto_wire(mut self, terms: WireTerms) -> Self {
+        match self.lent.take() {
+            Some(Lent::Tcp(loan)) => self.taken_back(&loan, terms),
+            #[cfg(unix)]
+            Some(Lent::Unix(loan)) => self.taken_back(&loan, terms),
+            None => self,
+        }
+    }
+
+    fn taken_back<S>(self, loan: &Loan<Recorder<S>>, terms: WireTerms) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(stream) = loan.take_back() else {
+            return self;
+        };
+        let (wire, driver) = Wire::new(stream, terms.clock, terms.silence, terms.last_reply);
+        // The library's driver ends with `self`.
+        Self {
+            end: End::Wire(wire),
+            driver: Some(driven(driver, &terms.disconnected)),
+            lent: None,
+        }
+    }
+}
+
+/// Runs the task behind a connection; `disconnected` is given when it ends by itself.
+fn driven(
+    driver: impl Future<Output = ()> + Send + 'static,
+    disconnected: &Arc<Hint>,
+) -> AbortHandle {
+    let disconnected = Arc::clone(disconnected);
+    let task = tokio::spawn(async move {
+        driver.await;
+        disconnected.give();
+    });
+    task.abort_handle()
 }
 
 impl Drop for Socket {

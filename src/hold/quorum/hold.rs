@@ -8,6 +8,7 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -39,6 +40,8 @@ pub(crate) struct QuorumConfig {
     pub(crate) owner: Owner,
     /// So many servers are a majority.
     pub(crate) quorum: usize,
+    /// Released before, it is left at its servers until then.
+    pub(crate) kept_until: Tick,
     pub(crate) clock: Clock,
     /// Where the tasks of this client that want the lock wait for each other.
     pub(crate) local: Arc<LocalLock>,
@@ -63,7 +66,8 @@ impl QuorumHold {
         let guard = state.add_guard(lease_of(&shares, config.quorum));
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
-            state.add_share(server, guard.number, share.guarded());
+            let share = share.guarded(config.kept_until);
+            state.add_share(server, guard.number, share);
         }
         let members = state.members();
         let this = Arc::new(Self {
@@ -163,6 +167,40 @@ impl QuorumHold {
         }
     }
 
+    /// Why what one guard has of it is lost, if it is: with the hold, or at an end of its own.
+    pub(super) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
+        self.loss()
+            .or_else(|| lease.loss_at(self.config.clock.now()))
+    }
+
+    /// Of one guard.
+    pub(super) fn remaining_of(&self, lease: ShareLease) -> Duration {
+        match self.loss_of(lease) {
+            Some(_) => Duration::ZERO,
+            None => self
+                .config
+                .clock
+                .now()
+                .until(self.deadline().min(lease.end())),
+        }
+    }
+
+    /// Resolves when what a guard has of it is lost. Has its own timer. Cancel safe.
+    pub(super) async fn lost(&self, lease: ShareLease) -> LostReason {
+        loop {
+            let mark = self.changed.mark();
+            if let Some(reason) = self.loss_of(lease) {
+                return reason;
+            }
+            let end = self.deadline().min(lease.end());
+            tokio::select! {
+                () = self.changed.past(mark) => {}
+                // If the deadline comes sooner, that is a change.
+                () = self.config.clock.sleep_until(end) => {}
+            }
+        }
+    }
+
     /// Gives back what `live` members hold, unless a server has joined since. What other servers may have
     /// is left until the guard is gone, and with it the work under it.
     fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
@@ -176,6 +214,9 @@ impl QuorumHold {
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
         };
+        for share in given_back.iter().flatten() {
+            share.waive_keep();
+        }
         // First: who asks from here on asks behind that.
         drop(given_back);
         self.notify_ended();
@@ -213,6 +254,7 @@ impl QuorumHold {
         if dropped.is_empty() {
             return;
         }
+        dropped.iter().for_each(Share::waive_keep);
         drop(dropped);
         // Its deadline may have been one of those that count.
         self.changed.give();
@@ -251,7 +293,8 @@ impl QuorumHold {
                     if guard.lease.is_renewed() || share.lease().is_renewed() {
                         share.set_lease(guard.lease);
                     }
-                    state.add_share(server, guard.number, share.guarded());
+                    let share = share.guarded(self.config.kept_until);
+                    state.add_share(server, guard.number, share);
                     state.joins += 1;
                     None
                 }

@@ -4,14 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::{QuorumConfig, QuorumHold};
 use super::state::Guard;
-use crate::clock::Tick;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::{Share, ShareLease};
+use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
 use crate::script::on_first_poll;
@@ -21,6 +23,7 @@ pub(crate) struct QuorumShare {
     /// `None` once it was given back: then only `Drop` is left to run.
     hold: Option<Arc<QuorumHold>>,
     guard: Guard,
+    view: LossCell,
 }
 
 impl QuorumShare {
@@ -35,6 +38,7 @@ impl QuorumShare {
         Self {
             hold: Some(hold),
             guard,
+            view: LossCell::default(),
         }
     }
 
@@ -44,6 +48,7 @@ impl QuorumShare {
         Some(Self {
             hold: Some(Arc::clone(hold)),
             guard,
+            view: LossCell::default(),
         })
     }
 
@@ -84,48 +89,35 @@ impl QuorumShare {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        match self.loss() {
-            Some(_) => Duration::ZERO,
-            None => self.now().until(self.deadline()),
-        }
+        self.hold().remaining_of(self.lease())
     }
 
     pub(crate) fn lease(&self) -> ShareLease {
         self.guard.lease
     }
 
-    fn now(&self) -> Tick {
-        self.hold().config.clock.now()
-    }
-
-    fn deadline(&self) -> Tick {
-        self.hold().deadline().min(self.lease().end())
-    }
-
-    /// Why it is lost, if it is: with the hold, or at an end of its own.
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        let loss = self.hold().loss();
-        loss.or_else(|| self.lease().loss_at(self.now()))
+        self.hold().loss_of(self.lease())
+    }
+
+    pub(crate) fn loss_view(&self) -> Loss {
+        let held = || Held(Arc::clone(self.hold()), self.lease());
+        self.view.view(|| Arc::new(held()))
     }
 
     pub(crate) fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Resolves when it is lost. Has its own timer. Cancel safe.
     pub(crate) async fn lost(&self) -> LostReason {
-        let changed = self.hold().changed();
-        loop {
-            let mark = changed.mark();
-            if let Some(reason) = self.loss() {
-                return reason;
-            }
-            tokio::select! {
-                () = changed.past(mark) => {}
-                // If the deadline comes sooner, that is a change.
-                () = self.hold().config.clock.sleep_until(self.deadline()) => {}
-            }
-        }
+        self.hold().lost(self.lease()).await
+    }
+
+    /// It is nobody's from here on: whoever takes it gives it back.
+    fn take_hold(&mut self) -> Option<Arc<QuorumHold>> {
+        let hold = self.hold.take()?;
+        self.view.end(|| hold.loss_of(self.guard.lease));
+        Some(hold)
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
@@ -138,7 +130,7 @@ impl QuorumShare {
     /// background, and all of it if this future is dropped.
     pub(crate) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
-        let Some(hold) = self.hold.take() else {
+        let Some(hold) = self.take_hold() else {
             return Ok(());
         };
         let shares = hold.remove_guard(self.guard.number);
@@ -167,7 +159,7 @@ impl QuorumShare {
 
     /// Gives it up without releasing.
     pub(crate) fn forget(mut self) {
-        if let Some(hold) = self.hold.take() {
+        if let Some(hold) = self.take_hold() {
             let shares = hold.remove_guard(self.guard.number);
             shares.into_iter().for_each(Share::forget);
             hold.releases_sent();
@@ -175,9 +167,26 @@ impl QuorumShare {
     }
 }
 
+/// What a guard has of a hold.
+struct Held(Arc<QuorumHold>, ShareLease);
+
+impl Losable for Held {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.loss_of(self.1)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.0.remaining_of(self.1)
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.0.lost(self.1).boxed()
+    }
+}
+
 impl Drop for QuorumShare {
     fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
+        if let Some(hold) = self.take_hold() {
             let shares = hold.remove_guard(self.guard.number);
             drop(shares);
             hold.releases_sent();

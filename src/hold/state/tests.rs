@@ -345,6 +345,108 @@ fn a_fixed_lease_is_not_renewed() {
 }
 
 #[test]
+fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
+    let max = Duration::from_secs(40);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, share) = State::new(at(100_010), &new_hold(policy, Mode::Exclusive));
+    let end = at(140_010);
+    assert_eq!(share, ShareLease::RenewedUntil { lease: LEASE, end });
+    let mut asked = Vec::new();
+    let mut now = at(100_010);
+    while let NextStep::Wait(check) = state.next_step(now) {
+        if check == state.deadline() {
+            break;
+        }
+        let NextStep::Renew { lease, .. } = state.next_step(check) else {
+            panic!("it is due at {check:?}");
+        };
+        asked.push(lease);
+        let sent = check;
+        state.apply(check, Event::Renewed { sent, lease });
+        now = check;
+    }
+    assert_eq!(state.deadline(), end, "not a moment longer");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert_eq!(asked[0], LEASE);
+    assert!(asked[1] < LEASE, "{asked:?}");
+    assert_eq!(state.next_step(end.before(REPLY)), NextStep::Wait(end));
+    let lost = state.apply(end, Event::ClockRead).lost;
+    assert_eq!(lost, Some(LostReason::MaxHold));
+}
+
+#[test]
+fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
+    let max = Duration::from_secs(60);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    for event in [Event::ClockRead, Event::Lost(LostReason::Expired)] {
+        let (mut state, _) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+        let lost = state.apply(state.deadline(), event).lost;
+        assert_eq!(lost, Some(LostReason::Expired));
+    }
+}
+
+#[test]
+fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
+    let max = Duration::from_secs(20);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    let now = secs(104);
+    let offer = state.can_hand_off(now, before, policy, false, REPLY);
+    assert_eq!(offer, Some(true));
+    let after = ShareLease::of(policy, now, now);
+    state.apply(
+        now,
+        Event::HandedOff(NextOwner {
+            owner: Owner::new(),
+            fenced: false,
+            give_up: REPLY,
+            before,
+            after,
+        }),
+    );
+    assert_eq!(state.deadline(), secs(120), "as long as it was asked for");
+    let accepted = state.apply(now, Event::HandoffAccepted);
+    let check = accepted
+        .check_at
+        .expect("it had not been due before its end");
+    assert!(check < secs(120), "it is renewed for the next");
+    let (sent, lease) = (secs(110), LEASE);
+    state.apply(secs(110), Event::Renewed { sent, lease });
+    assert_eq!(state.deadline(), secs(124));
+}
+
+#[test]
+fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
+    let (kept_until, none) = (secs(110), None);
+    let end = |now, waived: bool, guarded: bool| {
+        let mut state = held();
+        if guarded {
+            state.apply(secs(100), Event::GuardMade { kept_until });
+        }
+        if waived {
+            state.apply(secs(101), Event::KeepWaived);
+        }
+        let offer = state.can_hand_off(now, renewed(), LeasePolicy::Renewed(LEASE), false, REPLY);
+        let effects = state.apply(now, released(Mode::Exclusive));
+        assert!(effects.is_over && effects.release == Some(ReleaseStep::Decided));
+        assert!(!state.is_settled(), "the server has to be told either way");
+        assert_eq!(offer.is_none(), state.kept_for(now).is_some());
+        assert_eq!(effects.is_released, state.kept_for(now).is_none());
+        assert_eq!(state.kept_for(kept_until), none, "its time is over");
+        state.kept_for(now)
+    };
+    assert_eq!(end(secs(102), false, true), Some(Duration::from_secs(8)));
+    assert_eq!(end(secs(110), false, true), none, "after its time");
+    assert_eq!(end(secs(102), true, true), none, "its group was lost");
+    assert_eq!(end(secs(102), false, false), none, "nobody had a guard");
+    let mut lost = held();
+    lost.apply(secs(100), Event::GuardMade { kept_until });
+    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    lost.apply(secs(102), released(Mode::Exclusive));
+    assert_eq!(lost.kept_for(secs(102)), none);
+}
+
+#[test]
 fn a_handed_over_hold_is_renewed_after_its_grace() {
     let new = NewHold {
         handover: Some(Duration::from_secs(2)),
@@ -436,12 +538,17 @@ fn only_what_is_certain_is_handed_off() {
 #[test]
 fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let mut state = held();
-    state.apply(secs(100), Event::GuardMade);
+    let kept_until = Tick::ZERO;
+    state.apply(secs(100), Event::GuardMade { kept_until });
     let owner = Owner::new();
-    let handed_off = |fenced| Event::HandedOff {
-        owner: owner.clone(),
-        fenced,
-        give_up: LEASE,
+    let handed_off = |fenced| {
+        Event::HandedOff(NextOwner {
+            owner: owner.clone(),
+            fenced,
+            give_up: LEASE,
+            before: renewed(),
+            after: renewed(),
+        })
     };
     state.apply(secs(101), handed_off(true));
     assert_eq!((state.owner(), state.give_up()), (&owner, LEASE));
@@ -583,10 +690,13 @@ impl Model {
                 let answered = Event::ReentryAnswered { lease, is_repeated };
                 self.state.apply(self.now, answered);
                 self.grant(sent, lease);
-                let share = if number.is_multiple_of(5) {
-                    ShareLease::Until(local_deadline(sent, lease))
-                } else {
-                    ShareLease::Renewed(lease)
+                let share = match number % 5 {
+                    0 => ShareLease::Until(local_deadline(sent, lease)),
+                    1 => ShareLease::RenewedUntil {
+                        lease,
+                        end: self.now.after(lease * 2),
+                    },
+                    _ => ShareLease::Renewed(lease),
                 };
                 if self.state.is_held() && self.now < self.state.deadline() {
                     self.shares.push((mode, share));
@@ -602,18 +712,38 @@ impl Model {
                 })
             }
             21 => {
-                let policy = LeasePolicy::Renewed(lease);
-                let share = self.shares.first()?.1;
-                self.state
-                    .can_hand_off(self.now, share, policy, false, REPLY)?;
+                let before = self.shares.first()?.1;
+                let lease = before.renewed().unwrap_or(lease);
+                let policy = if number.is_multiple_of(2) {
+                    LeasePolicy::Renewed(lease)
+                } else {
+                    let max = lease * 2;
+                    LeasePolicy::RenewedFor { lease, max }
+                };
+                let is_complete = self
+                    .state
+                    .can_hand_off(self.now, before, policy, false, REPLY)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                Event::HandedOff {
+                assert!(self.now >= self.state.kept_until, "before its time");
+                let after = if is_complete {
+                    ShareLease::of(policy, self.now, self.now)
+                } else {
+                    before
+                };
+                self.shares[0].1 = after;
+                Event::HandedOff(NextOwner {
                     owner: Owner::new(),
                     fenced: false,
                     give_up: REPLY,
-                }
+                    before,
+                    after,
+                })
             }
+            22 => Event::GuardMade {
+                kept_until: self.now.after(lease / 4),
+            },
+            23 => Event::KeepWaived,
             _ => Event::HandoffAccepted,
         })
     }
@@ -627,6 +757,10 @@ impl Model {
         let what = format!("{event:?}");
         let effects = self.state.apply(self.now, event);
         self.check(before, deadline, effects, &what);
+    }
+
+    fn unsent_after(&self, effects: Effects) -> u32 {
+        self.unsent + u32::from(effects.release == Some(ReleaseStep::Decided))
     }
 
     fn check(&mut self, before: Phase, deadline: Tick, effects: Effects, what: &str) {
@@ -659,6 +793,25 @@ impl Model {
             assert!(state.deadline() <= ends.max().unwrap(), "{what}");
             assert!(state.deadline() <= state.server_end(), "{what}");
         }
+        if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
+            let ends = self.shares.iter().map(|(_, lease)| lease.end());
+            let end = ends.max().unwrap().max(state.deadline());
+            let reached = local_deadline(self.now, lease);
+            assert!(
+                reached <= end.after(Duration::from_millis(1)),
+                "longer than it is held: {what}"
+            );
+        }
+        if effects.lost == Some(LostReason::MaxHold) {
+            let ends = self.shares.iter().map(|(_, lease)| *lease);
+            let last = ends.max_by_key(|lease| lease.end()).unwrap();
+            assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
+        }
+        if effects.is_over && state.phase == Phase::Kept {
+            assert!(state.has_guard && self.now < state.kept_until, "{what}");
+            assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
+            assert!(!effects.is_released, "not to be undone: {what}");
+        }
         // Releases.
         match effects.release {
             Some(ReleaseStep::Decided) => self.unsent += 1,
@@ -677,7 +830,7 @@ proptest! {
     #[test]
     fn whatever_happens_the_invariants_stand(
         is_shared in any::<bool>(),
-        steps in prop::collection::vec((0_u64..8_000, 0_u8..23, any::<u64>()), 1..80),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..25, any::<u64>()), 1..80),
     ) {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
         let mut model = Model::new(mode);

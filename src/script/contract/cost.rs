@@ -224,6 +224,24 @@ fn several_locks_and_tokens() -> Vec<Step> {
     ]
 }
 
+/// Released before their time, and told of that who waits.
+fn what_is_kept() -> Vec<Step> {
+    let keep = ["1000", "C", "PUBLISH"];
+    let kept = |holder| [&[holder], &keep[..]].concat();
+    vec![
+        step("reentrant_acquire", &["K"], &[U1, "1", "30000", "0"]),
+        step("keep", &["K"], &kept(U1)).called("keep until later"),
+        // The last one that it was handed over to has it.
+        fair(U2, GRANT),
+        step("keep", &FAIR[..2], &kept(U4)).called("keep a fair lock until later"),
+        write(U1, "1", "1", "0"),
+        step("rw_keep", READER, &kept(U1)).called("keep a writer until later"),
+        rw_keeps(U1, "0", "0"),
+        read(U1, "1", "30000", "1"),
+        step("rw_keep", READER, &kept(U1)).called("keep a reader until later"),
+    ]
+}
+
 #[tokio::test]
 async fn the_table_of_calls_is_true() {
     let mut counter = CallCounter::new().await;
@@ -233,6 +251,7 @@ async fn the_table_of_calls_is_true() {
     drop(subscriber);
     counter.run(readers_and_writers()).await;
     counter.run(several_locks_and_tokens()).await;
+    counter.run(what_is_kept()).await;
     let readme = file("README.md");
     let rows = counter.rows.join("\n");
     assert!(readme.contains(&rows), "the table should read\n{rows}");

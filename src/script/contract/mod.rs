@@ -7,6 +7,7 @@ mod fair_ends;
 mod fair_handover;
 mod fair_names;
 mod fixture;
+mod keep;
 mod multi;
 mod reentrant;
 mod rw;

@@ -93,14 +93,16 @@ async fn client_id(node: &Server, name: &str) -> String {
     id.expect("a holder").0.to_owned()
 }
 
-/// Waits until the cluster has no key of these locks but fencing counters, and no subscription.
+/// Waits until the cluster has no key of these locks but fencing counters, and no subscription. What clients
+/// say of themselves goes with them.
 async fn nothing_left(cluster: &Cluster, name: &str) {
     eventually(SOON, "no key and no subscription is left", async || {
         for node in cluster.primaries().await {
             let keys = node.keys().await;
-            let counter = |key: &String| key.starts_with("redisson_lock_token");
+            let stays = ["redisson_lock_token", "lockset_client"];
+            let stays = |key: &String| stays.iter().any(|stays| key.starts_with(stays));
             let channels = all_channels(node).await;
-            if keys.iter().any(|key| key.contains(name) && !counter(key))
+            if keys.iter().any(|key| key.contains(name) && !stays(key))
                 || channels.iter().any(|channel| channel.contains(name))
             {
                 return false;

@@ -22,7 +22,9 @@ const LEFT_OUT: &[&str] = &[
     "late commands made impossible",
     "scripts loaded on connecting",
     "names in `CLIENT LIST`",
+    "being shown to operators",
     "care for a fair queue",
+    "locks taken by a plain command",
 ];
 
 /// How many users work at a time.

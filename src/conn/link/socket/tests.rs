@@ -49,7 +49,10 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
 
     let socket = connect(&info).await.unwrap();
     let (mut theirs, _) = listener.accept().await.unwrap();
-    let mut asking = socket.connection.clone();
+    let End::Library { connection, .. } = &socket.end else {
+        panic!("it is the library's until it is introduced");
+    };
+    let mut asking = connection.clone();
     let asking = tokio::spawn(async move {
         let ping = redis::cmd("PING");
         asking.send_packed_command(&ping).await

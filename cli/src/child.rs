@@ -1,0 +1,50 @@
+//! A command under a lock, as a tree of three processes.
+//!
+//! The *runner* holds the lock. It starts a *supervisor*, this program again, which starts the *command* in
+//! a process group of its own. They talk over a socket whose ends nobody else has, so the end of either is
+//! seen by the other.
+//!
+//! Invariant: no process of the command's group runs beyond the moment at which the lock has to be given up.
+//! The supervisor knows that moment and needs neither the runner nor the server to keep it. If the runner
+//! ends, or the moment passes, the supervisor kills the group. If the supervisor ends, the kernel kills the
+//! command, and the runner the rest of the group.
+
+mod clock;
+mod command;
+mod control;
+mod group;
+mod runner;
+mod signals;
+mod supervisor;
+mod terminal;
+
+use std::ffi::OsString;
+
+pub(crate) use runner::{Child, Ended, Limits};
+pub(crate) use signals::Signals;
+
+/// How this program is asked to be the supervisor of the command that follows.
+const SUPERVISE: &str = "--supervise";
+/// How it is asked to become the command that follows.
+const BECOME: &str = "--become";
+
+/// The status of this process if it was started as one of the other two.
+pub(crate) fn part() -> Option<u8> {
+    let mut arguments = std::env::args_os().skip(1);
+    let part = arguments.next()?;
+    let rest: Vec<OsString> = arguments.collect();
+    match part.to_str()? {
+        SUPERVISE => Some(supervisor::run(rest)),
+        BECOME => Some(command::run(rest)),
+        _ => None,
+    }
+}
+
+/// This program, even if its file was replaced meanwhile.
+fn this_program() -> std::path::PathBuf {
+    let link = std::path::Path::new("/proc/self/exe");
+    match std::env::current_exe() {
+        Ok(file) if !link.exists() => file,
+        _ => link.to_owned(),
+    }
+}

@@ -1,0 +1,54 @@
+//! What becomes the command: dies with the supervisor, waits until it may begin, and executes it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
+
+use crate::output::complain;
+
+/// As `env` has them.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Returns only if the command cannot be executed. The first argument is the supervisor's process id.
+pub(super) fn run(arguments: Vec<OsString>) -> u8 {
+    let [supervisor, program, rest @ ..] = &*arguments else {
+        return CANNOT_RUN;
+    };
+    die_with_parent();
+    // It may have ended before it would have been noticed.
+    let parent = getppid().map(Pid::as_raw_pid);
+    if parent.map(|pid| pid.to_string()).as_deref() != supervisor.to_str() {
+        return CANNOT_RUN;
+    }
+    // The supervisor sees it, gives the terminal to this group, and lets it go on.
+    let _ = kill_process(getpid(), Signal::STOP);
+    let error = Command::new(program).args(rest).exec();
+    complain(&format!("{}: {}", program.display(), reason(&error)));
+    if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        CANNOT_RUN
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "command not found".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn die_with_parent() {
+    // Only an invalid signal is refused.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// Elsewhere the runner alone kills the group of a supervisor that was killed.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn die_with_parent() {}

@@ -1,0 +1,145 @@
+//! What runner and supervisor say to each other: one line each, over a socket that only they have.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::clock::{Moment, Until};
+
+/// From the runner to the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Let the command begin.
+    Go,
+    /// The lock is held until then.
+    Until(Until),
+    /// Pass on a signal.
+    Signal(i32),
+    /// The lock is lost: kill the group.
+    Kill,
+}
+
+/// From the supervisor to the runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The command has this process id and waits for [`Order::Go`]; its group has the same.
+    Ready(i32),
+    /// The command was stopped by this signal.
+    Stopped(i32),
+    /// The command ended with this status, and whether because it was told to when the lock had to be given
+    /// up.
+    Ended { status: u8, told: bool },
+}
+
+impl Order {
+    pub(super) fn line(self) -> String {
+        match self {
+            Self::Go => "go\n".to_owned(),
+            Self::Until(until) => format!("until {} {}\n", until.terminate.0, until.kill.0),
+            Self::Signal(signal) => format!("signal {signal}\n"),
+            Self::Kill => "kill\n".to_owned(),
+        }
+    }
+
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        Some(match *words {
+            ["go"] => Self::Go,
+            ["kill"] => Self::Kill,
+            ["signal", signal] => Self::Signal(signal.parse().ok()?),
+            ["until", terminate, kill] => Self::Until(Until {
+                terminate: Moment(terminate.parse().ok()?),
+                kill: Moment(kill.parse().ok()?),
+            }),
+            _ => return None,
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn line(self) -> String {
+        match self {
+            Self::Ready(pid) => format!("ready {pid}\n"),
+            Self::Stopped(signal) => format!("stopped {signal}\n"),
+            Self::Ended { status, told } => format!("ended {status} {told}\n"),
+        }
+    }
+
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        Some(match *words {
+            ["ready", pid] => Self::Ready(pid.parse().ok()?),
+            ["stopped", signal] => Self::Stopped(signal.parse().ok()?),
+            ["ended", status, told] => Self::Ended {
+                status: status.parse().ok()?,
+                told: told.parse().ok()?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// Sends a file over the socket: the supervisor's own standard input is the socket.
+pub(super) fn send_file(socket: &UnixStream, file: impl AsFd) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = SendAncillaryBuffer::new(&mut space);
+    let file = [file.as_fd()];
+    files.push(SendAncillaryMessage::ScmRights(&file));
+    sendmsg(
+        socket,
+        &[IoSlice::new(b"f")],
+        &mut files,
+        SendFlags::empty(),
+    )?;
+    Ok(())
+}
+
+/// Receives what [`send_file`] sends.
+pub(super) fn receive_file(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut into, &mut files, RecvFlags::CMSG_CLOEXEC)?;
+    let received = files.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    received.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let until = Until {
+            terminate: Moment(12),
+            kill: Moment(34),
+        };
+        for order in [
+            Order::Go,
+            Order::Until(until),
+            Order::Signal(15),
+            Order::Kill,
+        ] {
+            assert_eq!(Order::read(order.line().trim_end()), Some(order));
+        }
+        let ended = Report::Ended {
+            status: 143,
+            told: true,
+        };
+        for report in [Report::Ready(77), Report::Stopped(20), ended] {
+            assert_eq!(Report::read(report.line().trim_end()), Some(report));
+        }
+        assert_eq!(Order::read("until 12"), None);
+        assert_eq!(Report::read("ended x true"), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! The runner's side: starts the supervisor, tells it how long the lock is held, and passes signals on.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::clock::{Due, Moment, Until};
+use super::control::{self, Order, Report};
+use super::group::Group;
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::{SUPERVISE, this_program};
+
+/// How long what was killed may take to disappear.
+const DEATH_MAX: Duration = Duration::from_secs(2);
+
+/// How the command is ended when its lock has to be given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// From the request to end until the local end of the lock.
+    pub(crate) grace: Duration,
+    /// From the kill until then.
+    pub(crate) margin: Duration,
+    /// How often to look how long the lock is held.
+    pub(crate) look: Duration,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By itself, or by a signal that was passed on.
+    Command(u8),
+    /// Because the lock had to be given up.
+    Lost,
+    /// The supervisor was killed, so the command was too.
+    Unsupervised,
+}
+
+/// A command and its supervisor.
+pub(crate) struct Child {
+    supervisor: std::process::Child,
+    orders: OwnedWriteHalf,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    terminal: Option<Terminal>,
+    group: Option<Group>,
+    limits: Limits,
+    told: Option<Until>,
+    /// A stop was asked for through this process.
+    stop_passed_on: bool,
+}
+
+impl Child {
+    /// Starts the supervisor of `command`; the command begins in [`run`](Self::run).
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: Vec<(&'static str, String)>,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        reap_for_supervisor();
+        let (ours, theirs) = UnixStream::pair()?;
+        control::send_file(&ours, rustix::stdio::stdin())?;
+        let supervisor = Command::new(this_program())
+            .arg0("lockset")
+            .arg(SUPERVISE)
+            .args(command)
+            .envs(environment)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // What is sent to the runner's group is not meant for the supervisor.
+            .process_group(0)
+            .spawn()?;
+        ours.set_nonblocking(true)?;
+        let (reports, orders) = tokio::net::UnixStream::from_std(ours)?.into_split();
+        Ok(Self {
+            supervisor,
+            orders,
+            reports: BufReader::new(reports).lines(),
+            terminal: Terminal::of_this_process(),
+            group: None,
+            limits,
+            told: None,
+            stop_passed_on: false,
+        })
+    }
+
+    /// Runs it to its end. `remaining` says how long the lock is still held, `lost` when it is lost.
+    pub(crate) async fn run(
+        mut self,
+        signals: &mut Signals,
+        remaining: impl Fn() -> Duration,
+        lost: impl Future<Output = ()>,
+    ) -> io::Result<Ended> {
+        signals.all()?;
+        let mut ticks = interval(self.limits.look);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lost = std::pin::pin!(lost);
+        let mut is_lost = false;
+        loop {
+            let until_overdue = self.until_overdue();
+            tokio::select! {
+                report = self.reports.next_line() => {
+                    let Some(line) = report.ok().flatten() else {
+                        return Ok(self.unsupervised().await);
+                    };
+                    match Report::read(&line) {
+                        Some(Report::Ready(pid)) => self.begin(pid, remaining()).await,
+                        Some(Report::Stopped(signal)) => self.stop(signal).await,
+                        Some(Report::Ended { status, told }) => {
+                            return Ok(self.ended(status, told || is_lost));
+                        }
+                        None => {}
+                    }
+                }
+                signal = signals.next() => {
+                    self.renew(remaining()).await;
+                    self.pass_on(signal).await;
+                }
+                () = &mut lost, if !is_lost => {
+                    is_lost = true;
+                    self.order(Order::Kill).await;
+                    self.kill_overdue(remaining());
+                }
+                () = sleep(until_overdue) => self.kill_overdue(remaining()),
+                _ = ticks.tick() => self.renew(remaining()).await,
+            }
+        }
+    }
+
+    /// The command waits: it gets the terminal, and begins.
+    async fn begin(&mut self, pid: i32, remaining: Duration) {
+        self.group = Pid::from_raw(pid).map(Group);
+        if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
+            terminal.give_to(group);
+        }
+        self.renew(remaining).await;
+        self.order(Order::Go).await;
+    }
+
+    /// Tells the supervisor how long the lock is held, if that has changed; does its work if it does not.
+    async fn renew(&mut self, remaining: Duration) {
+        let (now, limits) = (Moment::now(), self.limits);
+        let until = Until::of(now, remaining, limits.grace, limits.margin);
+        if self.told.is_none_or(|told| until.is_news_after(told)) && !remaining.is_zero() {
+            self.told = Some(until);
+            self.order(Order::Until(until)).await;
+        }
+        self.kill_overdue(remaining);
+    }
+
+    /// Does the supervisor's work if that has not done it: half of the margin later.
+    fn kill_overdue(&mut self, remaining: Duration) {
+        let is_over = remaining.is_zero() || self.is_overdue(self.limits.margin / 2);
+        if let (Some(group), true) = (self.group, is_over) {
+            group.kill();
+        }
+        if self.is_overdue(DEATH_MAX) {
+            // It was stopped, or else it would have reported. Without it, this process ends what is left.
+            let _ = self.supervisor.kill();
+        }
+    }
+
+    /// How long until the runner has to look whether the supervisor has done its work.
+    fn until_overdue(&self) -> Duration {
+        let overdue = self
+            .told
+            .map(|told| told.kill.after(self.limits.margin / 2));
+        let now = Moment::now();
+        match overdue {
+            Some(overdue) if overdue > now => now.until(overdue),
+            _ => Duration::MAX,
+        }
+    }
+
+    /// Whether the command should have been killed this long ago.
+    fn is_overdue(&self, since: Duration) -> bool {
+        let now = Moment::now().before(since);
+        self.told.is_some_and(|told| told.due(now) == Due::Kill)
+    }
+
+    async fn order(&mut self, order: Order) {
+        // A supervisor that is gone is noticed by what comes from it.
+        let _ = self.orders.write_all(order.line().as_bytes()).await;
+    }
+
+    async fn pass_on(&mut self, signal: Signal) {
+        let stops = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
+        self.stop_passed_on |= stops.contains(&signal);
+        if signal == Signal::CONT {
+            self.stop_passed_on = false;
+            if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
+                terminal.give_to(group);
+            }
+        }
+        self.order(Order::Signal(signal.as_raw())).await;
+        // Whoever ends a stopped command with one of these means it to end now.
+        let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+        if ends.contains(&signal) {
+            self.order(Order::Signal(Signal::CONT.as_raw())).await;
+        }
+    }
+
+    /// The command was stopped. Where a shell waits for this process, it has to see that.
+    async fn stop(&mut self, signal: i32) {
+        let (Some(terminal), Some(group)) = (&self.terminal, self.group) else {
+            if self.stop_passed_on {
+                stop_this_process();
+            }
+            return;
+        };
+        let is_of_terminal = [Signal::TTIN, Signal::TTOU]
+            .map(Signal::as_raw)
+            .contains(&signal);
+        if is_of_terminal && terminal.is_for(group) {
+            // It was stopped just before this job came to the foreground.
+            terminal.give_to(group);
+            self.order(Order::Signal(Signal::CONT.as_raw())).await;
+            return;
+        }
+        let had_terminal = terminal.take_from(group);
+        // It goes on with SIGCONT, which is passed on.
+        if had_terminal || is_of_terminal {
+            let _ = kill_current_process_group(Signal::STOP);
+        } else if self.stop_passed_on {
+            stop_this_process();
+        }
+    }
+
+    fn ended(&self, status: u8, lost: bool) -> Ended {
+        if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
+            let had = terminal.take_from(group);
+            if lost || status > 128 {
+                terminal.restore_modes();
+            }
+            // Ctrl-C is meant for the script that waits for this process, too.
+            let keys = [Signal::INT, Signal::QUIT];
+            let key = keys
+                .into_iter()
+                .find(|key| i32::from(status) == 128 + key.as_raw());
+            if let (true, true, Some(key)) = (had, terminal.is_shared(), key) {
+                let _ = kill_current_process_group(key);
+            }
+        }
+        if lost {
+            Ended::Lost
+        } else {
+            Ended::Command(status)
+        }
+    }
+
+    /// The supervisor is gone: nobody but the runner can end what is left of the group.
+    async fn unsupervised(self) -> Ended {
+        if let Some(group) = self.group {
+            if !group.is_empty() {
+                group.kill();
+            }
+            reap_orphans(group).await;
+            if let Some(terminal) = &self.terminal {
+                terminal.take_from(group);
+                terminal.restore_modes();
+            }
+        }
+        if self.is_overdue(Duration::ZERO) {
+            return Ended::Lost;
+        }
+        Ended::Unsupervised
+    }
+}
+
+/// Waits until nothing is left of a group whose parent is gone.
+async fn reap_orphans(group: Group) {
+    let empty = group.wait_empty(DEATH_MAX);
+    let reaped = async {
+        loop {
+            let _ = rustix::process::waitpgid(group.0, WaitOptions::NOHANG);
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = empty => {}
+        () = reaped => {}
+    }
+}
+
+/// A command whose supervisor was killed becomes a child of this process, which sees it end.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn reap_for_supervisor() {
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn reap_for_supervisor() {}
+
+fn stop_this_process() {
+    let _ = kill_process(getpid(), Signal::STOP);
+}

@@ -1,0 +1,96 @@
+//! The signals that come to the runner: those that end a wait, and all that the command gets.
+
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// They end a wait for the lock. SIGINT comes first: it is the one of a terminal.
+const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
+/// The command gets them too. Left out: what cannot be caught, what a fault of the runner itself raises,
+/// SIGPIPE and SIGCHLD, which are about the runner's own pipes and processes, and the real-time signals.
+const PASSED_ON: &[Signal] = &[
+    Signal::TRAP,
+    Signal::ABORT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    Signal::STKFLT,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+    Signal::URG,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::WINCH,
+    Signal::IO,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    Signal::POWER,
+    Signal::SYS,
+];
+
+/// The signals of this process, in the order in which they came.
+pub(crate) struct Signals {
+    sender: mpsc::UnboundedSender<Signal>,
+    received: mpsc::UnboundedReceiver<Signal>,
+    ignored: u64,
+}
+
+impl Signals {
+    /// Listens for those that end a wait.
+    pub(crate) fn ending() -> io::Result<Self> {
+        let (sender, received) = mpsc::unbounded_channel();
+        let ignored = ignored();
+        let signals = Self {
+            sender,
+            received,
+            ignored,
+        };
+        signals.listen(&ENDING)?;
+        Ok(signals)
+    }
+
+    /// Listens for all that the command is to get.
+    pub(super) fn all(&self) -> io::Result<()> {
+        self.listen(PASSED_ON)
+    }
+
+    /// The next one. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.received.recv().await {
+            Some(signal) => signal,
+            // Not while `sender` is here.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn listen(&self, kinds: &[Signal]) -> io::Result<()> {
+        for kind in kinds {
+            let number = kind.as_raw();
+            // Who started this with `nohup` or in the background of a script wants it ignored.
+            if self.ignored & (1 << (number - 1)) != 0 {
+                continue;
+            }
+            let (kind, sender) = (*kind, self.sender.clone());
+            let mut stream = signal(SignalKind::from_raw(number))?;
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() && sender.send(kind).is_ok() {}
+            });
+        }
+        Ok(())
+    }
+}
+
+/// One bit for each signal that was ignored when this process began; none where there is no way to tell.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,92 @@
+//! The terminal, if there is one: whose turn it is to read from it and to get its signals.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Pid, getpgrp, getpid};
+use rustix::stdio::stdout;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use super::group::Group;
+
+/// The terminal of which the runner's group is a job.
+pub(super) struct Terminal {
+    file: File,
+    own: Pid,
+    /// How it was before the command, which may be killed before it puts that right.
+    modes: Option<Termios>,
+}
+
+impl Terminal {
+    /// `None` without a terminal, and where the output goes to another part of a pipeline, which may need
+    /// the terminal itself, as a pager does.
+    pub(super) fn of_this_process() -> Option<Self> {
+        let writes_to_pipe = fstat(stdout())
+            .is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Fifo);
+        if writes_to_pipe {
+            return None;
+        }
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")
+            .ok()?;
+        let modes = tcgetattr(&file).ok();
+        let own = getpgrp();
+        Some(Self { file, own, modes })
+    }
+
+    /// Gives it to the command, if it is this process's to give.
+    pub(super) fn give_to(&self, group: Group) {
+        if tcgetpgrp(&self.file) == Ok(self.own) {
+            self.set(group.0);
+        }
+    }
+
+    /// Whether the command may have it, or has it.
+    pub(super) fn is_for(&self, group: Group) -> bool {
+        tcgetpgrp(&self.file).is_ok_and(|now| now == self.own || now == group.0)
+    }
+
+    /// Takes it back from the command; says whether the command had it.
+    pub(super) fn take_from(&self, group: Group) -> bool {
+        let had = tcgetpgrp(&self.file) == Ok(group.0);
+        if had {
+            self.set(self.own);
+        }
+        had
+    }
+
+    /// As it was before the command.
+    pub(super) fn restore_modes(&self) {
+        if let Some(modes) = &self.modes {
+            // A terminal that is gone needs no modes.
+            let _ =
+                with_output_allowed(|| tcsetattr(self.file.as_fd(), OptionalActions::Now, modes));
+        }
+    }
+
+    /// Whether others share this process's job, such as the shell that runs a script.
+    pub(super) fn is_shared(&self) -> bool {
+        self.own != getpid()
+    }
+
+    fn set(&self, group: Pid) {
+        // A terminal or a group that is gone: nobody misses it.
+        let _ = with_output_allowed(|| tcsetpgrp(self.file.as_fd(), group));
+    }
+}
+
+/// A process in the background that touches the terminal is stopped, unless it blocks that signal.
+fn with_output_allowed<T>(touch: impl FnOnce() -> T) -> T {
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTTOU);
+    let blocked = stop.thread_block().is_ok();
+    let touched = touch();
+    if blocked {
+        let _ = stop.thread_unblock();
+    }
+    touched
+}

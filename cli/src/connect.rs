@@ -1,0 +1,149 @@
+//! Connecting as a program would: every topology that the library has, with the same settings.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockset::{Client, ClientBuilder, Redlock, Tls};
+use tokio::time::timeout;
+
+use crate::args::Globals;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What a verb is run with.
+pub(crate) struct Context {
+    globals: Globals,
+    pub(crate) output: Output,
+}
+
+/// The servers that the URLs name.
+pub(crate) enum Servers {
+    /// One, a cluster, or a primary with its replicas.
+    One(Client),
+    /// Independent ones, of which a majority grants.
+    Quorum(Redlock, Vec<Client>),
+}
+
+/// How long the end of a client may take: what is left then ends with its lease.
+const END_MAX: Duration = Duration::from_secs(1);
+
+impl Servers {
+    /// Gives back everything that nobody holds any more: grants on their way, places in queues.
+    pub(crate) async fn end(self) {
+        let clients = match self {
+            Self::One(client) => vec![client],
+            Self::Quorum(_, clients) => clients,
+        };
+        let ends = join_all(clients.into_iter().map(Client::shutdown));
+        // A server that does not answer has said nothing new.
+        let _ = timeout(END_MAX, ends).await;
+    }
+}
+
+const NO_URL: &str =
+    "no server: give --url URL, or set LOCKSET_URL, such as redis://127.0.0.1:6379";
+
+impl Context {
+    pub(crate) fn new(mut globals: Globals) -> Result<Self, Failure> {
+        globals.urls.retain(|url| !url.is_empty());
+        let output = Output::new(globals.json, globals.color);
+        Ok(Self { globals, output })
+    }
+
+    /// The URLs as they were given.
+    pub(crate) fn urls(&self) -> Result<&[String], Failure> {
+        match &*self.globals.urls {
+            [] => Err(Failure::usage(NO_URL)),
+            urls => Ok(urls),
+        }
+    }
+
+    /// The one URL, for verbs that ask one server or one cluster.
+    pub(crate) fn url(&self) -> Result<&str, Failure> {
+        match self.urls()? {
+            [url] => Ok(url),
+            _ => Err(Failure::usage(
+                "this verb asks one server or cluster: give one URL",
+            )),
+        }
+    }
+
+    /// The prefix of every name.
+    pub(crate) fn prefix(&self) -> &str {
+        self.globals.prefix.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.globals.connect_timeout
+    }
+
+    /// The certificates, if any were given.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let Globals {
+            tls_ca,
+            tls_cert,
+            tls_key,
+            tls_server_name,
+            ..
+        } = &self.globals;
+        if tls_ca.is_none() && tls_cert.is_none() && tls_server_name.is_none() {
+            return Ok(None);
+        }
+        let mut tls = Tls::new();
+        if let Some(file) = tls_ca {
+            tls = tls.root_certificates_pem(pem(file)?);
+        }
+        if let (Some(certificate), Some(key)) = (tls_cert, tls_key) {
+            tls = tls.client_certificate_pem(pem(certificate)?, pem(key)?);
+        }
+        if let Some(name) = tls_server_name {
+            tls = tls.server_name(name);
+        }
+        Ok(Some(tls))
+    }
+
+    /// A client of the one URL, with the settings of `more`.
+    pub(crate) async fn client_with(
+        &self,
+        more: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client, Failure> {
+        let builder = self.builder(self.url()?)?;
+        Ok(more(builder).build().await?)
+    }
+
+    /// A client of the one URL.
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        self.client_with(|builder| builder).await
+    }
+
+    /// A client, or a quorum if there are several URLs.
+    pub(crate) async fn servers(&self, lease: Duration) -> Result<Servers, Failure> {
+        if let [url] = self.urls()? {
+            let builder = self.builder(url)?.lease(lease);
+            return Ok(Servers::One(builder.build().await?));
+        }
+        let mut clients = Vec::new();
+        for url in self.urls()? {
+            // A minority of them may be down.
+            clients.push(self.builder(url)?.lease(lease).lazy().build().await?);
+        }
+        let quorum = Redlock::builder(clients.clone());
+        let quorum = quorum.longest_lease(self.globals.quorum_lease_max.max(lease));
+        Ok(Servers::Quorum(quorum.build()?, clients))
+    }
+
+    fn builder(&self, url: &str) -> Result<ClientBuilder, Failure> {
+        let mut builder = Client::builder(url)
+            .key_prefix(self.prefix())
+            .connect_timeout(self.connect_timeout());
+        if let Some(tls) = self.tls()? {
+            builder = builder.tls(tls);
+        }
+        Ok(builder)
+    }
+}
+
+fn pem(file: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
+}

@@ -1,0 +1,180 @@
+//! Locks as the verbs show them: the names of the JSON fields, and the words for people.
+
+use std::time::Duration;
+
+use lockset::{ClientInfo, LockHolder, LockInfo, QueuedWaiter};
+use serde::Serialize;
+
+use crate::output::shown;
+
+/// A lock. The names of its fields do not change.
+#[derive(Serialize)]
+pub(crate) struct LockFact<'a> {
+    name: &'a str,
+    key: &'a str,
+    kind: &'static str,
+    holders: Vec<HolderFact<'a>>,
+    remaining_ms: u128,
+    waiters: usize,
+    token: Option<u64>,
+}
+
+/// One of its holders.
+#[derive(Serialize)]
+pub(crate) struct HolderFact<'a> {
+    id: &'a str,
+    mode: &'static str,
+    count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_ms: Option<u128>,
+    held_ms: Option<u128>,
+    #[serde(flatten)]
+    client: ClientFact<'a>,
+}
+
+/// Whose it is. What is not known is null.
+#[derive(Default, Serialize)]
+pub(crate) struct ClientFact<'a> {
+    /// `lockset`, or null for others: Redisson, or a client that has ended.
+    library: Option<&'static str>,
+    version: Option<&'a str>,
+    host: Option<&'a str>,
+    pid: Option<u32>,
+    program: Option<&'a str>,
+    address: Option<&'a str>,
+}
+
+/// One that waits and is named at the server.
+#[derive(Serialize)]
+pub(crate) struct WaiterFact<'a> {
+    id: &'a str,
+    mode: &'static str,
+    heartbeat: bool,
+    kept_ms: u128,
+    #[serde(flatten)]
+    client: ClientFact<'a>,
+}
+
+impl<'a> From<&'a LockInfo> for LockFact<'a> {
+    fn from(lock: &'a LockInfo) -> Self {
+        Self {
+            name: &lock.name,
+            key: &lock.key,
+            kind: lock.kind.as_str(),
+            holders: lock.holders.iter().map(Into::into).collect(),
+            remaining_ms: lock.remaining.as_millis(),
+            waiters: lock.waiters,
+            token: lock.token.map(lockset::FencingToken::get),
+        }
+    }
+}
+
+impl<'a> From<&'a LockHolder> for HolderFact<'a> {
+    fn from(holder: &'a LockHolder) -> Self {
+        let ms = |span: Duration| span.as_millis();
+        Self {
+            id: &holder.id,
+            mode: holder.mode.as_str(),
+            count: holder.hold_count,
+            remaining_ms: holder.remaining.map(ms),
+            held_ms: holder.held_for.map(ms),
+            client: ClientFact::of(holder.client.as_deref()),
+        }
+    }
+}
+
+impl<'a> From<&'a QueuedWaiter> for WaiterFact<'a> {
+    fn from(waiter: &'a QueuedWaiter) -> Self {
+        Self {
+            id: &waiter.id,
+            mode: waiter.mode.as_str(),
+            heartbeat: waiter.has_heartbeat,
+            kept_ms: waiter.kept_for.as_millis(),
+            client: ClientFact::of(waiter.client.as_deref()),
+        }
+    }
+}
+
+impl<'a> ClientFact<'a> {
+    pub(crate) fn of(client: Option<&'a ClientInfo>) -> Self {
+        let Some(client) = client else {
+            return Self::default();
+        };
+        let announced = client.announced.as_ref();
+        Self {
+            library: Some("lockset"),
+            version: announced.map(|of| of.version.as_str()),
+            host: announced.map(|of| of.host.as_str()),
+            pid: announced.map(|of| of.pid),
+            program: announced.map(|of| of.program.as_str()),
+            address: client.addresses.first().map(String::as_str),
+        }
+    }
+}
+
+/// Who it is, in as few words as say it: where it runs, else from where it is connected, else its id.
+pub(crate) fn who(id: &str, client: Option<&ClientInfo>) -> String {
+    let announced = client.and_then(|client| client.announced.as_ref());
+    if let Some(of) = announced {
+        return shown(&format!("{} {} {}", of.host, of.pid, of.program));
+    }
+    let address = client.and_then(|client| client.addresses.first());
+    match address {
+        Some(address) => format!("{} at {}", short(id), shown(address)),
+        None => short(id),
+    }
+}
+
+/// A holder id with so much of its UUID as tells clients apart.
+pub(crate) fn short(id: &str) -> String {
+    match id.split_once(':') {
+        Some((client, number)) if client.len() == 36 => {
+            format!("{}..:{}", &client[..8], shown(number))
+        }
+        _ => shown(id),
+    }
+}
+
+/// Rows under their headings, each column as wide as its widest cell, two spaces between them.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| row[at].chars().count());
+        cells.chain([headings[at].len()]).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let cells = cells.iter().zip(&widths);
+        let padded = cells.map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let head = line(headings.to_vec());
+    let rows = rows
+        .iter()
+        .map(|row| line(row.iter().map(String::as_str).collect()));
+    [head].into_iter().chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_short_and_harmless() {
+        let id = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        assert_eq!(short(id), "9f2c3a44..:7");
+        assert_eq!(short("x\x1b"), "x\\u{1b}");
+        assert_eq!(who(id, None), "9f2c3a44..:7");
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [
+            vec!["a".to_owned(), "größe".to_owned()],
+            vec!["bbbb".to_owned(), "x".to_owned()],
+        ];
+        assert_eq!(
+            table(&["N", "KIND"], &rows),
+            ["N     KIND", "a     größe", "bbbb  x"]
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a verb ends without having done its work: one line on standard error, and a status.
+
+use std::fmt::{self, Display};
+
+use lockset::{Error, ErrorKind};
+
+use crate::status;
+
+/// How a verb ends: with a status of its own, or because it could not go on.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+/// A status and the line that explains it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status, message }
+    }
+
+    /// What was asked for cannot work.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(status::USAGE, message)
+    }
+
+    /// This machine did not do what any machine does.
+    pub(crate) fn internal(error: impl Display) -> Self {
+        Self::new(status::INTERNAL, error.to_string())
+    }
+
+    /// Writes the line, and gives the status.
+    pub(crate) fn report(self) -> u8 {
+        crate::output::complain(&self.message);
+        self.status
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Denied => status::DENIED,
+            ErrorKind::WrongType => status::NOT_A_LOCK,
+            ErrorKind::NotHeld => status::LOST,
+            ErrorKind::Quorum if error.is_wrong_type() => status::NOT_A_LOCK,
+            ErrorKind::Io | ErrorKind::Refused | ErrorKind::Quorum | ErrorKind::NotReplicated => {
+                status::UNAVAILABLE
+            }
+            ErrorKind::Invalid | ErrorKind::Upgrade => status::USAGE,
+            _ => status::INTERNAL,
+        };
+        Self::new(status, error.to_string())
+    }
+}

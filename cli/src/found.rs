@@ -1,0 +1,65 @@
+//! What is found under a name, whatever the kind of its lock.
+
+use lockset::{Client, Error, Holder};
+
+/// The two forms in which the server keeps a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One holder: a reentrant or a fair lock.
+    Single,
+    /// Readers or a writer.
+    ReadWrite,
+}
+
+/// Who holds a lock.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) form: Form,
+    /// None of them: the lock is free.
+    pub(crate) holders: Vec<Holder>,
+}
+
+/// Asks the server; what is no lock is an error.
+pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
+    let single = client.lock(name).holder().await;
+    let not_single = match single {
+        Ok(holder) => {
+            return Ok(Found {
+                form: Form::Single,
+                holders: holder.into_iter().collect(),
+            });
+        }
+        Err(error) if error.is_wrong_type() => error,
+        Err(error) => return Err(error),
+    };
+    let lock = client.rw_lock(name);
+    let holders = match lock.write_side().holder().await {
+        Ok(Some(writer)) => vec![writer],
+        Ok(None) => lock.read_side().holders().await?,
+        Err(error) if error.is_wrong_type() => return Err(not_single),
+        Err(error) => return Err(error),
+    };
+    Ok(Found {
+        form: Form::ReadWrite,
+        holders,
+    })
+}
+
+/// Takes one holder's hold away, or its place in a queue; `false` if it has neither.
+pub(crate) async fn evict(
+    client: &Client,
+    name: &str,
+    form: Form,
+    holder: &str,
+) -> Result<bool, Error> {
+    if form == Form::ReadWrite {
+        return client.rw_lock(name).release_holder(holder).await;
+    }
+    // The same key, but other waiters to notify.
+    let fair = client.fair_lock(name);
+    if fair.waiters().await?.is_empty() {
+        client.lock(name).release_holder(holder).await
+    } else {
+        fair.release_holder(holder).await
+    }
+}

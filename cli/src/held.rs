@@ -1,0 +1,238 @@
+//! The locks that a verb holds while a command runs: one, several as one, or one of a quorum.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockset::{Client, Error, Guard, Lock, Member, MultiLock};
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::connect::{Context, Servers};
+use crate::failure::Failure;
+use crate::found::find;
+use crate::output::{complain, shown};
+use crate::span;
+
+/// How soon to look again for the first renewal.
+const SETTLE_LOOK: Duration = Duration::from_millis(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    Fair,
+    Read,
+    Write,
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    For(Duration),
+    Unbounded,
+}
+
+/// What is to be held.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) locks: Vec<(Kind, String)>,
+    pub(crate) lease: Duration,
+    /// A release before that leaves the hold until then.
+    pub(crate) at_least: Option<Duration>,
+    /// Renewed no longer than that.
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fenced: bool,
+    pub(crate) patience: Patience,
+}
+
+/// What is held.
+pub(crate) struct Held {
+    guard: Box<dyn Guard>,
+    names: Vec<String>,
+    holders: Vec<String>,
+    tokens: Vec<String>,
+}
+
+/// Somebody else holds it.
+#[derive(Serialize)]
+struct Busy<'a> {
+    event: &'static str,
+    name: &'a str,
+    holder: Option<String>,
+    remaining_ms: Option<u128>,
+}
+
+/// The options and the waiting of any kind of lock.
+async fn take<L: Lock>(lock: L, asked: &Asked) -> Result<Option<L::Guard>, Error> {
+    let lock = lock.lease(asked.lease);
+    let lock = match asked.at_least {
+        Some(span) => lock.at_least(span),
+        None => lock,
+    };
+    let lock = match asked.max_hold {
+        Some(span) => lock.max_hold(span),
+        None => lock,
+    };
+    let lock = if asked.fenced { lock.fenced() } else { lock };
+    match asked.patience {
+        Patience::None => lock.try_lock().await,
+        Patience::For(wait) => lock.try_lock_for(wait).await,
+        Patience::Unbounded => lock.lock().await.map(Some),
+    }
+}
+
+impl Held {
+    /// `None` if somebody else holds them; that was said. Dropping the future gives up the place in every
+    /// queue; [`Servers::end`] waits for that.
+    pub(crate) async fn acquire(
+        context: &Context,
+        servers: &Servers,
+        asked: &Asked,
+    ) -> Result<Option<Self>, Failure> {
+        let held = match (servers, &*asked.locks) {
+            (Servers::One(client), [(kind, name)]) => Self::one(client, asked, *kind, name).await?,
+            (Servers::One(client), several) => Self::several(client, asked, several).await?,
+            (Servers::Quorum(quorum, _), [(Kind::Plain, name)]) => {
+                take(quorum.lock(name), asked).await?.map(Self::of)
+            }
+            (Servers::Quorum(..), _) => {
+                return Err(Failure::usage(
+                    "a quorum of several servers has plain locks, one at a time: give one name and \
+                     no kind, or one URL",
+                ));
+            }
+        };
+        if held.is_none() {
+            say_busy(context, servers, asked).await;
+        }
+        Ok(held)
+    }
+
+    async fn one(
+        client: &Client,
+        asked: &Asked,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Option<Self>, Error> {
+        let rw = || client.rw_lock(name);
+        Ok(match kind {
+            Kind::Plain => take(client.lock(name), asked).await?.map(Self::of),
+            Kind::Fair => take(client.fair_lock(name), asked).await?.map(Self::of),
+            Kind::Read => take(rw().read_side(), asked).await?.map(Self::of),
+            Kind::Write => take(rw().write_side(), asked).await?.map(Self::of),
+        })
+    }
+
+    async fn several(
+        client: &Client,
+        asked: &Asked,
+        locks: &[(Kind, String)],
+    ) -> Result<Option<Self>, Error> {
+        let members = locks.iter().map(|(kind, name)| match kind {
+            Kind::Plain => Member::from(client.lock(name)),
+            Kind::Fair => client.fair_lock(name).into(),
+            Kind::Read => client.rw_lock(name).read_side().into(),
+            Kind::Write => client.rw_lock(name).write_side().into(),
+        });
+        let Some(guard) = take(MultiLock::new(members)?, asked).await? else {
+            return Ok(None);
+        };
+        let owned = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
+        let tokens = guard.fencing_tokens().into_iter().flatten();
+        Ok(Some(Self {
+            names: owned(guard.names()),
+            holders: owned(guard.holder_ids()),
+            tokens: tokens.map(|token| token.to_string()).collect(),
+            guard: Box::new(guard),
+        }))
+    }
+
+    fn of(guard: impl Guard) -> Self {
+        let token = guard.fencing_token();
+        Self {
+            names: vec![guard.name().to_owned()],
+            holders: vec![guard.holder_id().to_owned()],
+            tokens: token.iter().map(ToString::to_string).collect(),
+            guard: Box::new(guard),
+        }
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> String {
+        self.names.join(", ")
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Waits until the lock is held for so long that a command can begin. A lock that was handed over comes
+    /// with the rest of its waiter's heartbeat, and is renewed at once.
+    pub(crate) async fn settled(&self, enough: Duration) {
+        while self.remaining() < enough && !self.guard.is_lost() {
+            sleep(SETTLE_LOOK).await;
+        }
+    }
+
+    /// Completes when the lock is lost.
+    pub(crate) async fn lost(&self) {
+        self.guard.lost().await;
+    }
+
+    /// What the command is told of it.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let deadline = since_epoch.unwrap_or_default() + self.remaining();
+        let mut told = vec![
+            ("LOCKSET_NAME", self.names.join("\n")),
+            ("LOCKSET_HOLDER", self.holders.join("\n")),
+            ("LOCKSET_DEADLINE", deadline.as_millis().to_string()),
+        ];
+        if !self.tokens.is_empty() {
+            told.push(("LOCKSET_TOKEN", self.tokens.join("\n")));
+        }
+        told
+    }
+
+    /// Releases it; says whether it was held until then. What cannot be confirmed is said, and is no failure
+    /// of the command, whose work was done while the lock was held.
+    pub(crate) async fn release(self) -> bool {
+        match self.guard.release().await {
+            Ok(()) => true,
+            Err(error) if error.is_not_held() => false,
+            Err(error) => {
+                complain(&error.to_string());
+                true
+            }
+        }
+    }
+}
+
+/// Says who holds the first of the locks that is held.
+async fn say_busy(context: &Context, servers: &Servers, asked: &Asked) {
+    let mut busy = Busy {
+        event: "busy",
+        name: asked.locks.first().map_or("", |(_, name)| name),
+        holder: None,
+        remaining_ms: None,
+    };
+    let mut text = format!("{} is held by somebody else", shown(busy.name));
+    if let Servers::One(client) = servers {
+        for (_, name) in &asked.locks {
+            // Only to be helpful: what cannot be learned is left out.
+            let holders = find(client, name).await.map(|found| found.holders);
+            let Some(holder) = holders.unwrap_or_default().into_iter().next() else {
+                continue;
+            };
+            let (id, remaining) = (shown(&holder.id), span::show(holder.remaining));
+            text = format!(
+                "{} is held by {id}, {remaining} left unless renewed",
+                shown(name)
+            );
+            busy.name = name;
+            busy.remaining_ms = Some(holder.remaining.as_millis());
+            busy.holder = Some(holder.id);
+            break;
+        }
+    }
+    context.output.tell(&busy, &format!("busy: {text}"));
+}

@@ -1,0 +1,75 @@
+//! Spans of time as people write them: `10s`, `2.5s`, `1m30s`, `500ms`; a bare number is seconds.
+
+use std::time::Duration;
+
+/// Reads one; for clap.
+pub(crate) fn read(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let unit_at = text.find(|sign: char| sign != '.' && !sign.is_ascii_digit());
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let seconds = match unit.trim() {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        // Several parts, or a unit in full.
+        _ => return humantime::parse_duration(text).map_err(|_| wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+fn wrong() -> String {
+    "write a span of time such as 500ms, 2.5s, 10s, 1m30s or 24h".to_owned()
+}
+
+/// Two units at most: `1m 30s`, `2.4s`, `310ms`.
+pub(crate) fn show(span: Duration) -> String {
+    let ms = span.as_millis();
+    match ms {
+        0..1_000 => format!("{ms}ms"),
+        1_000..60_000 => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{}m {:02}s", ms / 60_000, ms % 60_000 / 1_000),
+        3_600_000..86_400_000 => format!("{}h {:02}m", ms / 3_600_000, ms % 3_600_000 / 60_000),
+        _ => format!("{}d {:02}h", ms / 86_400_000, ms % 86_400_000 / 3_600_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read() {
+        for (text, ms) in [
+            ("10", 10_000),
+            ("2.5", 2_500),
+            ("2.5s", 2_500),
+            ("500ms", 500),
+            ("1m30s", 90_000),
+            ("15m", 900_000),
+            ("24h", 86_400_000),
+            ("90d", 7_776_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(read(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1", "ten", "1x", "1.2.3s", "1e99d"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_shown_in_two_units_at_most() {
+        for (ms, text) in [
+            (310, "310ms"),
+            (2_450, "2.4s"),
+            (90_000, "1m 30s"),
+            (7_260_000, "2h 01m"),
+            (356_400_000, "4d 03h"),
+        ] {
+            assert_eq!(show(Duration::from_millis(ms)), text);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The exit statuses of `lockset` itself; that of a command which it runs is passed on as it is.
+//!
+//! Those below 100 are the ones of `sysexits.h` where it has one for the case.
+
+/// Done.
+pub(crate) const OK: u8 = 0;
+/// `doctor` found something wrong, or a question was answered with no.
+pub(crate) const NO: u8 = 1;
+/// The arguments, a name, an option or the URL cannot work.
+pub(crate) const USAGE: u8 = 64;
+/// The key holds something that is not a lock, or not a lock of this kind.
+pub(crate) const NOT_A_LOCK: u8 = 65;
+/// The server cannot be reached, does not answer, or cannot do it now.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The program itself failed: no process, no thread, no terminal.
+pub(crate) const INTERNAL: u8 = 70;
+/// Somebody else holds the lock.
+pub(crate) const BUSY: u8 = 75;
+/// The lock was lost while the command ran; the command was ended.
+pub(crate) const LOST: u8 = 76;
+/// The server refuses the user or the password, or the user lacks a right.
+pub(crate) const DENIED: u8 = 77;
+
+/// A signal ended a wait, as a shell has it.
+pub(crate) const fn signalled(signal: i32) -> u8 {
+    // There are 64 at most.
+    128 + signal as u8
+}

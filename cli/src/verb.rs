@@ -1,0 +1,52 @@
+//! The verbs, one file each.
+
+mod doctor;
+mod free;
+mod generate;
+mod list;
+mod once;
+mod release;
+mod run;
+mod show;
+mod top;
+mod wait;
+
+use clap::Subcommand;
+
+use crate::connect::Context;
+use crate::failure::Outcome;
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    Run(run::Run),
+    Once(once::Once),
+    Doctor(doctor::Doctor),
+    List(list::List),
+    Show(show::Show),
+    Top(top::Top),
+    Release(release::Release),
+    Free(free::Free),
+    Wait(wait::Wait),
+    Completions(generate::Completions),
+    #[command(hide = true)]
+    Man(generate::Man),
+}
+
+impl Verb {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        match self {
+            Self::Run(run) => run.run(context).await,
+            Self::Once(once) => once.run(context).await,
+            Self::Doctor(doctor) => doctor.run(context).await,
+            Self::List(list) => list.run(context).await,
+            Self::Show(show) => show.run(context).await,
+            Self::Top(top) => top.run(context).await,
+            Self::Release(release) => release.run(context).await,
+            Self::Free(free) => free.run(context).await,
+            Self::Wait(wait) => wait.run(context).await,
+            Self::Completions(completions) => completions.run(),
+            Self::Man(man) => man.run(context),
+        }
+    }
+}

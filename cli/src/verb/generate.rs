@@ -1,0 +1,61 @@
+//! `completions` and `man`: what a package of this program installs beside it.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::connect::Context;
+use crate::failure::{Failure, Outcome};
+use crate::status;
+
+/// Print the completions of a shell.
+#[derive(Args)]
+#[command(after_help = "Example:\n  lockset completions bash > /etc/bash_completion.d/lockset")]
+pub(crate) struct Completions {
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(&self) -> Outcome {
+        let mut text = Vec::new();
+        clap_complete::generate(
+            self.shell,
+            &mut crate::args::Args::command(),
+            "lockset",
+            &mut text,
+        );
+        // Through a buffer: a closed standard output is no panic.
+        let text = String::from_utf8(text).map_err(Failure::internal)?;
+        crate::output::print(&text)?;
+        Ok(status::OK)
+    }
+}
+
+/// Write the manual pages into a folder.
+#[derive(Args)]
+pub(crate) struct Man {
+    folder: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(&self, context: &Context) -> Outcome {
+        let mut program = crate::args::Args::command();
+        program.build();
+        let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let of_verbs = verbs.map(|verb| (format!("lockset-{}", verb.get_name()), verb.clone()));
+        let pages: Vec<_> = of_verbs
+            .chain([("lockset".to_owned(), program.clone())])
+            .collect();
+        for (name, command) in pages {
+            let file = self.folder.join(format!("{name}.1"));
+            let mut page = Vec::new();
+            let command = command.display_name(name.clone());
+            let written = clap_mangen::Man::new(command).title(name).render(&mut page);
+            let written = written.and_then(|()| std::fs::write(&file, page));
+            written.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+            context.output.line(&file.display().to_string())?;
+        }
+        Ok(status::OK)
+    }
+}

@@ -1,0 +1,129 @@
+//! `list`: the locks that are held, or that somebody waits for.
+
+use std::time::Duration;
+
+use clap::Args;
+use lockset::LockInfo;
+
+use crate::connect::Context;
+use crate::facts::{LockFact, table, who};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Style, shown};
+use crate::{span, status};
+
+/// List the locks that are held: kind, holder, count, age, what is left of the lease, waiters, token.
+///
+/// All keys of the server are looked at, a thousand at a time, at a tenth of its time; hashes that are no
+/// locks are not shown. --contended looks at no key: it finds the locks that somebody waits for by their
+/// channels.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  lockset list 'order:*'\n  lockset list --contended\n  \
+    lockset list --held-longer 10m --json | jq -r .name"
+)]
+pub(crate) struct List {
+    /// Only names that match: `*` any letters, `?` one, `[ab]` one of these.
+    #[arg(default_value = "*")]
+    glob: String,
+    /// Only locks that somebody waits for, found without looking at the keys.
+    #[arg(long)]
+    contended: bool,
+    /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they
+    /// are older than one renewal; those of Redisson never are.
+    #[arg(long, value_parser = span::read, value_name = "SPAN")]
+    held_longer: Option<Duration>,
+    /// The part of the server's time that looking may take, in percent.
+    #[arg(long, default_value_t = 10.0, value_parser = percent, value_name = "PERCENT")]
+    budget: f64,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim_end_matches('%').parse().ok();
+    let number = number.filter(|number| (0.01..=100.0).contains(number));
+    number.ok_or_else(|| "write a part of 100, such as 5".to_owned())
+}
+
+impl List {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let client = context.client().await?;
+        let survey = client
+            .survey()
+            .matching(&self.glob)
+            .share(self.budget / 100.0);
+        let mut found: Vec<LockInfo> = Vec::new();
+        if self.contended {
+            found = survey.contended().await?;
+        } else {
+            let mut scan = survey.scan();
+            while let Some(locks) = scan.next().await? {
+                let locks = locks.into_iter().filter(|lock| self.wants(lock));
+                if context.output.json {
+                    // As they are found: there may be many.
+                    for lock in locks {
+                        context.output.say(&LockFact::from(&lock), String::new)?;
+                    }
+                } else {
+                    found.extend(locks);
+                }
+            }
+        }
+        found.retain(|lock| self.wants(lock));
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        print(context, &found)?;
+        client.shutdown().await?;
+        Ok(status::OK)
+    }
+
+    fn wants(&self, lock: &LockInfo) -> bool {
+        self.held_longer
+            .is_none_or(|least| lock.held_for() >= Some(least))
+    }
+}
+
+fn print(context: &Context, locks: &[LockInfo]) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.json {
+        for lock in locks {
+            output.say(&LockFact::from(lock), String::new)?;
+        }
+        return Ok(());
+    }
+    if locks.is_empty() {
+        output.note("no such locks");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = locks.iter().map(row).collect();
+    let headings = [
+        "NAME", "KIND", "HOLDER", "COUNT", "AGE", "LEFT", "WAIT", "TOKEN",
+    ];
+    let mut lines = table(&headings, &rows).into_iter();
+    if let Some(headings) = lines.next() {
+        output.line(&output.paint(Style::Bold, &headings))?;
+    }
+    lines.try_for_each(|line| output.line(&line))
+}
+
+fn row(lock: &LockInfo) -> Vec<String> {
+    let first = lock.holders.first();
+    let mut holder = first.map_or("-".to_owned(), |first| {
+        who(&first.id, first.client.as_deref())
+    });
+    if lock.holders.len() > 1 {
+        holder = format!("{holder} and {} more", lock.holders.len() - 1);
+    }
+    let kind = match first {
+        Some(first) if lock.kind == lockset::LockKind::ReadWrite => first.mode.as_str(),
+        _ => lock.kind.as_str(),
+    };
+    let count = first.map_or(0, |first| first.hold_count);
+    vec![
+        shown(&lock.name),
+        kind.to_owned(),
+        holder,
+        count.to_string(),
+        lock.held_for().map_or("-".to_owned(), span::show),
+        span::show(lock.remaining),
+        lock.waiters.to_string(),
+        lock.token.map_or("-".to_owned(), |token| token.to_string()),
+    ]
+}

@@ -1,0 +1,120 @@
+//! `once`: a command that runs once per key and window, in the whole system.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::child::{Child, Ended, Limits, Signals};
+use crate::connect::{Context, Servers};
+use crate::failure::{Failure, Outcome};
+use crate::found::find;
+use crate::output::{complain, shown};
+use crate::{span, status};
+
+/// Run a command unless somebody has run it for this key a short while ago.
+///
+/// The key stays claimed for the whole window, also when the command has ended. If the command fails, the key
+/// is given back. It is no lock: a command that takes longer than the window may run beside the next one. For
+/// that, use `run`.
+#[derive(Args)]
+#[command(
+    after_help = "Exit status: that of the command; 75 if the key is claimed.\n\nExample:\n  \
+                  lockset once mail:invoice:7 --for 15m -- ./send-invoice 7"
+)]
+pub(crate) struct Once {
+    /// The key; not the name of a lock.
+    key: String,
+    /// The window: how long the key stays claimed.
+    #[arg(long = "for", value_parser = span::read, value_name = "SPAN")]
+    window: Duration,
+    /// Keep the key claimed although the command failed: it must not be repeated once it has begun.
+    #[arg(long)]
+    keep: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Somebody else has the key.
+#[derive(Serialize)]
+struct Duplicate<'a> {
+    event: &'static str,
+    key: &'a str,
+    remaining_ms: Option<u128>,
+}
+
+/// The command has all the time it wants, so nothing of this comes to bear.
+const LIMITS: Limits = Limits {
+    grace: Duration::ZERO,
+    margin: Duration::ZERO,
+    look: Duration::from_secs(1),
+};
+
+impl Once {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let mut signals = Signals::ending().map_err(Failure::internal)?;
+        let client = tokio::select! {
+            client = context.client() => client?,
+            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+        };
+        let ended = self.claimed(context, &client, &mut signals).await;
+        Servers::One(client).end().await;
+        ended
+    }
+
+    async fn claimed(
+        &self,
+        context: &Context,
+        client: &lockset::Client,
+        signals: &mut Signals,
+    ) -> Outcome {
+        let once = client.once(&self.key).per(self.window);
+        let claim = tokio::select! {
+            claim = once.claim() => claim?,
+            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+        };
+        let Some(claim) = claim else {
+            self.say_duplicate(context, client).await;
+            return Ok(status::BUSY);
+        };
+        let environment = vec![("LOCKSET_NAME", self.key.clone())];
+        let ended = match Child::start(&self.command, environment, LIMITS) {
+            Ok(child) => child.run(signals, || Duration::MAX, pending()).await,
+            Err(error) => Err(error),
+        };
+        let is_done = matches!(ended, Ok(Ended::Command(status::OK)));
+        if !is_done && !self.keep {
+            // What cannot be given back ends with its window.
+            if let Err(error) = claim.undo().await {
+                complain(&error.to_string());
+            }
+        }
+        match ended.map_err(Failure::internal)? {
+            Ended::Command(status) => Ok(status),
+            Ended::Lost | Ended::Unsupervised => Err(Failure::internal(
+                "the supervisor of the command was killed, so the command was killed too",
+            )),
+        }
+    }
+
+    async fn say_duplicate(&self, context: &Context, client: &lockset::Client) {
+        // Only to be helpful: what cannot be learned is left out.
+        let found = find(client, &self.key).await.ok();
+        let holder = found.and_then(|found| found.holders.into_iter().next());
+        let remaining = holder.map(|holder| holder.remaining);
+        let key = shown(&self.key);
+        let text = match remaining {
+            Some(remaining) => format!("busy: {key} is claimed for {}", span::show(remaining)),
+            None => format!("busy: {key} is claimed"),
+        };
+        let duplicate = Duplicate {
+            event: "duplicate",
+            key: &self.key,
+            remaining_ms: remaining.map(|remaining| remaining.as_millis()),
+        };
+        context.output.tell(&duplicate, &text);
+    }
+}

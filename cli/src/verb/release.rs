@@ -1,0 +1,56 @@
+//! `release`: ends the hold of one holder.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::connect::Context;
+use crate::failure::Outcome;
+use crate::found::{evict, find};
+use crate::output::shown;
+use crate::status;
+
+/// End the hold of one holder, and no other.
+///
+/// A holder id is used for one hold only, so this never ends a later one. The holder's work goes on until its
+/// next renewal, when it learns that the lock is lost.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  lockset release config --holder 8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57"
+)]
+pub(crate) struct Release {
+    /// The name of the lock, of any kind.
+    name: String,
+    /// Its id, as `show`, a busy `run` or LOCKSET_HOLDER has it.
+    #[arg(long, value_name = "ID")]
+    holder: String,
+}
+
+/// The answer.
+#[derive(Serialize)]
+struct Released<'a> {
+    name: &'a str,
+    holder: &'a str,
+    released: bool,
+}
+
+impl Release {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let client = context.client().await?;
+        let form = find(&client, &self.name).await?.form;
+        let released = evict(&client, &self.name, form, &self.holder).await?;
+        let answer = Released {
+            name: &self.name,
+            holder: &self.holder,
+            released,
+        };
+        context.output.say(&answer, || {
+            let (name, holder) = (shown(&self.name), shown(&self.holder));
+            if released {
+                format!("{holder} holds {name} no longer")
+            } else {
+                format!("{holder} does not hold {name}")
+            }
+        })?;
+        Ok(if released { status::OK } else { status::NO })
+    }
+}

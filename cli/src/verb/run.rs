@@ -1,0 +1,224 @@
+//! `run`: a command under one or several locks.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+
+use crate::child::{Child, Ended, Limits, Signals};
+use crate::connect::{Context, Servers};
+use crate::failure::{Failure, Outcome};
+use crate::held::{Asked, Held, Kind, Patience};
+use crate::{span, status};
+
+/// Run a command while holding a lock.
+///
+/// Waits for the lock, runs the command in a process group of its own, releases the lock, and ends with the
+/// command's status. Signals are passed on to the command, which also gets the terminal.
+///
+/// While the command runs, the lock is renewed. If it cannot be, or the lock is lost, the command gets SIGTERM
+/// and then SIGKILL before anybody else can be granted the lock. It is killed, too, if this program is.
+#[derive(Args)]
+#[command(
+    after_help = EXAMPLES,
+    group = ArgGroup::new("kind").args(["fair", "read", "write"]),
+    group = ArgGroup::new("patience").args(["wait", "attempt"])
+)]
+pub(crate) struct Run {
+    /// The lock. Several are taken together, all or none.
+    #[arg(required_unless_present_any = ["with", "with_fair", "with_read", "with_write"], value_name = "NAME")]
+    names: Vec<String>,
+    /// Take the locks in the order of asking.
+    #[arg(long)]
+    fair: bool,
+    /// Take read locks: others may read at the same time.
+    #[arg(long)]
+    read: bool,
+    /// Take write locks, which exclude readers and writers.
+    #[arg(long)]
+    write: bool,
+    /// Take this plain lock as well, whatever kind the others are. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    with: Vec<String>,
+    /// Take this fair lock as well. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    with_fair: Vec<String>,
+    /// Take this read lock as well. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    with_read: Vec<String>,
+    /// Take this write lock as well. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    with_write: Vec<String>,
+    /// Wait at most this long, then end with status 75. Default: as long as it takes.
+    #[arg(long, value_parser = span::read, value_name = "SPAN")]
+    wait: Option<Duration>,
+    /// Do not wait at all.
+    #[arg(long = "try")]
+    attempt: bool,
+    /// How long the lock stays taken if this machine dies; renewed every third of it.
+    #[arg(long, value_parser = span::read, default_value = "30s", value_name = "SPAN")]
+    lease: Duration,
+    /// Keep the lock taken for this long, even if the command ends before.
+    #[arg(long, value_parser = span::read, value_name = "SPAN")]
+    at_least: Option<Duration>,
+    /// Give the lock up after this long: the command is ended before, as if the lock was lost.
+    #[arg(long, value_parser = span::read, value_name = "SPAN")]
+    max_hold: Option<Duration>,
+    /// From SIGTERM until the lock has to be given up; at most a third of the lease. Default: 5s, or a third
+    /// of the lease if that is less.
+    #[arg(long, value_parser = span::read, value_name = "SPAN")]
+    grace: Option<Duration>,
+    /// Ask for a fencing token; the command finds it in LOCKSET_TOKEN.
+    #[arg(long)]
+    fenced: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+The command's environment:
+  LOCKSET_NAME      the lock; of several, one a line, as in the next two
+  LOCKSET_HOLDER    the holder id, by which the server knows this hold
+  LOCKSET_TOKEN     the fencing token, with --fenced
+  LOCKSET_DEADLINE  when the lock ends unless it is renewed: milliseconds since 1970
+
+Exit status: that of the command, 128 + n if signal n ended it, or
+  75  busy: somebody else holds the lock     69  the server cannot be reached
+  76  the lock was lost and the command ended   77  no right, or a wrong password
+  126, 127  the command cannot be run, is not found    64  wrong usage
+  130  Ctrl-C while waiting for the lock
+
+Examples:
+  lockset run nightly-report --try -- ./report.sh
+  lockset run deploy --wait 10m --fenced -- sh -c './deploy --token \"$LOCKSET_TOKEN\"'
+  lockset run order:7 order:8 --with-read prices -- ./rebook";
+
+/// The default of `--grace`.
+const GRACE: Duration = Duration::from_secs(5);
+/// The kill comes a twentieth of the lease before its local end, within these.
+const MARGIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// How often to look at the lease: a twentieth of it, within these.
+const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+impl Run {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let limits = self.limits()?;
+        let asked = self.asked();
+        let mut signals = Signals::ending().map_err(Failure::internal)?;
+        let servers = tokio::select! {
+            servers = context.servers(self.lease) => servers?,
+            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+        };
+        let ended = self
+            .under(context, &servers, &asked, limits, &mut signals)
+            .await;
+        servers.end().await;
+        ended
+    }
+
+    /// Waits for the locks and runs the command.
+    async fn under(
+        &self,
+        context: &Context,
+        servers: &Servers,
+        asked: &Asked,
+        limits: Limits,
+        signals: &mut Signals,
+    ) -> Outcome {
+        let held = tokio::select! {
+            held = Held::acquire(context, servers, asked) => held?,
+            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+        };
+        let Some(held) = held else {
+            return Ok(status::BUSY);
+        };
+        held.settled(self.shortest() / 2).await;
+        let ended = match Child::start(&self.command, held.environment(), limits) {
+            Ok(child) => child.run(signals, || held.remaining(), held.lost()).await,
+            Err(error) => Err(error),
+        };
+        let name = held.name();
+        let was_held = held.release().await;
+        status_of(&name, ended.map_err(Failure::internal)?, was_held)
+    }
+
+    fn asked(&self) -> Asked {
+        let kind = if self.fair {
+            Kind::Fair
+        } else if self.read {
+            Kind::Read
+        } else if self.write {
+            Kind::Write
+        } else {
+            Kind::Plain
+        };
+        let each = [
+            (kind, &self.names),
+            (Kind::Plain, &self.with),
+            (Kind::Fair, &self.with_fair),
+            (Kind::Read, &self.with_read),
+            (Kind::Write, &self.with_write),
+        ];
+        let of_kind = |(kind, names): (Kind, &Vec<String>)| {
+            let named = names.iter().map(move |name| (kind, name.clone()));
+            named.collect::<Vec<_>>()
+        };
+        Asked {
+            locks: each.into_iter().flat_map(of_kind).collect(),
+            lease: self.lease,
+            at_least: self.at_least,
+            max_hold: self.max_hold,
+            fenced: self.fenced,
+            patience: match self.wait {
+                _ if self.attempt => Patience::None,
+                Some(wait) => Patience::For(wait),
+                None => Patience::Unbounded,
+            },
+        }
+    }
+
+    /// The shortest time for which the lock is held.
+    fn shortest(&self) -> Duration {
+        self.max_hold.unwrap_or(self.lease).min(self.lease)
+    }
+
+    fn limits(&self) -> Result<Limits, Failure> {
+        let longest = self.shortest() / 3;
+        if let Some(grace) = self.grace.filter(|grace| *grace > longest) {
+            return Err(Failure::usage(format!(
+                "a grace of {} needs a lease (and --max-hold) of {} at least: it has to fit between two \
+                 renewals",
+                span::show(grace),
+                span::show(grace * 3)
+            )));
+        }
+        Ok(Limits {
+            grace: self.grace.unwrap_or(GRACE).min(longest),
+            margin: (self.lease / 20).clamp(MARGIN.0, MARGIN.1),
+            look: (self.lease / 20).clamp(LOOK.0, LOOK.1),
+        })
+    }
+}
+
+fn status_of(name: &str, ended: Ended, was_held: bool) -> Outcome {
+    let (status, message) = match ended {
+        Ended::Command(status) if was_held => return Ok(status),
+        Ended::Command(_) => (
+            status::LOST,
+            format!("lock {name:?} was lost as the command ended; check what it wrote last"),
+        ),
+        Ended::Lost => (
+            status::LOST,
+            format!(
+                "lock {name:?} could not be kept, so the command was ended; what it wrote last may \
+                 be incomplete"
+            ),
+        ),
+        Ended::Unsupervised => (
+            status::INTERNAL,
+            "the supervisor of the command was killed, so the command was killed too".to_owned(),
+        ),
+    };
+    Err(Failure::new(status, message))
+}

@@ -1,0 +1,194 @@
+//! `show`: one lock with all that the server knows of it.
+
+use clap::Args;
+use lockset::{LockDetail, LockHolder, QueuedWaiter};
+use serde::Serialize;
+
+use crate::connect::Context;
+use crate::facts::{ClientFact, LockFact, WaiterFact, who};
+use crate::failure::{Failure, Outcome};
+use crate::found::find;
+use crate::output::{Style, shown};
+use crate::{span, status};
+
+/// Show one lock: holders, counts, age, what is left, who waits in which order, token, server.
+///
+/// The status is 0 if it is held or waited for, and 1 if it is free.
+#[derive(Args)]
+#[command(after_help = "Example:\n  lockset show order:7")]
+pub(crate) struct Show {
+    /// The name of the lock, of any kind.
+    name: String,
+}
+
+/// The answer for a lock that is held or waited for.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    lock: LockFact<'a>,
+    free: bool,
+    server: &'a str,
+    queue: Vec<WaiterFact<'a>>,
+    announced_waits: Vec<AnnouncedWait<'a>>,
+    channels: Vec<Channel<'a>>,
+}
+
+#[derive(Serialize)]
+struct AnnouncedWait<'a> {
+    waited_ms: u128,
+    #[serde(flatten)]
+    client: ClientFact<'a>,
+}
+
+#[derive(Serialize)]
+struct Channel<'a> {
+    name: &'a str,
+    subscribers: u64,
+}
+
+/// The answer for one that is neither.
+#[derive(Serialize)]
+struct Free<'a> {
+    name: &'a str,
+    free: bool,
+}
+
+impl Show {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let client = context.client().await?;
+        let Some(found) = client.survey().inspect(&self.name).await? else {
+            // Says what is there if that is no lock.
+            find(&client, &self.name).await?;
+            let (name, free) = (self.name.as_str(), true);
+            let text = || format!("{} is free, and nobody waits for it", shown(name));
+            context.output.say(&Free { name, free }, text)?;
+            client.shutdown().await?;
+            return Ok(status::NO);
+        };
+        let fact = fact(&found);
+        if context.output.json {
+            context.output.say(&fact, String::new)?;
+        } else {
+            print(context, &found)?;
+        }
+        client.shutdown().await?;
+        Ok(status::OK)
+    }
+}
+
+fn fact(found: &LockDetail) -> Shown<'_> {
+    let waits = found.announced_waits.iter();
+    let channels = found.channels.iter();
+    Shown {
+        lock: (&found.lock).into(),
+        free: found.lock.holders.is_empty(),
+        server: &found.server,
+        queue: found.queue.iter().map(Into::into).collect(),
+        announced_waits: waits
+            .map(|(client, lasts)| AnnouncedWait {
+                waited_ms: lasts.as_millis(),
+                client: ClientFact::of(Some(client)),
+            })
+            .collect(),
+        channels: channels
+            .map(|(name, subscribers)| Channel {
+                name,
+                subscribers: *subscribers,
+            })
+            .collect(),
+    }
+}
+
+fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
+    let (output, lock) = (&context.output, &found.lock);
+    let line = |name: &str, value: String| {
+        output.line(&format!(
+            "{} {value}",
+            output.paint(Style::Dim, &format!("{name:<8}"))
+        ))
+    };
+    output.line(&output.paint(Style::Bold, &shown(&lock.name)))?;
+    line("kind", lock.kind.as_str().to_owned())?;
+    line("server", found.server.clone())?;
+    match &*lock.holders {
+        [] => line("held", "by nobody at this moment".to_owned())?,
+        holders => {
+            for holder in holders {
+                line("held", holder_text(holder))?;
+            }
+            line("lease", format!("{} left", span::show(lock.remaining)))?;
+        }
+    }
+    if let Some(token) = lock.token {
+        line("token", token.to_string())?;
+    }
+    line("waiters", waiters_text(found))?;
+    for (place, waiter) in found.queue.iter().enumerate() {
+        line("", format!("{}. {}", place + 1, waiter_text(waiter)))?;
+    }
+    for (client, lasts) in &found.announced_waits {
+        line(
+            "waits",
+            format!(
+                "{} for {}",
+                who(&client.id, Some(client)),
+                span::show(*lasts)
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn holder_text(holder: &LockHolder) -> String {
+    let mut text = format!("by {}", who(&holder.id, holder.client.as_deref()));
+    if holder.mode != lockset::HoldMode::Exclusive {
+        text = format!("{text}, to {}", holder.mode.as_str());
+    }
+    if holder.hold_count > 1 {
+        text = format!("{text}, {} times", holder.hold_count);
+    }
+    if let Some(held) = holder.held_for {
+        text = format!("{text}, for {}", span::show(held));
+    }
+    if let Some(left) = holder.remaining {
+        text = format!("{text}, lease {}", span::show(left));
+    }
+    let version = holder
+        .client
+        .as_ref()
+        .and_then(|client| client.announced.as_ref());
+    let library = match (&holder.client, version) {
+        (_, Some(of)) => format!("lockset {}", shown(&of.version)),
+        (Some(_), None) => "lockset".to_owned(),
+        (None, _) => "Redisson, or a client that has ended".to_owned(),
+    };
+    format!("{text} ({library}; holder {})", shown(&holder.id))
+}
+
+fn waiters_text(found: &LockDetail) -> String {
+    let count = found.lock.waiters;
+    if !found.queue.is_empty() {
+        return format!("{count}, of whom in this order:");
+    }
+    match count {
+        0 => "none".to_owned(),
+        1 => "1 client".to_owned(),
+        _ => format!("{count} clients"),
+    }
+}
+
+fn waiter_text(waiter: &QueuedWaiter) -> String {
+    let who = who(&waiter.id, waiter.client.as_deref());
+    let wants = match waiter.mode {
+        lockset::HoldMode::Exclusive => String::new(),
+        mode => format!(", to {}", mode.as_str()),
+    };
+    let kept = span::show(waiter.kept_for);
+    let kept = match (waiter.has_heartbeat, waiter.kept_for.is_zero()) {
+        (true, true) => "gone: its heartbeat has ended".to_owned(),
+        (true, false) => format!("heartbeat {kept}"),
+        (false, true) => "no heartbeat".to_owned(),
+        (false, false) => format!("Redisson, place kept {kept}"),
+    };
+    format!("{who}{wants}, {kept}")
+}

@@ -1,0 +1,248 @@
+//! `top`: a live view of the locks of a server.
+
+mod draw;
+mod model;
+mod sample;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::model::{Action, Model, Row, State};
+use self::sample::{Sampler, WATCHED_MAX, Wanted, check};
+use crate::connect::Context;
+use crate::failure::{Failure, Outcome};
+use crate::status;
+
+/// Between two frames: a bar drains in small steps.
+const FRAME: Duration = Duration::from_millis(200);
+
+/// How long the thread that reads keys waits for one, before it looks whether it is still wanted.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+
+/// Watch the locks of a server: who holds them, since when, what is left of the lease, who waits.
+///
+/// A bar drains with each lease and jumps back at each renewal; one that goes on draining belongs to a
+/// holder that does not renew. Into a pipe it writes one JSON object a second.
+#[derive(Args)]
+#[command(
+    after_help = "Keys:\n  up, down, j, k  choose      enter  its page     esc    back\n  \
+    /  filter       s  sort      space  freeze       q  quit"
+)]
+pub(crate) struct Top {
+    /// Only names that match: `*` any letters, `?` one, `[ab]` one of these.
+    #[arg(default_value = "*")]
+    glob: String,
+    /// The part of the server's time that looking for locks may take, in percent.
+    #[arg(long, default_value_t = 0.5, value_name = "PERCENT")]
+    budget: f64,
+}
+
+/// One line of what is written into a pipe.
+#[derive(Serialize)]
+struct Second<'a> {
+    at_ms: u128,
+    server: &'a str,
+    clients: usize,
+    locks: usize,
+    grants_per_second: f64,
+    top: Vec<LockLine<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LockLine<'a> {
+    name: &'a str,
+    kind: &'a str,
+    holder: &'a str,
+    who: &'a str,
+    state: &'static str,
+    age_ms: u128,
+    remaining_ms: u128,
+    waiters: usize,
+    longest_wait_ms: Option<u128>,
+    grants_per_second: f64,
+    token: Option<u64>,
+}
+
+impl Top {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        if !(0.01..=50.0).contains(&self.budget) {
+            return Err(Failure::usage("give a budget between 0.01 and 50 percent"));
+        }
+        let client = context.client().await?;
+        let survey = client.survey().matching(&self.glob);
+        check(&survey).await?;
+        let began = Instant::now();
+        let (want, wanted) = watch::channel(Wanted::default());
+        let (samples, mut inbox) = mpsc::channel(4);
+        let sampler = Sampler::new(survey, self.budget / 100.0, began, wanted, samples);
+        let sampler = tokio::spawn(sampler.run());
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        let ended = if is_terminal && !context.output.json {
+            on_terminal(began, &want, &mut inbox).await
+        } else {
+            into_pipe(context, &want, &mut inbox).await
+        };
+        sampler.abort();
+        ended?;
+        client.shutdown().await?;
+        Ok(status::OK)
+    }
+}
+
+/// What the sampler is to look at for this view.
+fn wants(model: &Model) -> Wanted {
+    let rows = model.rows();
+    let at = model.at(&rows);
+    let first = at.saturating_sub(WATCHED_MAX / 2);
+    let names = rows.iter().skip(first).take(WATCHED_MAX);
+    Wanted {
+        names: names.map(|row| row.seen.name.clone()).collect(),
+        selected: model.selected(),
+    }
+}
+
+async fn on_terminal(
+    began: Instant,
+    want: &watch::Sender<Wanted>,
+    inbox: &mut mpsc::Receiver<model::Sample>,
+) -> Result<(), Failure> {
+    let mut ending = signal(SignalKind::terminate()).map_err(Failure::internal)?;
+    let mut terminal = ratatui::try_init().map_err(Failure::internal)?;
+    let (keys, mut pressed) = mpsc::unbounded_channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || read_keys(&keys, &is_over)
+    });
+    let mut model = Model::default();
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut drawn = Ok(());
+    while !model.is_over && drawn.is_ok() {
+        tokio::select! {
+            _ = frames.tick() => {}
+            // The terminal is to be left as it was.
+            _ = ending.recv() => model.is_over = true,
+            Some(sample) = inbox.recv() => model.take(sample),
+            key = pressed.recv() => match key {
+                Some(Event::Key(key)) => {
+                    if let Some(action) = action(&model, key) {
+                        model.act(action);
+                    }
+                }
+                Some(_) => {}
+                // The terminal is gone.
+                None => model.is_over = true,
+            },
+        }
+        // The sampler may have ended.
+        let _ = want.send(wants(&model));
+        let now = began.elapsed();
+        drawn = terminal
+            .draw(|frame| draw::draw(frame, &model, now))
+            .map(drop);
+    }
+    is_over.store(true, Ordering::Release);
+    ratatui::restore();
+    // It has nothing that could panic.
+    let _ = reader.join();
+    drawn.map_err(Failure::internal)
+}
+
+/// Until it is told to end, or the terminal has.
+fn read_keys(keys: &mpsc::UnboundedSender<Event>, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Acquire) {
+        let event = match event::poll(KEY_WAIT) {
+            Ok(false) => continue,
+            Ok(true) => event::read(),
+            Err(error) => Err(error),
+        };
+        let Ok(event) = event else { return };
+        if keys.send(event).is_err() {
+            return;
+        }
+    }
+}
+
+fn action(model: &Model, key: KeyEvent) -> Option<Action> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('c' | 'd') if is_control => Action::Quit,
+        KeyCode::Up => Action::Up,
+        KeyCode::Down => Action::Down,
+        KeyCode::Enter => Action::Open,
+        KeyCode::Esc => Action::Back,
+        KeyCode::Backspace => Action::Erase,
+        KeyCode::Char(letter) if model.is_filtering => Action::Letter(letter),
+        KeyCode::Char('q') => Action::Quit,
+        KeyCode::Char('k') => Action::Up,
+        KeyCode::Char('j') => Action::Down,
+        KeyCode::Char('s') => Action::Sort,
+        KeyCode::Char(' ') => Action::Freeze,
+        KeyCode::Char('/') => Action::Filter,
+        _ => return None,
+    })
+}
+
+async fn into_pipe(
+    context: &Context,
+    want: &watch::Sender<Wanted>,
+    inbox: &mut mpsc::Receiver<model::Sample>,
+) -> Result<(), Failure> {
+    let mut model = Model::default();
+    while let Some(sample) = inbox.recv().await {
+        model.take(sample);
+        let _ = want.send(wants(&model));
+        let at = model.last.at;
+        let rows = model.rows();
+        let line = Second {
+            at_ms: at.as_millis(),
+            server: &model.last.server,
+            clients: model.last.clients,
+            locks: model.known(),
+            grants_per_second: model.rate(),
+            top: rows.iter().take(20).map(|row| lock_line(row, at)).collect(),
+            trouble: model.last.trouble.as_deref(),
+        };
+        let line = serde_json::to_string(&line).map_err(Failure::internal)?;
+        if !context.output.is_read(&line)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn lock_line(row: &Row, at: Duration) -> LockLine<'_> {
+    LockLine {
+        name: &row.seen.name,
+        kind: row.seen.kind,
+        holder: &row.seen.holder,
+        who: &row.seen.who,
+        state: match row.state {
+            State::Held => "held",
+            State::Late => "late",
+            State::Free => "free",
+            State::Expired => "expired",
+        },
+        age_ms: row.age(at).as_millis(),
+        remaining_ms: row.remaining(at).as_millis(),
+        waiters: row.seen.waiters,
+        longest_wait_ms: row.seen.longest_wait.map(|wait| wait.as_millis()),
+        grants_per_second: row.rate,
+        token: row.seen.token,
+    }
+}

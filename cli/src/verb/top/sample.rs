@@ -1,0 +1,280 @@
+//! Looks at the server again and again, and sends what it finds.
+//!
+//! Invariant: it takes no more of the server's time than its share. Each kind of look is paused for so long
+//! that the time it took is that share of the whole; a round trip counts as the server's time, so it is less.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockset::{ClientInfo, HoldMode, LockDetail, LockInfo, Survey};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::model::{Detail, Place, Sample, Seen};
+use crate::facts::{short, who};
+use crate::failure::Failure;
+use crate::span;
+
+/// How often what is in sight is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Rows that are looked at every time, whether or not they are in sight.
+pub(super) const WATCHED_MAX: usize = 60;
+
+/// Locks that nobody looks at are looked at again so many at a time.
+const AGAIN_MAX: usize = 20;
+
+/// What the view wants to know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) names: Vec<String>,
+    pub(super) selected: Option<String>,
+}
+
+pub(super) struct Sampler {
+    survey: Survey,
+    share: f64,
+    began: Instant,
+    wanted: watch::Receiver<Wanted>,
+    samples: mpsc::Sender<Sample>,
+    /// What is known, longest not looked at first.
+    others: VecDeque<String>,
+    /// The names in it.
+    known: HashSet<String>,
+    clients: Vec<Arc<ClientInfo>>,
+    server: (String, u64, Duration),
+}
+
+/// When each kind of look is due.
+struct Due {
+    contended: Instant,
+    server: Instant,
+}
+
+impl Sampler {
+    pub(super) fn new(
+        survey: Survey,
+        share: f64,
+        began: Instant,
+        wanted: watch::Receiver<Wanted>,
+        samples: mpsc::Sender<Sample>,
+    ) -> Self {
+        Self {
+            survey: survey.share(share / 2.0),
+            share,
+            began,
+            wanted,
+            samples,
+            others: VecDeque::new(),
+            known: HashSet::new(),
+            clients: Vec::new(),
+            server: (String::new(), 0, Duration::ZERO),
+        }
+    }
+
+    /// Until nobody wants a sample any more.
+    pub(super) async fn run(mut self) {
+        let mut due = Due {
+            contended: self.began,
+            server: self.began,
+        };
+        let (found, mut news) = mpsc::channel(64);
+        let scan = tokio::spawn(scan(self.survey.clone(), found));
+        loop {
+            let began = Instant::now();
+            let sample = match self.look(&mut due, &mut news).await {
+                Ok(sample) => sample,
+                Err(error) => Sample {
+                    at: self.began.elapsed(),
+                    trouble: Some(error.to_string()),
+                    ..Sample::default()
+                },
+            };
+            if self.samples.send(sample).await.is_err() {
+                scan.abort();
+                return;
+            }
+            sleep(EVERY.saturating_sub(began.elapsed())).await;
+        }
+    }
+
+    async fn look(
+        &mut self,
+        due: &mut Due,
+        news: &mut mpsc::Receiver<Result<Vec<LockInfo>, lockset::Error>>,
+    ) -> Result<Sample, lockset::Error> {
+        let mut locks: Vec<LockInfo> = Vec::new();
+        while let Ok(found) = news.try_recv() {
+            locks.extend(found?);
+        }
+        if Instant::now() >= due.contended {
+            let began = Instant::now();
+            locks.extend(self.survey.contended().await?);
+            due.contended = began + began.elapsed().div_f64(self.share);
+        }
+        if Instant::now() >= due.server {
+            self.server().await?;
+            due.server = Instant::now() + EVERY * 10;
+        }
+        let wanted = self.wanted.borrow().clone();
+        let looked_for = self.names(&wanted, &locks);
+        let names: Vec<&str> = looked_for.iter().map(String::as_str).collect();
+        locks.extend(self.survey.named(&names).await?);
+        let detail = match &wanted.selected {
+            Some(name) => self.survey.inspect(name).await.ok().flatten(),
+            None => None,
+        };
+        if let Some(found) = &detail {
+            locks.push(found.lock.clone());
+        }
+        // Of a lock that was looked at twice, the last look counts.
+        let mut names = HashSet::new();
+        let last = locks.iter().rev().filter(|lock| names.insert(&lock.name));
+        let seen: Vec<Seen> = last.map(|lock| self.seen(lock)).collect();
+        let again = again(&mut self.known, &looked_for, &names);
+        self.others.extend(again);
+        Ok(Sample {
+            at: self.began.elapsed(),
+            locks: seen,
+            looked_for,
+            server: self.server.0.clone(),
+            ops_per_second: self.server.1,
+            round_trip: self.server.2,
+            clients: self.clients.len(),
+            detail: detail.map(|found| described(&found)),
+            trouble: None,
+        })
+    }
+
+    /// What is in sight, and some of the others.
+    fn names(&mut self, wanted: &Wanted, found: &[LockInfo]) -> Vec<String> {
+        for lock in found {
+            if self.known.insert(lock.name.clone()) {
+                self.others.push_back(lock.name.clone());
+            }
+        }
+        let mut names: Vec<String> = wanted.names.iter().take(WATCHED_MAX).cloned().collect();
+        let some = AGAIN_MAX.min(self.others.len());
+        for name in self.others.drain(..some) {
+            self.known.remove(&name);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    async fn server(&mut self) -> Result<(), lockset::Error> {
+        self.clients = self.survey.clients().await.unwrap_or_default();
+        let load = self.survey.load().await?;
+        self.server = (load.address, load.commands_per_second, load.round_trip);
+        Ok(())
+    }
+
+    fn seen(&self, lock: &LockInfo) -> Seen {
+        let first = lock.holders.first();
+        let waits = self
+            .clients
+            .iter()
+            .filter_map(|client| client.announced.as_ref());
+        let waits = waits.flat_map(|announced| &announced.waits);
+        let of_it = waits.filter(|wait| wait.key == lock.key);
+        Seen {
+            name: lock.name.clone(),
+            kind: lock.kind.as_str(),
+            holder: first.map(|first| first.id.clone()).unwrap_or_default(),
+            who: first
+                .map(|first| who(&first.id, first.client.as_deref()))
+                .unwrap_or_default(),
+            holders: lock.holders.len(),
+            age: lock.held_for(),
+            remaining: lock.remaining,
+            waiters: lock.waiters,
+            longest_wait: of_it.map(|wait| wait.lasts).max(),
+            token: lock.token.map(lockset::FencingToken::get),
+        }
+    }
+}
+
+/// Those of them that are still there and would not be looked at again. They are known from now on.
+fn again(
+    known: &mut HashSet<String>,
+    looked_for: &[String],
+    found: &HashSet<&String>,
+) -> Vec<String> {
+    let still = looked_for.iter().filter(|name| found.contains(name));
+    let still = still.filter(|name| known.insert((*name).clone()));
+    still.cloned().collect()
+}
+
+/// Passes over all keys, one after the other.
+async fn scan(survey: Survey, found: mpsc::Sender<Result<Vec<LockInfo>, lockset::Error>>) {
+    loop {
+        let mut scan = survey.scan();
+        loop {
+            match scan.next().await {
+                Ok(Some(locks)) if locks.is_empty() => {}
+                Ok(Some(locks)) => {
+                    if found.send(Ok(locks)).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    if found.send(Err(error)).await.is_err() {
+                        return;
+                    }
+                    break;
+                }
+            }
+        }
+        sleep(EVERY * 5).await;
+    }
+}
+
+fn described(found: &LockDetail) -> Detail {
+    let holders = found.lock.holders.iter();
+    Detail {
+        name: found.lock.name.clone(),
+        server: found.server.clone(),
+        holders: holders
+            .map(|holder| {
+                let mode = match holder.mode {
+                    HoldMode::Exclusive => String::new(),
+                    mode => format!(", to {}", mode.as_str()),
+                };
+                let left = holder
+                    .remaining
+                    .map(|left| format!(", lease {}", span::show(left)));
+                let who = who(&holder.id, holder.client.as_deref());
+                let (id, count) = (short(&holder.id), holder.hold_count);
+                format!(
+                    "{who}{mode}, {count} times{} ({id})",
+                    left.unwrap_or_default()
+                )
+            })
+            .collect(),
+        queue: found
+            .queue
+            .iter()
+            .map(|waiter| Place {
+                is_ours: waiter.has_heartbeat || waiter.client.is_some(),
+                is_dead: waiter.has_heartbeat && waiter.kept_for.is_zero(),
+                who: who(&waiter.id, waiter.client.as_deref()),
+                kept: waiter.kept_for,
+            })
+            .collect(),
+        waits: found
+            .announced_waits
+            .iter()
+            .map(|(client, lasts)| (who(&client.id, Some(client)), *lasts))
+            .collect(),
+    }
+}
+
+/// Whether the first look works: what is wrong with the server is said before the screen is taken.
+pub(super) async fn check(survey: &Survey) -> Result<(), Failure> {
+    survey.contended().await?;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! A lock that cannot be kept: the command is dead before anybody else is granted the lock.
+
+use lockset::Client;
+use lockset_testkit::{Proxy, Server, eventually, within};
+use rustix::process::Signal;
+
+use crate::support::{BOUND, Running, all_gone, ended, is_alive, lockset, parent, send};
+
+/// Says that it was asked to end, and does not.
+const STUBBORN: &str =
+    "trap 'echo asked' TERM; sleep 1000 & echo $$ $!; while :; do wait; sleep 0.01; done";
+/// Ends when it is asked to, as does what it has started.
+const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
+
+async fn start(url: &str, script: &str) -> (Running, Vec<i32>) {
+    let arguments = [
+        "run", "a", "--lease", "1500ms", "--grace", "400ms", "--", "sh", "-c", script,
+    ];
+    let mut running = Running::start(&mut lockset(url, &arguments));
+    let pids = running.pids().await;
+    (running, pids)
+}
+
+/// Another client, which asks the server directly, gets the lock once its lease has ended there.
+async fn granted_only_after(client: &Client, pids: &[i32]) {
+    let guard = within(BOUND, client.lock("a").lock()).await.unwrap();
+    let alive: Vec<_> = pids.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(alive.is_empty(), "{alive:?} beside the next holder");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (mut running, pids) = start(&proxy.url(), STUBBORN).await;
+    proxy.drop_requests();
+    granted_only_after(&client, &pids).await;
+    assert_eq!(running.line().await, "asked", "before it was killed");
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(ended.err.contains("could not be kept"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_ends_when_it_is_asked_to() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (mut running, pids) = start(&proxy.url(), POLITE).await;
+    proxy.blackhole_existing();
+    proxy.drop_requests();
+    assert_eq!(running.line().await, "asked");
+    all_gone(&pids).await;
+    assert!(
+        client.lock("a").try_lock().await.unwrap().is_none(),
+        "held meanwhile"
+    );
+    assert_eq!(running.ended().await.status, 76);
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still() {
+    let server = Server::start();
+    let (running, pids) = start(&server.url(), STUBBORN).await;
+    server.stop();
+    all_gone(&pids).await;
+    server.cont();
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+    let client = Client::connect(&server.url()).await.unwrap();
+    granted_only_after(&client, &pids).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_was_freed_by_hand() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (running, pids) = start(&server.url(), STUBBORN).await;
+    assert!(client.lock("a").force_unlock().await.unwrap());
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+    all_gone(&pids).await;
+}
+
+/// Then the runner does the supervisor's work.
+#[tokio::test]
+async fn a_supervisor_that_stands_still() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (running, pids) = start(&proxy.url(), STUBBORN).await;
+    send(parent(pids[0]), Signal::STOP);
+    proxy.drop_requests();
+    granted_only_after(&client, &pids).await;
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_in_time_costs_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let script = "echo $$; read x; exit 5";
+    let arguments = [
+        "run", "a", "--lease", "3s", "--grace", "500ms", "--", "sh", "-c", script,
+    ];
+    let mut command = lockset(&proxy.url(), &arguments);
+    let mut running = Running::start(command.stdin(std::process::Stdio::piped()));
+    running.pids().await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let remaining = async || client.lock("a").holder().await.unwrap().unwrap().remaining;
+    let before = remaining().await;
+    proxy.cut();
+    // Renewed over another connection, which takes at least one renewal.
+    eventually(BOUND, "renewed", async || remaining().await > before).await;
+    running.close_input();
+    assert_eq!(running.ended().await.status, 5);
+}
+
+#[tokio::test]
+async fn a_command_that_takes_longer_than_it_may() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let limits = ["--lease", "1s", "--max-hold", "1500ms", "--grace", "300ms"];
+    let arguments = [&["run", "a"], &limits[..], &["--", "sh", "-c", STUBBORN]].concat();
+    let mut running = Running::start(&mut lockset(&server.url(), &arguments));
+    let pids = running.pids().await;
+    granted_only_after(&client, &pids).await;
+    assert_eq!(running.line().await, "asked", "before it was killed");
+    assert_eq!(running.ended().await.status, 76);
+}
+
+#[tokio::test]
+async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
+    let server = Server::start();
+    let arguments = ["run", "a", "--at-least", "1m", "--", "true"];
+    let first = ended(&mut lockset(&server.url(), &arguments)).await;
+    let second = ["run", "a", "--try", "--", "true"];
+    let second = ended(&mut lockset(&server.url(), &second)).await;
+    assert_eq!(
+        (first.status, second.status),
+        (0, 75),
+        "{first:?} {second:?}"
+    );
+}

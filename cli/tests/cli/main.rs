@@ -1,0 +1,11 @@
+//! `lockset` end to end: the real program, real servers, real processes, a real terminal.
+
+mod killed;
+mod loss;
+mod once;
+mod operator;
+mod pages;
+mod signals;
+mod statuses;
+mod support;
+mod terminal;

@@ -1,0 +1,134 @@
+//! Taking locks away: `free` and `release`.
+
+use std::time::Duration;
+
+use lockset::{Client, LostReason};
+use lockset_testkit::{Server, eventually, within};
+
+use crate::support::{BOUND, Terminal, ended, lockset};
+
+#[tokio::test]
+async fn free_takes_a_lock_away_and_lets_waiters_go_on() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let other = Client::connect(&server.url()).await.unwrap();
+    let lock = client.lock("a").lease(Duration::from_secs(1));
+    let guard = lock.lock().await.unwrap();
+    let waiting = tokio::spawn(async move { other.lock("a").lock().await });
+    let arguments = [
+        "free",
+        "a",
+        "--reason",
+        "the host is gone",
+        "--yes",
+        "--json",
+    ];
+    let freed = ended(&mut lockset(&server.url(), &arguments)).await;
+    let said: serde_json::Value = serde_json::from_str(&freed.out).unwrap();
+    assert_eq!(
+        (freed.status, &said["freed"]),
+        (0, &true.into()),
+        "{freed:?}"
+    );
+    assert_eq!(said["reason"], "the host is gone");
+    assert_eq!(said["evicted"][0]["holder"], guard.holder_id());
+    assert!(freed.err.contains(guard.holder_id()), "{freed:?}");
+    let next = within(BOUND, waiting).await.unwrap().unwrap();
+    assert_eq!(within(BOUND, guard.lost()).await, LostReason::Revoked);
+    assert!(!next.is_lost());
+}
+
+#[tokio::test]
+async fn free_hands_a_fair_lock_over_and_ends_every_reader() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let fair = client.fair_lock("f");
+    let guard = fair.lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let fair = Client::connect(&server.url()).await.unwrap().fair_lock("f");
+        async move { fair.lock().await }
+    });
+    let waits = async || fair.waiters().await.unwrap().len() == 1;
+    eventually(BOUND, "it waits", waits).await;
+    let config = client.rw_lock("r");
+    let readers = [config.read().await.unwrap(), config.read().await.unwrap()];
+    for name in ["f", "r", "r"] {
+        let arguments = ["free", name, "--reason", "test", "--yes"];
+        let freed = ended(&mut lockset(&server.url(), &arguments)).await;
+        assert_eq!(freed.status, 0, "{freed:?}");
+    }
+    let next = within(BOUND, waiting).await.unwrap().unwrap();
+    let writer = config.try_write().await.unwrap();
+    assert!(!next.is_lost() && writer.is_some(), "nobody reads");
+    drop((guard, readers));
+}
+
+#[tokio::test]
+async fn free_asks_where_it_can_and_refuses_where_it_cannot() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.lock("a").lock().await.unwrap();
+    let refused = ended(&mut lockset(
+        &server.url(),
+        &["free", "a", "--reason", "test"],
+    ))
+    .await;
+    assert_eq!(refused.status, 64, "{refused:?}");
+    assert!(refused.err.contains("--yes"), "{refused:?}");
+    let no_reason = ended(&mut lockset(&server.url(), &["free", "a", "--yes"])).await;
+    assert_eq!(no_reason.status, 64, "{no_reason:?}");
+    assert!(client.lock("a").is_locked().await.unwrap());
+
+    let mut terminal = Terminal::open(&server.url()).await;
+    for (answer, status) in [("n", 1), ("", 1), ("y", 0)] {
+        terminal.enter("$L free a --reason test; echo sta''tus $?");
+        terminal.shows(guard.holder_id()).await;
+        terminal.shows("[y/N]").await;
+        terminal.enter(answer);
+        terminal.shows(&format!("status {status}")).await;
+    }
+    assert!(!client.lock("a").is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn release_ends_one_hold_and_no_other() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let config = client.rw_lock("r");
+    let (one, two) = (config.read().await.unwrap(), config.read().await.unwrap());
+    let release = async |id: &str| {
+        let arguments = ["release", "r", "--holder", id];
+        ended(&mut lockset(&server.url(), &arguments)).await.status
+    };
+    assert_eq!(release("nobody:1").await, 1);
+    assert_eq!(release(one.holder_id()).await, 0);
+    assert_eq!(release(one.holder_id()).await, 1, "once");
+    let left = config.read_side().holders().await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].id, two.holder_id());
+}
+
+#[tokio::test]
+async fn what_is_no_lock_is_not_freed() {
+    let server = Server::start();
+    let admin = redis::Client::open(server.admin_url()).unwrap();
+    let mut admin = admin.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("HSET")
+        .arg(&["a", "state", "shipped"])
+        .exec_async(&mut admin)
+        .await
+        .unwrap();
+    for arguments in [
+        &["free", "a", "--reason", "test", "--yes"][..],
+        &["release", "a", "--holder", "state"],
+    ] {
+        let ended = ended(&mut lockset(&server.url(), arguments)).await;
+        assert_eq!(ended.status, 65, "{ended:?}");
+    }
+    let kept: i64 = redis::cmd("HLEN")
+        .arg("a")
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(kept, 1);
+}

@@ -1,0 +1,75 @@
+//! What is generated for a package: completions and manual pages, and the help they come from.
+
+use crate::support::{ended, lockset};
+
+/// The verbs that the help names.
+async fn verbs() -> Vec<String> {
+    let help = ended(&mut lockset("", &["--help"])).await.out;
+    let list = help.split_once("Commands:\n").expect("the list of verbs").1;
+    let rows = list.lines().take_while(|row| !row.is_empty());
+    let names = rows.filter(|row| row.starts_with("  ") && !row.starts_with("   "));
+    names
+        .map(|row| row.split_whitespace().next().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_verb_has_help_and_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let written = ended(&mut lockset("", &["man", path])).await;
+    assert_eq!(written.status, 0, "{written:?}");
+    let verbs = verbs().await;
+    assert!(verbs.iter().any(|verb| verb == "run"), "{verbs:?}");
+    assert!(!verbs.iter().any(|verb| verb == "man"), "hidden: {verbs:?}");
+    for verb in &verbs {
+        let help = ended(&mut lockset("", &[verb, "--help"])).await;
+        assert_eq!(help.status, 0, "{help:?}");
+        let page = std::fs::read_to_string(folder.path().join(format!("lockset-{verb}.1")));
+        let page = page.unwrap().replace('\\', "");
+        let options = help
+            .out
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"));
+        let options: Vec<_> = options
+            .map(|word| word.trim_matches(|sign: char| sign != '-' && !sign.is_ascii_lowercase()))
+            .filter(|option| option.len() > 2)
+            .collect();
+        assert!(options.contains(&"--url"), "{options:?}");
+        let missing: Vec<_> = options
+            .iter()
+            .filter(|option| !page.contains(**option))
+            .collect();
+        assert!(missing.is_empty(), "{verb}: {missing:?}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("lockset.1")).unwrap();
+    assert!(page.contains("Exit status"), "{page}");
+    let nowhere = ended(&mut lockset("", &["man", "/no/such/folder"])).await;
+    assert_eq!(nowhere.status, 64, "{nowhere:?}");
+}
+
+#[tokio::test]
+async fn every_shell_has_completions_that_know_the_verbs() {
+    let verbs = verbs().await;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let printed = ended(&mut lockset("", &["completions", shell])).await;
+        assert_eq!((printed.status, &*printed.err), (0, ""), "{shell}");
+        let missing: Vec<_> = verbs
+            .iter()
+            .filter(|verb| !printed.out.contains(*verb))
+            .collect();
+        assert!(missing.is_empty(), "{shell}: {missing:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_completions_of_bash_can_be_loaded() {
+    let printed = ended(&mut lockset("", &["completions", "bash"])).await.out;
+    let script = format!(
+        "{printed}\nCOMP_WORDS=(lockset ru); COMP_CWORD=1; _lockset lockset ru lockset\n\
+         echo \"${{COMPREPLY[@]}}\""
+    );
+    let mut bash = crate::support::program("bash", "", &["--norc", "-c", &script]);
+    let ran = ended(&mut bash).await;
+    assert_eq!((&*ran.out, &*ran.err), ("run\n", ""));
+}

@@ -1,0 +1,161 @@
+//! On a terminal, in an interactive shell: keys, job control, input.
+//!
+//! Commands wait with `read`: a shell that is just starting another program may miss a key.
+
+use lockset::Client;
+use lockset_testkit::{Server, eventually, within};
+
+use crate::support::{BOUND, Terminal, is_stopped};
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+#[tokio::test]
+async fn ctrl_c_ends_the_command() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a -- sh -c 'echo be''gun; read x'; echo sta''tus $?");
+    terminal.shows("begun").await;
+    terminal.press(CTRL_C);
+    terminal.shows("status 130").await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_a_wait() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let lock = client.fair_lock("a");
+    let guard = lock.lock().await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a --fair -- true; echo sta''tus $?");
+    let waits = async || lock.waiters().await.unwrap().len() == 1;
+    eventually(BOUND, "it waits", waits).await;
+    terminal.press(CTRL_C);
+    terminal.shows("status 130").await;
+    assert_eq!(lock.waiters().await.unwrap(), Vec::<String>::new());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_command_reads_what_is_typed() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a -- sh -c 'echo be''gun; read x; echo re''ad $x'; echo sta''tus $?");
+    terminal.shows("begun").await;
+    terminal.enter("words");
+    terminal.shows("read words").await;
+    terminal.shows("status 0").await;
+    terminal.enter("echo the shell reads ag''ain");
+    terminal.shows("the shell reads again").await;
+}
+
+#[tokio::test]
+async fn a_job_is_stopped_and_goes_on() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!(
+        "echo $$ >{}; echo be''gun; read x; echo re''ad $x",
+        file.display()
+    );
+    terminal.enter(&format!("$L run a -- sh -c '{script}'; echo sta''tus $?"));
+    terminal.shows("begun").await;
+    let pid = std::fs::read_to_string(&file).unwrap();
+    let pid = pid.trim().parse().unwrap();
+    for round in ["first", "second"] {
+        terminal.press(CTRL_Z);
+        terminal.shows("Stopped").await;
+        assert!(is_stopped(pid));
+        terminal.enter(&format!("echo {round} the shell has the ter''minal"));
+        terminal
+            .shows(&format!("{round} the shell has the terminal"))
+            .await;
+        assert!(client.lock("a").is_locked().await.unwrap());
+        terminal.enter("fg");
+        terminal.shows("run a").await;
+        // A key that is pressed before belongs to the shell.
+        eventually(BOUND, "it goes on", async || !is_stopped(pid)).await;
+    }
+    terminal.enter("words");
+    terminal.shows("read words").await;
+    // The list was ended by the stop: what is behind the command was run then.
+    terminal.enter("wait; echo free ag''ain");
+    terminal.shows("free again").await;
+    let is_free = async || !client.lock("a").is_locked().await.unwrap();
+    eventually(BOUND, "released", is_free).await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_stopped_for_too_long_does_not_go_on() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a --lease 1s -- sh -c 'echo be''gun; read x; echo went o''n'");
+    terminal.shows("begun").await;
+    terminal.press(CTRL_Z);
+    terminal.shows("Stopped").await;
+    let guard = within(BOUND, client.lock("a").lock()).await.unwrap();
+    terminal.enter("fg; echo sta''tus $?");
+    terminal.shows("status 76").await;
+    assert!(!terminal.rest().contains("went on"));
+    assert!(!guard.is_lost());
+}
+
+/// The shell, seeing that a key has ended what it waited for, forgets the rest of the line.
+async fn ended_by_ctrl_c(server: &Server, terminal: &mut Terminal) {
+    let client = Client::connect(&server.url()).await.unwrap();
+    terminal.press(CTRL_C);
+    let is_free = async || !client.lock("a").is_locked().await.unwrap();
+    eventually(BOUND, "released", is_free).await;
+    terminal.enter("echo sta''tus $?");
+    terminal.shows("status 130").await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_the_script_that_waits_for_the_command() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("sh -c \"$L run a -- sh -c 'echo be''gun; read x'; echo went o''n\"");
+    terminal.shows("begun").await;
+    ended_by_ctrl_c(&server, &mut terminal).await;
+    assert!(!terminal.rest().contains("went on"));
+}
+
+#[tokio::test]
+async fn a_job_in_the_background_comes_to_the_foreground() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a -- sh -c 'echo be''gun; read x; echo re''ad $x' &");
+    // It reads from a terminal that is not its own.
+    terminal.shows("begun").await;
+    terminal.enter("jobs; echo lis''ted");
+    terminal.shows("listed").await;
+    terminal.enter("fg");
+    terminal.shows("run a").await;
+    terminal.enter("words");
+    terminal.shows("read words").await;
+}
+
+/// Its last part has the terminal: a command that reads from it is stopped, and still ends.
+#[tokio::test]
+async fn ctrl_c_ends_all_of_a_pipeline() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a -- sh -c 'echo pi''ped; read x' | cat");
+    terminal.shows("piped").await;
+    ended_by_ctrl_c(&server, &mut terminal).await;
+}
+
+#[tokio::test]
+async fn a_terminal_that_is_closed_ends_the_command() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L run a -- sh -c 'echo be''gun; read x'");
+    terminal.shows("begun").await;
+    drop(terminal);
+    let is_free = async || !client.lock("a").is_locked().await.unwrap();
+    eventually(BOUND, "released", is_free).await;
+}

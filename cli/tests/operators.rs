@@ -1,0 +1,290 @@
+//! The verbs that look, on real servers: `list`, `show`, `doctor`, and that the rights of an operator are
+//! enough for them.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(300);
+
+/// Runs the command on a thread, so that the test's own clients go on.
+async fn lockset(url: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockset"));
+    command
+        .args(args)
+        .env("LOCKSET_URL", url)
+        .env_remove("NO_COLOR");
+    let run = tokio::task::spawn_blocking(move || command.output());
+    run.await.unwrap().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The objects, one a line; and that the verb ended with this status.
+#[track_caller]
+fn objects(output: &Output, status: i32) -> Vec<Value> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{errors} {}",
+        text(output)
+    );
+    let text = text(output);
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+async fn announcing(url: &str) -> Client {
+    let builder = Client::builder(url).announce_every(Duration::from_millis(200));
+    builder.build().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_finds_locks_among_thousands_of_other_keys() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let fill = "for i = 1, 20000 do redis.call('HSET', 'user:' .. i, 'name', i) end \
+        for i = 1, 3000 do redis.call('HSET', 's:' .. i, 'mode', 'dark') \
+        redis.call('PEXPIRE', 's:' .. i, 600000) end";
+    let _: () = redis::cmd("EVAL")
+        .arg(fill)
+        .arg(0)
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    let client = announcing(&server.url()).await;
+    let guard = client.lock("order:7").fenced().lock().await.unwrap();
+    let java = Redisson::connect(&server).await;
+    assert_eq!(java.lock_acquire("order:8", 3, LONG).await, None);
+    eventually(SOON, "the hold is announced", async || {
+        let old = ["list", "--json", "--held-longer", "150ms", "order:*"];
+        let found = objects(&lockset(&server.url(), &old).await, 0);
+        found.len() == 1 && found[0]["name"] == "order:7"
+    })
+    .await;
+    let all = lockset(&server.url(), &["list", "--json", "--budget", "50"]).await;
+    let mut found = objects(&all, 0);
+    found.sort_by_key(|lock| lock["name"].to_string());
+    let [ours, javas] = &*found else {
+        panic!("{found:?}")
+    };
+    let holder = &ours["holders"][0];
+    assert_eq!(holder["id"], guard.holder_id());
+    assert_eq!(holder["pid"], std::process::id());
+    assert_eq!(holder["library"], "lockset");
+    assert_eq!(ours["token"], guard.fencing_token().unwrap().get());
+    assert_eq!(javas["holders"][0]["library"], Value::Null);
+    let table = text(&lockset(&server.url(), &["list"]).await);
+    assert!(table.starts_with("NAME     KIND"), "{table}");
+    assert!(!table.contains('\x1b'), "no colours in a pipe: {table:?}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_tells_all_of_one_lock_and_whether_it_is_free() {
+    let server = Server::start();
+    let [holder, waiter] = [
+        announcing(&server.url()).await,
+        announcing(&server.url()).await,
+    ];
+    let guard = holder.fair_lock("desk").lock().await.unwrap();
+    let waits = tokio::spawn({
+        let lock = waiter.fair_lock("desk");
+        async move { lock.lock().await.map(drop) }
+    });
+    let java = Redisson::connect(&server).await;
+    eventually(SOON, "ours waits", async || {
+        holder.fair_lock("desk").waiters().await.unwrap().len() == 1
+    })
+    .await;
+    java.fair_acquire("desk", 5, LONG, LONG).await;
+    let shown = lockset(&server.url(), &["show", "desk", "--json"]).await;
+    let shown = objects(&shown, 0).remove(0);
+    assert_eq!(shown["kind"], "fair");
+    assert_eq!(shown["waiters"], 2);
+    assert_eq!(shown["queue"][0]["heartbeat"], true);
+    assert_eq!(shown["queue"][1]["heartbeat"], false);
+    assert_eq!(shown["queue"][1]["id"], java.holder(5));
+    let people = text(&lockset(&server.url(), &["show", "desk"]).await);
+    assert!(people.contains("2, of whom in this order:"), "{people}");
+    assert!(people.contains("Redisson, place kept"), "{people}");
+    let contended = lockset(&server.url(), &["list", "--contended", "--json"]).await;
+    assert_eq!(objects(&contended, 0)[0]["name"], "desk");
+    let free = lockset(&server.url(), &["show", "nobody", "--json"]).await;
+    assert_eq!(objects(&free, 1)[0]["free"], true);
+    let mut admin = server.admin().await;
+    let hash = ["user:1", "name", "x"];
+    let _: () = redis::cmd("HSET")
+        .arg(&hash)
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    let foreign = lockset(&server.url(), &["show", "user:1"]).await;
+    assert_eq!(foreign.status.code(), Some(65), "{foreign:?}");
+    waits.abort();
+    drop(guard);
+}
+
+/// What docs/rights.md gives an operator, on one server and on a cluster's nodes.
+fn rights_of_an_operator() -> Vec<String> {
+    let page = include_str!("../../docs/rights.md");
+    let (_, section) = page.split_once("## Operators\n").expect("the section");
+    let block = section
+        .split("```sh\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let words = block.expect("the command").split_whitespace();
+    let words = words.map(|word| word.replace(['\'', '\\'], ""));
+    let rights = words.filter(|word| word.len() > 1 && word.starts_with(['+', '~', '%']));
+    rights.collect()
+}
+
+async fn make_operator(server: &Server) {
+    let mut admin = server.admin().await;
+    let mut user = redis::cmd("ACL");
+    user.arg(&[
+        "SETUSER",
+        "operator",
+        "reset",
+        "on",
+        ">pass",
+        "resetchannels",
+        "-@all",
+    ]);
+    let _: () = user
+        .arg(rights_of_an_operator())
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+}
+
+fn as_operator(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
+    format!("{scheme}://operator:pass@{hosts}")
+}
+
+async fn denials(server: &Server) -> Vec<redis::Value> {
+    let mut log = redis::cmd("ACL");
+    log.arg("LOG")
+        .query_async(&mut server.admin().await)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
+    let server = Server::start();
+    make_operator(&server).await;
+    let client = announcing(&server.url()).await;
+    let guard = client.rw_lock("rw").read().await.unwrap();
+    let url = as_operator(&server.url());
+    for verb in [
+        &["list", "--json"][..],
+        &["list", "--contended"],
+        &["show", "rw"],
+        &["doctor", "--json"],
+    ] {
+        let output = lockset(&url, verb).await;
+        // It may not take locks, which is what `doctor` says.
+        let status = i32::from(verb[0] == "doctor");
+        assert_eq!(output.status.code(), Some(status), "{verb:?} {output:?}");
+    }
+    let denied = denials(&server).await;
+    assert!(denied.is_empty(), "{denied:?}");
+    let taken = Client::connect(&url)
+        .await
+        .unwrap()
+        .lock("x")
+        .try_lock()
+        .await;
+    assert!(taken.unwrap_err().is_denied());
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_listed_and_checked_node_by_node() {
+    let cluster = Cluster::shared().await;
+    for node in cluster.nodes() {
+        make_operator(node).await;
+    }
+    let client = announcing(&cluster.url()).await;
+    let tag = unique_name("cli");
+    let names = [0, 1, 2, 3, 4, 5].map(|number| format!("{tag}:{number}"));
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(client.lock(name).lock().await.unwrap());
+    }
+    let url = as_operator(&cluster.url());
+    let listed = lockset(&url, &["list", "--json", &format!("{tag}:*")]).await;
+    assert_eq!(objects(&listed, 0).len(), names.len());
+    let shown = lockset(&url, &["show", "--json", &names[0]]).await;
+    assert!(objects(&shown, 0)[0]["remaining_ms"].is_u64());
+    let checked = lockset(
+        &cluster.url(),
+        &["doctor", "--json", "--names", &names.join(",")],
+    )
+    .await;
+    let checks = objects(&checked, 0);
+    let reached = checks.iter().filter(|check| check["check"] == "connect");
+    assert_eq!(reached.count(), cluster.primaries().await.len());
+    let slots = checks
+        .iter()
+        .find(|check| check["check"] == "slots")
+        .unwrap();
+    assert_eq!(slots["verdict"], "warn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
+    let server = Server::start();
+    let verdict = async |name: &str, args: &[&str], url: &str, status: i32| {
+        let output = lockset(url, &[&["doctor", "--json"], args].concat()).await;
+        let checks = objects(&output, status);
+        let check = checks.into_iter().find(|check| check["check"] == name);
+        check.unwrap_or_else(|| panic!("{name}: {output:?}"))
+    };
+    let url = server.url();
+    assert_eq!(verdict("eviction", &[], &url, 0).await["verdict"], "ok");
+    let mut admin = server.admin().await;
+    for setting in [
+        ["CONFIG", "SET", "maxmemory", "100mb"],
+        ["CONFIG", "SET", "maxmemory-policy", "volatile-lru"],
+    ] {
+        let mut set = redis::cmd(setting[0]);
+        let _: () = set
+            .arg(&setting[1..])
+            .query_async(&mut admin)
+            .await
+            .unwrap();
+    }
+    let eviction = verdict("eviction", &[], &url, 1).await;
+    assert_eq!(eviction["verdict"], "fail");
+    assert!(eviction["advice"].as_str().unwrap().contains("noeviction"));
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg("half").arg("on").arg(">pass");
+    user.arg(&["~*", "&*", "+@all", "-hset", "-client|kill"]);
+    let _: () = user.query_async(&mut admin).await.unwrap();
+    let half = as_operator(&url).replace("operator", "half");
+    let rights = verdict("rights", &[], &half, 1).await;
+    assert_eq!(rights["verdict"], "fail");
+    assert_eq!(rights["advice"], "ACL SETUSER half '+hset'");
+    let people = text(&lockset(&half, &["doctor"]).await);
+    assert!(
+        people.contains("ACL SETUSER half '+client|kill'"),
+        "{people}"
+    );
+    server.kill();
+    let away = lockset(&url, &["doctor", "--json"]).await;
+    assert_eq!(away.status.code(), Some(69), "{away:?}");
+}

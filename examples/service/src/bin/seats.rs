@@ -1,0 +1,134 @@
+//! First come, first served, as a web service: the seats of a show, sold under `#[locked]`.
+//!
+//! ```sh
+//! REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=sqlite:seats.db cargo run --bin seats
+//! ```
+//!
+//! `PAYMENT_MS` is how long a payment takes, `LEASE_MS` how soon a lost lock is noticed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header::RETRY_AFTER};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::post};
+use lockset::{Client, locked};
+use sqlx::SqlitePool;
+use tokio::signal::unix::{SignalKind, signal};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+struct BoxOffice {
+    locks: Client,
+    db: SqlitePool,
+    payment: Duration,
+}
+
+/// Why a seat was not sold.
+enum Refusal {
+    SoldOut,
+    /// Somebody was granted the lock after this request, which does not know it yet.
+    TooLate,
+    Lock(lockset::Error),
+    Database(sqlx::Error),
+}
+
+impl From<lockset::Error> for Refusal {
+    fn from(error: lockset::Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<sqlx::Error> for Refusal {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl BoxOffice {
+    /// Look how many are sold, pay, take the next seat. It relies on what it saw before it paid.
+    #[locked("show:{show}", client = self.locks, wait = "20s", fenced = token)]
+    async fn sell(&self, show: i64) -> Result<i64, Refusal> {
+        let left = "SELECT seats - (SELECT count(*) FROM seat WHERE show = show.id) FROM show WHERE id = ?";
+        let left: i64 = sqlx::query_scalar(left)
+            .bind(show)
+            .fetch_one(&self.db)
+            .await?;
+        if left == 0 {
+            return Err(Refusal::SoldOut);
+        }
+        tokio::time::sleep(self.payment).await;
+
+        // The transaction begins and ends here, so it is committed before the lock is released. If the lock
+        // is lost before, it is never begun, or dropped and rolled back.
+        let mut tx = self.db.begin().await?;
+        let fence = "UPDATE show SET fence = ?1 WHERE id = ?2 AND fence <= ?1";
+        let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
+        let fenced = sqlx::query(fence)
+            .bind(token)
+            .bind(show)
+            .execute(&mut *tx)
+            .await?;
+        if fenced.rows_affected() == 0 {
+            return Err(Refusal::TooLate);
+        }
+        let insert = "INSERT INTO seat (show, number, token) VALUES (?, ?, ?)";
+        let insert = sqlx::query(insert).bind(show).bind(left).bind(token);
+        insert.execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(left)
+    }
+}
+
+async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Response {
+    match office.sell(show).await {
+        Ok(number) => number.to_string().into_response(),
+        Err(Refusal::SoldOut) => (StatusCode::GONE, "sold out").into_response(),
+        Err(Refusal::TooLate) => (StatusCode::CONFLICT, "too late").into_response(),
+        // Nothing was sold, so the same request may be sent again.
+        Err(Refusal::Lock(error)) if error.is_busy() || error.is_not_held() => {
+            let retry = [(RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, retry, error.to_string()).into_response()
+        }
+        Err(Refusal::Lock(error)) => broken(&error),
+        Err(Refusal::Database(error)) => broken(&error),
+    }
+}
+
+fn broken(error: &dyn std::error::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
+}
+
+/// From the environment, in milliseconds.
+fn millis(name: &str, default: u64) -> Result<Duration, Error> {
+    let given = std::env::var(name).ok();
+    let millis = given.map_or(Ok(default), |given| given.parse())?;
+    Ok(Duration::from_millis(millis))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let client = Client::builder(&std::env::var("REDIS_URL")?)
+        .key_prefix("shop:")
+        .lease(millis("LEASE_MS", 30_000)?)
+        .build()
+        .await?;
+    let office = BoxOffice {
+        locks: client.clone(),
+        db: SqlitePool::connect(&std::env::var("DATABASE_URL")?).await?,
+        payment: millis("PAYMENT_MS", 3)?,
+    };
+    let app = Router::new()
+        .route("/shows/{id}/seats", post(seat))
+        .with_state(Arc::new(office));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let end = async move { _ = terminate.recv().await };
+    axum::serve(listener, app)
+        .with_graceful_shutdown(end)
+        .await?;
+    Ok(client.shutdown().await?)
+}

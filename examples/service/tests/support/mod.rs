@@ -1,0 +1,72 @@
+//! A service as a process of its own, asked over HTTP.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub(crate) struct Web {
+    process: Child,
+    address: String,
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// Whether it says when to ask again.
+    pub(crate) is_retry: bool,
+    pub(crate) body: String,
+}
+
+impl Web {
+    pub(crate) fn start(program: &str, environment: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(program)
+            .envs(environment.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut address)
+            .unwrap();
+        Self {
+            process,
+            address: address.trim().to_owned(),
+        }
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> Reply {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        Reply {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            is_retry: head.to_lowercase().contains("retry-after: 1"),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn end(mut self) {
+        let pid = self.process.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert!(self.process.wait().unwrap().success(), "it ends in order");
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}

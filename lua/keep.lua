@@ -1,0 +1,25 @@
+-- uses: not_held
+--[[
+  keep: leave a hold of a lock of one holder that was given back too early, until its time is over. No
+  guard has it any more, so its lease may become shorter, too.
+  KEYS[1]  lock          HASH  holder -> hold count, one field while held
+  KEYS[2]  queue         LIST  waiters, the next one first; only of a fair lock
+  ARGV[1]  holder
+  ARGV[2]  remaining_ms  the lease it has from now
+  ARGV[3]  channel       where waiters listen; of a fair lock, before :waiter
+  ARGV[4]  publish       PUBLISH or SPUBLISH
+  Reply    how many connections received that the lock is free sooner than they were told
+           -1 not held by this holder
+]]
+local lock, remaining, channel = KEYS[1], tonumber(ARGV[2]), ARGV[3]
+if redis.call('HEXISTS', lock, ARGV[1]) == 0 then return not_held(lock) end
+local before = redis.call('PTTL', lock)
+redis.call('PEXPIRE', lock, remaining)
+-- A waiter of Redisson's sleeps for the lease that it was told.
+if before <= remaining then return 0 end
+if KEYS[2] then
+  local next_one = redis.pcall('LINDEX', KEYS[2], 0)
+  if type(next_one) ~= 'string' then return 0 end
+  channel = channel .. ':' .. next_one
+end
+return tonumber(redis.pcall(ARGV[4], channel, '0')) or 0

@@ -1,0 +1,32 @@
+//! The attribute `#[locked]` of [lockset](https://docs.rs/lockset): a function whose body runs under a lock.
+//!
+//! Use it as `lockset::locked`, with the feature `macros` of lockset. Its documentation is there too.
+//!
+//! ```text
+//! options.rs  what is written in the attribute; duration.rs: "1m 30s"; key.rs: "order:{order.id}"
+//! refused.rs  functions and arguments that cannot work, and what to write
+//! shape.rs    where the body stands: in an async function, or in a future that it returns
+//! client.rs   which client is asked
+//! expand.rs   the function that is made from all that
+//! ```
+//!
+//! Invariant: what is generated names nothing but `::lockset::__private`, and no local variable that the
+//! body could see, except those that the attribute binds.
+
+mod client;
+mod duration;
+mod expand;
+mod key;
+mod options;
+mod refused;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use proc_macro::TokenStream;
+
+/// The macro is in the crate `lockset-macros`; the library has its documentation.
+#[proc_macro_attribute]
+pub fn locked(options: TokenStream, item: TokenStream) -> TokenStream {
+    expand::locked(options.into(), item.into()).into()
+}

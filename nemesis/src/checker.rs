@@ -1,0 +1,413 @@
+//! Reads histories and says what must not be in them.
+//!
+//! Pure: times and tokens are all that it knows. Invariants: a violation it names is one, since a guard counts as
+//! held only from after it was granted until it was about to be released, said that it was lost, or was held by
+//! a process that was killed, and never past the last moment that it vouched for; what happens within the time of
+//! a fault is not held against anybody but for exclusion and tokens.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use crate::history::{Event, Nanos, What};
+
+#[cfg(test)]
+mod tests;
+
+/// What was done to whom, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Harm {
+    /// From when.
+    pub from: Nanos,
+    /// Until when, its consequences not counted.
+    pub to: Nanos,
+    /// The process that was killed with it at `from`, if any.
+    pub killed: Option<u32>,
+}
+
+/// What is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A call may take so much longer than it waits, without a fault.
+    pub call: Nanos,
+    /// So much longer while there is one.
+    pub call_in_trouble: Nanos,
+    /// So long after a fault its consequences are felt.
+    pub aftermath: Nanos,
+    /// A loss is told so soon after the last moment that was vouched for.
+    pub loss: Nanos,
+    /// Who came so much later is behind in a fair queue.
+    pub order: Nanos,
+    /// Whether the servers lose data on purpose, so that two may hold at once.
+    pub loses_data: bool,
+}
+
+/// What must not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Two held one lock at once.
+    TwoAtOnce {
+        /// Which lock.
+        lock: String,
+        /// Whose call held it first.
+        first: (u32, u64),
+        /// Whose call held it too.
+        second: (u32, u64),
+        /// For how long.
+        time: Nanos,
+    },
+    /// A token was not larger than one that was given before its call began, or was given twice.
+    TokenNotLarger {
+        /// Which lock.
+        lock: String,
+        /// The token before.
+        before: u64,
+        /// The token after.
+        after: u64,
+    },
+    /// Somebody was granted a fair lock before one that had waited for longer.
+    OutOfOrder {
+        /// Who had waited.
+        waiter: (u32, u64),
+        /// Who got it.
+        granted: (u32, u64),
+    },
+    /// A guard was not told of its loss in time.
+    LossTooLate {
+        /// Whose.
+        call: (u32, u64),
+        /// How late.
+        late: Nanos,
+    },
+    /// A guard was lost and nobody had done any harm.
+    LossWithoutCause {
+        /// Whose.
+        call: (u32, u64),
+        /// What it said.
+        reason: String,
+    },
+    /// A call failed and nobody had done any harm.
+    FailedWithoutCause {
+        /// Whose.
+        call: (u32, u64),
+        /// What it said.
+        error: String,
+    },
+    /// A call took too long, or never ended.
+    CallTooLong {
+        /// Whose.
+        call: (u32, u64),
+        /// How long, if it ended.
+        took: Option<Nanos>,
+    },
+    /// Something was left at a server when everybody was done.
+    LeftOver {
+        /// Its key.
+        key: String,
+    },
+}
+
+impl Violation {
+    /// Its kind, for a table.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::TwoAtOnce { .. } => "two at once",
+            Self::TokenNotLarger { .. } => "token not larger",
+            Self::OutOfOrder { .. } => "out of order",
+            Self::LossTooLate { .. } => "loss too late",
+            Self::LossWithoutCause { .. } => "loss without cause",
+            Self::FailedWithoutCause { .. } => "failed without cause",
+            Self::CallTooLong { .. } => "call too long",
+            Self::LeftOver { .. } => "left over",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self:?}", self.kind())
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How many calls there were.
+    pub calls: usize,
+    /// How many of them were granted.
+    pub grants: usize,
+    /// How many guards were lost.
+    pub losses: usize,
+    /// How many calls failed.
+    pub failures: usize,
+    /// The longest that a call took, granted or not.
+    pub longest_call: Nanos,
+    /// Where data was lost on purpose: for how long two held at once, each time.
+    pub doubles: Vec<Nanos>,
+    /// What must not happen.
+    pub violations: Vec<Violation>,
+}
+
+/// One call, from its events.
+#[derive(Clone, Debug)]
+struct Call {
+    id: (u32, u64),
+    lock: String,
+    is_fair: bool,
+    wait: Nanos,
+    begin: Nanos,
+    /// When it was granted, refused, dropped or failed.
+    answered: Option<Nanos>,
+    granted: Option<Nanos>,
+    token: Option<u64>,
+    vouched: Nanos,
+    released: Option<Nanos>,
+    lost: Option<(Nanos, String)>,
+    failed: Option<String>,
+}
+
+impl Call {
+    /// Until when it certainly held the lock.
+    fn end(&self, harms: &[Harm]) -> Nanos {
+        let granted = self.granted.unwrap_or(0);
+        let killed = harms.iter().filter(|harm| harm.killed == Some(self.id.0));
+        // It may have been granted after the kill was decided on.
+        let killed = killed.map(|harm| harm.from.max(granted));
+        let ends = [self.released, self.lost.as_ref().map(|(at, _)| *at)];
+        let ends = ends.into_iter().flatten().chain(killed);
+        ends.chain([self.vouched]).min().unwrap_or(granted)
+    }
+}
+
+fn calls(events: &[Event]) -> Vec<Call> {
+    let mut calls: BTreeMap<(u32, u64), Call> = BTreeMap::new();
+    for Event {
+        at,
+        process,
+        call,
+        what,
+    } in events
+    {
+        let id = (*process, *call);
+        if let What::Begin {
+            lock,
+            is_fair,
+            wait,
+        } = what
+        {
+            let call = Call {
+                id,
+                lock: lock.clone(),
+                is_fair: *is_fair,
+                wait: *wait,
+                begin: *at,
+                answered: None,
+                granted: None,
+                token: None,
+                vouched: 0,
+                released: None,
+                lost: None,
+                failed: None,
+            };
+            calls.insert(id, call);
+            continue;
+        }
+        let Some(call) = calls.get_mut(&id) else {
+            continue;
+        };
+        match what {
+            What::Granted { token } => {
+                (call.answered, call.granted, call.token) = (Some(*at), Some(*at), *token);
+            }
+            What::Valid { until } => call.vouched = call.vouched.max(*until),
+            What::Refused | What::Dropped => call.answered = Some(*at),
+            What::Failed { error } => {
+                call.answered.get_or_insert(*at);
+                call.failed = Some(error.clone());
+            }
+            What::ReleaseBegin => call.released = Some(*at),
+            What::Lost { reason } => call.lost = Some((*at, reason.clone())),
+            What::ReleaseEnd | What::Begin { .. } => {}
+        }
+    }
+    calls.into_values().collect()
+}
+
+/// Says what the histories of all processes show, and what is left at the servers.
+#[must_use]
+pub fn check(events: &[Event], harms: &[Harm], left: &[String], limits: &Limits) -> Report {
+    let calls = calls(events);
+    let mut report = Report {
+        calls: calls.len(),
+        grants: calls.iter().filter(|call| call.granted.is_some()).count(),
+        losses: calls.iter().filter(|call| call.lost.is_some()).count(),
+        failures: calls.iter().filter(|call| call.failed.is_some()).count(),
+        ..Report::default()
+    };
+    let mut by_lock: HashMap<&str, Vec<&Call>> = HashMap::new();
+    for call in &calls {
+        by_lock.entry(&call.lock).or_default().push(call);
+        check_call(call, harms, limits, &mut report);
+    }
+    let mut locks: Vec<_> = by_lock.into_iter().collect();
+    locks.sort_unstable_by_key(|(lock, _)| *lock);
+    for (lock, calls) in locks {
+        let mut granted: Vec<&Call> = calls
+            .iter()
+            .copied()
+            .filter(|call| call.granted.is_some())
+            .collect();
+        granted.sort_unstable_by_key(|call| call.granted);
+        check_exclusion(lock, &granted, harms, limits, &mut report);
+        check_tokens(lock, &granted, &mut report);
+        check_order(&calls, harms, limits, &mut report);
+    }
+    let left = left
+        .iter()
+        .map(|key| Violation::LeftOver { key: key.clone() });
+    report.violations.extend(left);
+    report
+}
+
+/// Whether there was harm, or its aftermath, in this time.
+fn is_troubled(from: Nanos, to: Nanos, harms: &[Harm], limits: &Limits) -> bool {
+    harms
+        .iter()
+        .any(|harm| harm.from <= to && harm.to + limits.aftermath >= from)
+}
+
+fn check_call(call: &Call, harms: &[Harm], limits: &Limits, report: &mut Report) {
+    let took = call.answered.map(|answered| answered - call.begin);
+    report.longest_call = report.longest_call.max(took.unwrap_or(0));
+    let was_killed = harms.iter().any(|harm| harm.killed == Some(call.id.0));
+    let end = call.answered.unwrap_or(Nanos::MAX / 2);
+    let trouble = is_troubled(call.begin, end, harms, limits);
+    let limit = call.wait
+        + if trouble {
+            limits.call_in_trouble
+        } else {
+            limits.call
+        };
+    if took.map_or(!was_killed, |took| took > limit) {
+        report.violations.push(Violation::CallTooLong {
+            call: call.id,
+            took,
+        });
+    }
+    if let (Some(error), false) = (&call.failed, trouble) {
+        let error = error.clone();
+        report.violations.push(Violation::FailedWithoutCause {
+            call: call.id,
+            error,
+        });
+    }
+    let Some((lost, reason)) = &call.lost else {
+        return;
+    };
+    let late = lost.saturating_sub(call.vouched);
+    let is_troubled = is_troubled(call.begin, *lost, harms, limits);
+    // A process that stood still learns of it when it goes on.
+    if late > limits.loss && !is_troubled {
+        report.violations.push(Violation::LossTooLate {
+            call: call.id,
+            late,
+        });
+    }
+    if !is_troubled {
+        let reason = reason.clone();
+        report.violations.push(Violation::LossWithoutCause {
+            call: call.id,
+            reason,
+        });
+    }
+}
+
+fn check_exclusion(
+    lock: &str,
+    granted: &[&Call],
+    harms: &[Harm],
+    limits: &Limits,
+    report: &mut Report,
+) {
+    let mut holder: Option<(&Call, Nanos)> = None;
+    for call in granted {
+        let (from, end) = (call.granted.unwrap_or(0), call.end(harms));
+        if let Some((first, first_end)) = holder
+            && first_end > from
+            && end > from
+        {
+            let time = first_end.min(end) - from;
+            if limits.loses_data {
+                report.doubles.push(time);
+            } else {
+                report.violations.push(Violation::TwoAtOnce {
+                    lock: lock.to_owned(),
+                    first: first.id,
+                    second: call.id,
+                    time,
+                });
+            }
+        }
+        if holder.is_none_or(|(_, before)| end > before) {
+            holder = Some((call, end));
+        }
+    }
+}
+
+/// A token is larger than all that were given before its call began, and no two are the same.
+fn check_tokens(lock: &str, granted: &[&Call], report: &mut Report) {
+    let mut tokens: Vec<u64> = granted.iter().filter_map(|call| call.token).collect();
+    tokens.sort_unstable();
+    let twice = tokens.windows(2).filter(|pair| pair[0] == pair[1]);
+    let mut found: Vec<(u64, u64)> = twice.map(|pair| (pair[0], pair[1])).collect();
+    let mut begun: Vec<&&Call> = granted.iter().filter(|call| call.token.is_some()).collect();
+    begun.sort_unstable_by_key(|call| call.begin);
+    let mut given = granted
+        .iter()
+        .filter(|call| call.token.is_some())
+        .peekable();
+    let mut largest = 0;
+    for call in begun {
+        while let Some(before) = given.next_if(|before| before.granted < Some(call.begin)) {
+            largest = largest.max(before.token.unwrap_or(0));
+        }
+        if let Some(token) = call.token
+            && token <= largest
+        {
+            found.push((largest, token));
+        }
+    }
+    let violations = found
+        .into_iter()
+        .map(|(before, after)| Violation::TokenNotLarger {
+            lock: lock.to_owned(),
+            before,
+            after,
+        });
+    report.violations.extend(violations);
+}
+
+/// Of two that wait for a fair lock, the one that came first is granted first.
+fn check_order(calls: &[&Call], harms: &[Harm], limits: &Limits, report: &mut Report) {
+    let mut waited: Vec<&&Call> = calls
+        .iter()
+        .filter(|call| call.is_fair && call.granted.is_some())
+        .collect();
+    waited.sort_unstable_by_key(|call| call.begin);
+    for (at, first) in waited.iter().enumerate() {
+        let until = first.granted.unwrap_or(0);
+        let behind = waited[at + 1..]
+            .iter()
+            .take_while(|later| later.begin < until);
+        for later in behind {
+            let is_behind = later.begin >= first.begin + limits.order;
+            let overtook = later.granted.unwrap_or(0) + limits.order < until;
+            if is_behind && overtook && !is_troubled(first.begin, until, harms, limits) {
+                report.violations.push(Violation::OutOfOrder {
+                    waiter: first.id,
+                    granted: later.id,
+                });
+            }
+        }
+    }
+}

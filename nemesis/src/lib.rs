@@ -1,0 +1,13 @@
+//! Real servers, real processes, real faults, and a checker that reads their histories.
+//!
+//! A campaign starts servers and worker processes, does harm to both, and then reads what every process wrote down.
+//! Invariant: [`checker`] and [`history`] know nothing of lockset. What they find is a matter of times alone.
+
+pub mod campaign;
+pub mod checker;
+pub mod faults;
+pub mod history;
+pub mod table;
+pub mod topology;
+pub mod worker;
+pub mod workers;

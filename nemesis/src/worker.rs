@@ -1,0 +1,306 @@
+//! A process that acquires and releases, and writes down what it sees.
+//!
+//! Invariants: a grant is written down after it came, a release before it is asked for, so that a guard counts as
+//! held for no longer than it was; whether a guard is valid is asked after the time was taken.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockset::{Client, Guard, Lock, Redlock};
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use crate::history::{Nanos, What, Writer, now};
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Its number, the same in its history.
+    pub number: u32,
+    /// Of one server, deployment or cluster; of several for a Redlock.
+    pub urls: Vec<String>,
+    /// Whether it uses a Redlock.
+    pub is_redlock: bool,
+    /// Whether it uses `SET NX PX` and `DEL` instead: a lock that has to be caught.
+    pub is_naive: bool,
+    /// How many tasks it has.
+    pub tasks: u32,
+    /// Until when it works, by the machine's monotonic clock.
+    pub until: Nanos,
+    /// In ms.
+    pub lease_ms: u64,
+    /// Where its history goes.
+    pub history: PathBuf,
+    /// What decides what it does.
+    pub seed: u64,
+}
+
+/// What a call bears without an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const LOCKS: u64 = 2;
+const WAIT: Duration = Duration::from_secs(1);
+
+/// How long a guard may go without being asked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What all tasks of a worker share.
+#[derive(Debug)]
+struct Desk {
+    job: Job,
+    writer: Writer,
+    calls: AtomicU64,
+}
+
+impl Desk {
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.job.lease_ms)
+    }
+
+    fn begin(&self, lock: &str, is_fair: bool) -> u64 {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let (lock, wait) = (lock.to_owned(), WAIT.as_nanos() as Nanos);
+        self.writer.note(
+            call,
+            What::Begin {
+                lock,
+                is_fair,
+                wait,
+            },
+        );
+        call
+    }
+
+    fn failed(&self, call: u64, error: impl ToString) {
+        let error = error.to_string();
+        self.writer.note(call, What::Failed { error });
+    }
+}
+
+/// How a guard is used.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    hold: Duration,
+    is_dropped: bool,
+    /// The caller gives up so soon.
+    patience: Option<Duration>,
+}
+
+impl Use {
+    fn new(random: &mut fastrand::Rng, lease: Duration) -> Self {
+        // Mostly short; sometimes renewals are needed.
+        let hold = match random.u8(..) {
+            0..10 => lease * random.u32(1..4) / 2,
+            10..100 => Duration::from_millis(random.u64(0..30)),
+            _ => Duration::from_micros(random.u64(0..3_000)),
+        };
+        let millis = random.u64(0..40);
+        Self {
+            hold,
+            is_dropped: random.u8(..) < 60,
+            patience: (random.u8(..) < 30).then(|| Duration::from_millis(millis)),
+        }
+    }
+}
+
+/// Works until it is time to end.
+///
+/// # Errors
+///
+/// If there is no connection to begin with, or no file for the history.
+pub async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
+    let writer = Writer::append(&job.history, job.number)?;
+    let desk = Arc::new(Desk {
+        writer,
+        // Those of a worker that was started again do not count from 0 once more.
+        calls: AtomicU64::new(0),
+        job,
+    });
+    if desk.job.is_naive {
+        naive(&desk).await?;
+    } else if desk.job.is_redlock {
+        let mut clients = Vec::new();
+        for url in &desk.job.urls {
+            clients.push(connect(&desk, url).await?);
+        }
+        let redlock = Redlock::new(clients)?;
+        let tasks = (0..desk.job.tasks).map(|task| {
+            let (desk, redlock) = (Arc::clone(&desk), redlock.clone());
+            tokio::spawn(async move {
+                let mut random = random(&desk.job, task);
+                while now() < desk.job.until {
+                    let name = format!("quorum:{}", random.u64(..LOCKS));
+                    let lock = redlock.lock(&name).lease(desk.lease()).fenced();
+                    once(&desk, lock, false, &mut random).await;
+                }
+            })
+        });
+        join(tasks).await?;
+    } else {
+        let client = connect(&desk, &desk.job.urls[0]).await?;
+        let tasks = (0..desk.job.tasks).map(|task| {
+            let (desk, client) = (Arc::clone(&desk), client.clone());
+            tokio::spawn(async move {
+                let mut random = random(&desk.job, task);
+                while now() < desk.job.until {
+                    any(&desk, &client, &mut random).await;
+                }
+            })
+        });
+        join(tasks).await?;
+        client.shutdown().await?;
+    }
+    Ok(())
+}
+
+/// The lease of a client also says how patient it is, and when a server of a quorum has a vote.
+async fn connect(desk: &Desk, url: &str) -> lockset::Result<Client> {
+    let patient = Client::builder(url)
+        .lease(desk.lease())
+        .give_up_after(PATIENCE);
+    patient.build().await
+}
+
+fn random(job: &Job, task: u32) -> fastrand::Rng {
+    fastrand::Rng::with_seed(job.seed ^ u64::from(job.number) << 32 ^ u64::from(task))
+}
+
+async fn join(
+    tasks: impl Iterator<Item = tokio::task::JoinHandle<()>>,
+) -> Result<(), tokio::task::JoinError> {
+    for task in tasks.collect::<Vec<_>>() {
+        task.await?;
+    }
+    Ok(())
+}
+
+/// One call for a lock of any kind that has one holder.
+async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
+    let number = random.u64(..LOCKS);
+    let lease = desk.lease();
+    match random.u8(..3) {
+        0 => {
+            let lock = client.lock(format!("plain:{number}")).lease(lease).fenced();
+            once(desk, lock, false, random).await;
+        }
+        1 => {
+            let lock = client
+                .fair_lock(format!("fair:{number}"))
+                .lease(lease)
+                .fenced();
+            once(desk, lock, true, random).await;
+        }
+        _ => {
+            let lock = client
+                .rw_lock(format!("written:{number}"))
+                .lease(lease)
+                .fenced();
+            once(desk, lock.write_side(), false, random).await;
+        }
+    }
+    // From idle to saturated, and back.
+    let phase = now() / 2_000_000_000 % 3;
+    if phase < 2 {
+        sleep(Duration::from_millis(random.u64(0..20) * (2 - phase))).await;
+    }
+}
+
+async fn once<L: Lock>(desk: &Desk, lock: L, is_fair: bool, random: &mut fastrand::Rng) {
+    let plan = Use::new(random, desk.lease());
+    let call = desk.begin(lock.name(), is_fair);
+    let asked = lock.try_lock_for(WAIT);
+    let answer = match plan.patience {
+        Some(patience) => timeout(patience, asked).await,
+        None => Ok(asked.await),
+    };
+    match answer {
+        Err(_) => desk.writer.note(call, What::Dropped),
+        Ok(Err(error)) => {
+            desk.failed(call, error);
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Ok(None)) => desk.writer.note(call, What::Refused),
+        Ok(Ok(Some(guard))) => hold(desk, call, guard, plan).await,
+    }
+}
+
+async fn hold<G: Guard>(desk: &Desk, call: u64, guard: G, plan: Use) {
+    let token = guard.fencing_token().map(|token| token.get());
+    desk.writer.note(call, What::Granted { token });
+    let end = now() + plan.hold.as_nanos() as Nanos;
+    let mut vouched = 0;
+    let lost = loop {
+        let asked = now();
+        let remaining = guard.remaining().as_nanos() as Nanos;
+        // It does not last longer than what was left when it was asked later.
+        if remaining > 0 && !guard.is_lost() {
+            let until = asked + remaining;
+            if until > vouched + 1_000_000 {
+                vouched = until;
+                desk.writer.note_at(asked, call, What::Valid { until });
+            }
+        }
+        if asked >= end {
+            break None;
+        }
+        let rest = Duration::from_nanos(end - asked).min(LOOK);
+        if let Ok(reason) = timeout(rest, guard.lost()).await {
+            break Some(reason);
+        }
+    };
+    if let Some(reason) = lost {
+        let reason = reason.to_string();
+        desk.writer.note(call, What::Lost { reason });
+        return;
+    }
+    desk.writer.note(call, What::ReleaseBegin);
+    if plan.is_dropped {
+        drop(guard);
+    } else {
+        // An error says that it was lost, or that nobody answered: either way it is over.
+        let _ = guard.release().await;
+    }
+    desk.writer.note(call, What::ReleaseEnd);
+}
+
+/// `SET NX PX`, work that may take longer than the lease, `DEL`: as in many a tutorial.
+async fn naive(desk: &Desk) -> Result<(), Box<dyn std::error::Error>> {
+    let server = redis::Client::open(&*desk.job.urls[0])?;
+    let mut connection = server.get_multiplexed_async_connection().await?;
+    let mut random = random(&desk.job, 0);
+    while now() < desk.job.until {
+        let call = desk.begin("naive", false);
+        let mut set = redis::cmd("SET");
+        set.arg("naive")
+            .arg(1)
+            .arg("NX")
+            .arg("PX")
+            .arg(desk.job.lease_ms);
+        let answer: redis::RedisResult<Option<String>> = set.query_async(&mut connection).await;
+        match answer {
+            Err(error) => desk.failed(call, error),
+            Ok(None) => desk.writer.note(call, What::Refused),
+            Ok(Some(_)) => {
+                desk.writer.note(call, What::Granted { token: None });
+                // It believes in its lock until it has deleted it.
+                let until = Nanos::MAX / 2;
+                desk.writer.note(call, What::Valid { until });
+                let hold = desk.lease() * random.u32(1..15) / 10;
+                sleep(hold).await;
+                desk.writer.note(call, What::ReleaseBegin);
+                let deleted: redis::RedisResult<u64> = redis::cmd("DEL")
+                    .arg("naive")
+                    .query_async(&mut connection)
+                    .await;
+                if let Err(error) = deleted {
+                    desk.failed(call, error);
+                }
+                desk.writer.note(call, What::ReleaseEnd);
+            }
+        }
+        sleep(Duration::from_millis(random.u64(1..20))).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The commands on keys, as scripts and clients call them: names, numbers of arguments, and what each does.
+//!
+//! Each is a function of the keys and the words. Invariant: a command that replies with an error has changed
+//! nothing.
+
+mod hashes;
+mod keys;
+mod lists;
+mod restore;
+mod sorted_sets;
+mod strings;
+
+use crate::reply::Reply;
+use crate::store::{Data, Store};
+use crate::words::Words;
+
+/// Draws a number below its argument.
+pub(crate) type Draw<'a> = &'a mut dyn FnMut(usize) -> usize;
+
+pub(crate) type Outcome = Result<Reply, Reply>;
+
+type Run = fn(&mut Store, &Words) -> Outcome;
+
+pub(crate) struct Command {
+    /// Words it takes, its name among them; negative: at least so many.
+    arity: i64,
+    run: Run,
+}
+
+const fn command(arity: i64, run: Run) -> Command {
+    Command { arity, run }
+}
+
+impl Command {
+    /// The command of this name, in capitals.
+    pub(crate) fn named(verb: &[u8]) -> Option<Self> {
+        Some(match verb {
+            b"DEL" | b"UNLINK" => command(-2, keys::del),
+            b"EXISTS" => command(-2, keys::exists),
+            b"PEXPIRE" => command(-3, keys::pexpire),
+            b"PTTL" => command(2, keys::pttl),
+            b"PERSIST" => command(2, keys::persist),
+            b"TYPE" => command(2, keys::kind),
+            b"KEYS" => command(2, keys::all),
+            b"DBSIZE" => command(1, keys::count),
+            b"FLUSHALL" | b"FLUSHDB" => command(-1, keys::flush),
+            b"TIME" => command(1, keys::time),
+            b"RESTORE" => command(-4, restore::restore),
+            b"GET" => command(2, strings::get),
+            b"SET" => command(-3, strings::set),
+            b"INCR" => command(2, strings::incr),
+            b"HDEL" => command(-3, hashes::del),
+            b"HEXISTS" => command(3, hashes::exists),
+            b"HGET" => command(3, hashes::get),
+            b"HGETALL" => command(2, hashes::get_all),
+            b"HINCRBY" => command(4, hashes::incr_by),
+            b"HLEN" => command(2, hashes::len),
+            b"HMGET" => command(-3, hashes::get_many),
+            b"HSET" => command(-4, hashes::set),
+            b"LINDEX" => command(3, lists::index),
+            b"LLEN" => command(2, lists::len),
+            b"LPOP" => command(2, lists::pop),
+            b"LPOS" => command(3, lists::position),
+            b"LRANGE" => command(4, lists::range),
+            b"LREM" => command(4, lists::remove),
+            b"RPUSH" => command(-3, lists::push),
+            b"ZADD" => command(-4, sorted_sets::add),
+            b"ZCARD" => command(2, sorted_sets::len),
+            b"ZCOUNT" => command(4, sorted_sets::count),
+            b"ZMSCORE" => command(-3, sorted_sets::scores),
+            b"ZRANGE" => command(-4, sorted_sets::range),
+            b"ZREM" => command(-3, sorted_sets::remove),
+            b"ZREMRANGEBYSCORE" => command(4, sorted_sets::remove_by_score),
+            b"ZSCORE" => command(3, sorted_sets::score),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn accepts(&self, words: &Words) -> bool {
+        let count = i64::try_from(words.len()).unwrap_or(i64::MAX);
+        if self.arity < 0 {
+            count >= -self.arity
+        } else {
+            count == self.arity
+        }
+    }
+
+    pub(crate) fn run(&self, store: &mut Store, words: &Words) -> Reply {
+        (self.run)(store, words).unwrap_or_else(|error| error)
+    }
+}
+
+/// `HRANDFIELD` apart: it is the one that leaves something to chance.
+pub(crate) fn random_fields(store: &Store, words: &Words, draw: Draw<'_>) -> Reply {
+    hashes::random(store, words, draw).unwrap_or_else(|error| error)
+}
+
+/// What a key holds, if it is of the wanted type.
+macro_rules! of_type {
+    ($get:ident, $make:ident, $variant:ident, $type:ty) => {
+        fn $get<'a>(store: &'a Store, key: &[u8]) -> Result<Option<&'a $type>, Reply> {
+            match store.get(key) {
+                None => Ok(None),
+                Some(Data::$variant(data)) => Ok(Some(data)),
+                Some(_) => Err(Reply::wrong_type()),
+            }
+        }
+
+        fn $make<'a>(store: &'a mut Store, key: &[u8]) -> Result<&'a mut $type, Reply> {
+            match store.get_or_insert(key, || Data::$variant(Default::default())) {
+                Data::$variant(data) => Ok(data),
+                _ => Err(Reply::wrong_type()),
+            }
+        }
+    };
+}
+
+type Fields = Vec<(crate::store::Bytes, crate::store::Bytes)>;
+type Items = std::collections::VecDeque<crate::store::Bytes>;
+type Members = crate::store::SortedSet;
+
+of_type!(hash, hash_mut, Hash, Fields);
+of_type!(list, list_mut, List, Items);
+of_type!(members, members_mut, Sorted, Members);
+
+fn int(word: &[u8]) -> Result<i64, Reply> {
+    crate::number::int(word).ok_or_else(Reply::no_integer)
+}
+
+/// What a range of positions stands for, where negative ones count from the end.
+fn positions(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
+    let len = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_end = |at: i64| if at < 0 { at + len } else { at };
+    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len - 1));
+    if start > stop {
+        return 0..0;
+    }
+    let index = |at: i64| usize::try_from(at).unwrap_or_default();
+    index(start)..index(stop) + 1
+}

@@ -1,0 +1,323 @@
+//! Calls drawn at random: every script, and commands that put something else into its keys.
+
+use fastrand::Rng;
+
+use super::Both;
+
+/// Channels on which somebody listens.
+pub(super) const HEARD: &[&str] = &["ch", "ch:1a2b3c4d-0000-4000-8000-00000000000a:1"];
+
+/// Holder ids. On a read-write lock only the first two, so that its hash has at most three fields and
+/// `HRANDFIELD` leaves nothing to chance.
+const HOLDERS: &[&str] = &[
+    "1a2b3c4d-0000-4000-8000-00000000000a:1",
+    "1a2b3c4d-0000-4000-8000-00000000000b:2",
+    "1a2b3c4d-0000-4000-8000-00000000000c:3",
+    "1a2b3c4d-0000-4000-8000-00000000000d:-4",
+];
+
+/// What no client sends. Nothing that a script would count up to.
+const ODD: &[&str] = &[
+    "", "x", "-1", "0", "1.5", "-0", "007", " 1", "nan", "mode", "nil",
+];
+const ODD_LEASES: &[&str] = &[
+    "",
+    "x",
+    "-1",
+    "0",
+    "1.5",
+    "1e3",
+    "1e400",
+    "9223372036854775807",
+    "inf",
+];
+
+/// Each script by its name, with its SHA.
+pub(super) type Scripts = Vec<(&'static str, &'static str)>;
+
+pub(super) fn load(both: &mut Both) -> Scripts {
+    let all = lockset::simulated::scripts();
+    let loaded = all.map(|(name, sha, text)| {
+        both.run(&[
+            b"SCRIPT".to_vec(),
+            b"LOAD".to_vec(),
+            text.as_bytes().to_vec(),
+        ]);
+        (name, sha)
+    });
+    loaded.collect()
+}
+
+struct Drawing<'a> {
+    draw: &'a mut Rng,
+    holders: &'static [&'static str],
+}
+
+impl Drawing<'_> {
+    fn one_of(&mut self, of: &[&str]) -> String {
+        of[self.draw.usize(..of.len())].to_owned()
+    }
+
+    fn is_odd(&mut self) -> bool {
+        self.draw.u8(..) < 3
+    }
+
+    fn holder(&mut self) -> String {
+        if self.is_odd() {
+            return self.one_of(ODD);
+        }
+        self.one_of(self.holders)
+    }
+
+    fn number(&mut self, of: &[&str]) -> String {
+        if self.is_odd() {
+            self.one_of(ODD)
+        } else {
+            self.one_of(of)
+        }
+    }
+
+    fn count(&mut self) -> String {
+        self.number(&["0", "1", "1", "1", "2", "3"])
+    }
+
+    fn flag(&mut self) -> String {
+        self.number(&["0", "1"])
+    }
+
+    fn lease(&mut self) -> String {
+        if self.is_odd() {
+            return self.one_of(ODD_LEASES);
+        }
+        self.one_of(&["1", "5", "2000", "30000", "30000", "30000", "90000"])
+    }
+
+    fn heartbeat(&mut self) -> String {
+        self.number(&["0", "1000", "3000"])
+    }
+
+    fn retention(&mut self) -> String {
+        self.number(&["0", "60000", "2592000000"])
+    }
+
+    fn publish(&mut self) -> String {
+        if self.is_odd() {
+            self.one_of(&["NOTHING", ""])
+        } else {
+            "PUBLISH".to_owned()
+        }
+    }
+
+    fn channel(&mut self) -> String {
+        self.one_of(&["ch", "elsewhere"])
+    }
+
+    fn on_turn(&mut self) -> String {
+        self.one_of(&["wake", "grant", "grant_fenced"])
+    }
+
+    /// The keys of a lock of a kind: itself, its counter, and those that the kind has.
+    fn keys(&mut self, kind: &str) -> Vec<String> {
+        let name = match kind {
+            "rw" | "read" | "write" => self.one_of(&["r", "{r}"]),
+            "fair" => self.one_of(&["f", "{f}"]),
+            _ => self.one_of(&["a", "b"]),
+        };
+        let inner = name.trim_matches(['{', '}']);
+        let helper = |what: &str| format!("{what}:{{{inner}}}");
+        let mut keys = vec![name.clone(), helper("token")];
+        match kind {
+            "fair" => keys.extend(["queue", "timeouts", "alive"].map(helper)),
+            "rw" | "read" | "write" => keys.push(helper("waiting")),
+            _ => {}
+        }
+        keys
+    }
+
+    fn member_acquire(&mut self, keys: &mut Vec<String>, args: &mut Vec<String>) {
+        let kind = self.one_of(&["plain", "reentrant", "fair", "read", "write"]);
+        let mut own = self.keys(&kind);
+        args.extend([kind.clone(), self.holder(), self.lease()]);
+        if kind == "plain" {
+            own.truncate(1);
+        } else {
+            args.extend([
+                self.flag(),
+                self.heartbeat(),
+                self.one_of(&["0", "500"]),
+                self.channel(),
+            ]);
+        }
+        keys.append(&mut own);
+    }
+
+    fn member_release(&mut self, keys: &mut Vec<String>, args: &mut Vec<String>) {
+        let kind = self.one_of(&["plain", "reentrant", "fair", "rw"]);
+        let mut own = self.keys(&kind);
+        own.remove(1);
+        args.extend([kind.clone(), self.holder()]);
+        if kind != "plain" {
+            args.extend([self.count(), self.count(), self.lease()]);
+        }
+        args.push(self.channel());
+        keys.append(&mut own);
+    }
+
+    fn many(
+        &mut self,
+        first: Vec<String>,
+        member: fn(&mut Self, &mut Vec<String>, &mut Vec<String>),
+    ) -> (Vec<String>, Vec<String>) {
+        let (mut keys, mut args) = (Vec::new(), first);
+        for _ in 0..self.draw.usize(1..4) {
+            member(self, &mut keys, &mut args);
+        }
+        (keys, args)
+    }
+
+    fn renewed(&mut self, kind: &'static str) -> (Vec<String>, Vec<String>) {
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for _ in 0..self.draw.usize(1..4) {
+            keys.push(self.keys(kind).remove(0));
+            args.extend([self.holder(), self.lease()]);
+        }
+        (keys, args)
+    }
+
+    /// Keys and arguments of a script, as its header says.
+    fn script(&mut self, name: &str) -> (Vec<String>, Vec<String>) {
+        if name.starts_with("multi")
+            || name.contains("rw_")
+            || name.starts_with("read")
+            || name.starts_with("write")
+        {
+            self.holders = &HOLDERS[..2];
+        }
+        let kind = name.split('_').next().expect("a kind");
+        let mut keys = self.keys(kind);
+        let (holder, count, lease) = (self.holder(), self.count(), self.lease());
+        let (channel, publish, retention) = (self.channel(), self.publish(), self.retention());
+        let args = match name {
+            "reentrant_acquire" => vec![holder, count, lease, self.count(), retention],
+            "reentrant_release" => {
+                keys.truncate(1);
+                vec![holder, count, lease, channel, publish]
+            }
+            "reentrant_inspect" | "rw_inspect" => {
+                keys.truncate(1);
+                vec![]
+            }
+            "reentrant_force_unlock" => {
+                keys.truncate(1);
+                vec![channel, publish]
+            }
+            "fair_acquire" => {
+                let token = keys.remove(1);
+                keys.push(token);
+                let (tokens, heartbeat, turn) = (self.flag(), self.heartbeat(), self.on_turn());
+                vec![
+                    holder, count, lease, tokens, heartbeat, turn, channel, publish, retention,
+                ]
+            }
+            "fair_release" | "fair_force_unlock" => {
+                let token = keys.remove(1);
+                keys.push(token);
+                let all = vec![holder, count, lease, channel, publish, retention];
+                if name == "fair_release" {
+                    all
+                } else {
+                    all[3..].to_vec()
+                }
+            }
+            "fair_waiters" => {
+                keys = vec![keys[0].clone(), keys[2].clone(), keys[4].clone()];
+                vec![]
+            }
+            "read_acquire" => {
+                keys.swap(1, 2);
+                let waited = self.number(&["0", "500", "5000"]);
+                let (flag, new, beat) = (self.flag(), self.flag(), self.heartbeat());
+                vec![holder, count, lease, flag, new, beat, waited, retention]
+            }
+            "write_acquire" => {
+                keys.swap(1, 2);
+                let (tokens, new, beat) = (self.count(), self.flag(), self.heartbeat());
+                vec![holder, count, lease, tokens, new, beat, retention]
+            }
+            "rw_release" => {
+                keys.remove(1);
+                vec![holder, count, self.count(), lease, channel, publish]
+            }
+            "rw_force_unlock" => {
+                keys.truncate(1);
+                vec![self.one_of(&["read", "write"]), channel, publish]
+            }
+            "keep" => {
+                if self.flag() == "1" {
+                    keys = self.keys("fair");
+                    keys.swap(1, 2);
+                    keys.truncate(2);
+                } else {
+                    keys.truncate(1);
+                }
+                vec![holder, lease, channel, publish]
+            }
+            "rw_keep" => {
+                keys.truncate(1);
+                vec![holder, lease, channel, publish]
+            }
+            "rw_renew" => return self.renewed("rw"),
+            "renew" => return self.renewed("plain"),
+            "raise_token" => {
+                keys = vec![keys.remove(1)];
+                vec![
+                    self.number(&["5", "1790000000000000", "99999999999999"]),
+                    retention,
+                ]
+            }
+            "multi_acquire" => {
+                let first = vec![publish, self.one_of(&["0", "1", "2"]), retention];
+                return self.many(first, Self::member_acquire);
+            }
+            "multi_release" => return self.many(vec![publish], Self::member_release),
+            other => panic!("{other} is not drawn here"),
+        };
+        (keys, args)
+    }
+
+    /// Something that is not a lock, or not yet, or no more.
+    fn disturb(&mut self) -> Vec<String> {
+        let kind = self.one_of(&["plain", "fair", "rw"]);
+        let keys = self.keys(&kind);
+        let key = keys[self.draw.usize(..keys.len())].clone();
+        let words: Vec<&str> = match self.draw.usize(..9) {
+            0 => vec!["SET", &key, "x"],
+            1 => vec!["SET", &key, "12345", "PX", "30000"],
+            2 | 3 => vec!["DEL", &key],
+            4 => vec!["PERSIST", &key],
+            5 => vec!["PEXPIRE", &key, "1"],
+            // One of Redisson's waits.
+            6 if kind == "fair" => vec!["RPUSH", &keys[2], HOLDERS[3]],
+            7 if kind == "fair" => vec!["ZADD", &keys[3], "1890000000000", HOLDERS[3]],
+            8 if kind == "plain" => vec!["HINCRBY", &keys[0], HOLDERS[2], "1"],
+            _ => vec!["PEXPIRE", &key, "30000"],
+        };
+        words.into_iter().map(str::to_owned).collect()
+    }
+}
+
+pub(super) fn draw(draw: &mut Rng, scripts: &Scripts) -> Vec<Vec<u8>> {
+    let mut drawing = Drawing {
+        draw,
+        holders: HOLDERS,
+    };
+    let words = if drawing.draw.usize(..10) == 0 {
+        drawing.disturb()
+    } else {
+        let (name, sha) = scripts[drawing.draw.usize(..scripts.len())];
+        let (keys, args) = drawing.script(name);
+        let head = ["EVALSHA".to_owned(), sha.to_owned(), keys.len().to_string()];
+        head.into_iter().chain(keys).chain(args).collect()
+    };
+    words.into_iter().map(String::into_bytes).collect()
+}

@@ -1,0 +1,103 @@
+//! What is on its way, and when it arrives.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::WireId;
+use crate::words::Words;
+
+/// Which way something goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    ToServer,
+    ToClient,
+}
+
+impl Direction {
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::ToServer => 0,
+            Self::ToClient => 1,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// A client introduces a new connection.
+    Hello(WireId),
+    /// The server accepts it.
+    Welcome(WireId),
+    /// There is nobody at the server's address.
+    NobodyThere(WireId),
+    /// A connection has had its time to be made.
+    DialEnds(WireId),
+    Request(WireId, u64, Vec<Words>),
+    Replies(WireId, u64, Vec<Value>),
+    Message(WireId, Vec<u8>, Vec<u8>),
+    /// The client has closed the connection.
+    Closed(WireId),
+    /// The server has.
+    Reset(WireId),
+}
+
+impl What {
+    pub(super) fn wire(&self) -> WireId {
+        match self {
+            Self::Hello(wire)
+            | Self::Welcome(wire)
+            | Self::NobodyThere(wire)
+            | Self::DialEnds(wire)
+            | Self::Request(wire, ..)
+            | Self::Replies(wire, ..)
+            | Self::Message(wire, ..)
+            | Self::Closed(wire)
+            | Self::Reset(wire) => *wire,
+        }
+    }
+
+    /// `None` if it goes nowhere.
+    pub(super) fn direction(&self) -> Option<Direction> {
+        match self {
+            Self::Hello(_) | Self::Request(..) | Self::Closed(_) => Some(Direction::ToServer),
+            Self::Welcome(_)
+            | Self::NobodyThere(_)
+            | Self::Replies(..)
+            | Self::Message(..)
+            | Self::Reset(_) => Some(Direction::ToClient),
+            Self::DialEnds(_) => None,
+        }
+    }
+}
+
+/// The queue gives the greatest first, so the earliest is the greatest.
+#[derive(Debug)]
+pub(super) struct Event {
+    /// Since the network began.
+    pub(super) at: Duration,
+    /// Of those at one time, the one that was posted first comes first.
+    pub(super) order: u64,
+    pub(super) what: What,
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Event {}

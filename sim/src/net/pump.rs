@@ -1,0 +1,239 @@
+//! The task that has everything arrive at its time.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lockset::simulated::Events;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::event::{Direction, Event, What};
+use super::wire::Phase;
+use super::{Net, State, WireId};
+use crate::words::Words;
+
+/// What a client is to be told once the lock is free.
+enum Told {
+    Message(Events, Vec<u8>, Vec<u8>),
+    Gap(Events),
+}
+
+pub(super) async fn run(net: Weak<Net>, changed: Arc<Notify>) {
+    loop {
+        let Some(alive) = net.upgrade() else { return };
+        let next = alive.deliver();
+        drop(alive);
+        let wait = changed.notified();
+        match next {
+            None => wait.await,
+            Some(at) => {
+                tokio::select! {
+                    biased;
+                    () = wait => {}
+                    () = tokio::time::sleep_until(at) => {}
+                }
+            }
+        }
+    }
+}
+
+impl Net {
+    /// Has everything arrive that is due; when the next is.
+    pub(super) fn deliver(&self) -> Option<Instant> {
+        loop {
+            let mut state = self.state.lock();
+            let now = state.now();
+            let event = match state.queue.peek() {
+                None => return None,
+                Some(event) if event.at > now => {
+                    // Timers have a grain of a ms, and what is due within it has the order of its times.
+                    return Some(state.began + event.at);
+                }
+                Some(_) => state.queue.pop().expect("seen"),
+            };
+            let told = state.arrive(event);
+            drop(state);
+            for told in told {
+                match told {
+                    Told::Message(events, channel, message) => events.message(&channel, &message),
+                    Told::Gap(events) => events.gap(),
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn arrive(&mut self, event: Event) -> Vec<Told> {
+        let Some(wire) = self.wires.get(&event.what.wire()) else {
+            return Vec::new();
+        };
+        let (client, server) = (wire.client, wire.lane.server);
+        if let Some(direction) = event.what.direction() {
+            if self.partitions.contains(&(client, server, direction)) {
+                self.held.push(event);
+                return Vec::new();
+            }
+            let peer = &mut self.peers[client];
+            if direction == Direction::ToClient && peer.is_paused {
+                peer.inbox.push(event);
+                return Vec::new();
+            }
+        }
+        self.deliveries += 1;
+        match event.what {
+            What::Hello(wire) => self.hello(wire),
+            What::Welcome(wire) => self.dialed(wire),
+            What::NobodyThere(wire) => self.dial_failed(wire, "connection refused"),
+            What::DialEnds(wire) => self.dial_failed(wire, "no connection within 1s"),
+            What::Request(wire, request, commands) => self.request(wire, request, &commands),
+            What::Replies(wire, request, values) => self.replies(wire, request, values),
+            What::Closed(wire) => self.closed(wire),
+            What::Reset(wire) => return self.reset(wire).into_iter().collect(),
+            What::Message(wire, channel, message) => {
+                let is_open = self
+                    .wires
+                    .get(&wire)
+                    .is_some_and(|wire| wire.phase == Phase::Open);
+                let events = is_open.then(|| self.peers[client].events.clone());
+                let told = events.map(|events| Told::Message(events, channel, message));
+                return told.into_iter().collect();
+            }
+        }
+        Vec::new()
+    }
+
+    fn hello(&mut self, wire: WireId) {
+        let Some(made) = self.wires.get(&wire) else {
+            return;
+        };
+        let (client, lane) = (made.client, made.lane);
+        if made.phase != Phase::Dialing {
+            return;
+        }
+        let server = lane.server;
+        if !self.slots[server].is_up {
+            self.post(wire, Direction::ToClient, What::NobodyThere(wire));
+            return;
+        }
+        for earlier in self.take_earlier(client, lane) {
+            self.end_at_server(earlier);
+        }
+        let node = self.node(server);
+        for (_, sha, text) in lockset::simulated::scripts() {
+            node.load(sha, text);
+        }
+        let id = node.connect();
+        self.slots[server].wires.insert(id, wire);
+        self.wires.get_mut(&wire).expect("seen").accepted = Some(id);
+        self.post(wire, Direction::ToClient, What::Welcome(wire));
+    }
+
+    /// The server ends a connection, of which its client may hear.
+    pub(super) fn end_at_server(&mut self, wire: WireId) {
+        let Some(ended) = self.wires.get_mut(&wire) else {
+            return;
+        };
+        let server = ended.lane.server;
+        if let Some(id) = ended.accepted.take() {
+            self.slots[server].wires.remove(&id);
+            self.node(server).disconnect(id);
+            self.post(wire, Direction::ToClient, What::Reset(wire));
+        }
+    }
+
+    fn request(&mut self, wire: WireId, request: u64, commands: &[Words]) {
+        let Some((id, client, lane)) = self
+            .wires
+            .get(&wire)
+            .and_then(|wire| Some((wire.accepted?, wire.client, wire.lane)))
+        else {
+            // The connection has ended at the server: nothing of it is executed.
+            return;
+        };
+        let now_us = self.server_us(lane.server);
+        let mut node = self.slots[lane.server]
+            .node
+            .take()
+            .expect("one command at a time");
+        let mut values = Vec::with_capacity(commands.len());
+        let now = self.now();
+        for command in commands {
+            node.store.set_clock(now_us);
+            let (back, reply) = node.execute(id, command);
+            node = back;
+            if let Some(trace) = &mut self.trace {
+                trace(now, client, lane, command, &reply);
+            }
+            values.push(reply.into_value());
+        }
+        let pushes = std::mem::take(&mut node.outbox);
+        self.slots[lane.server].node = Some(node);
+        for push in pushes {
+            if let Some(&to) = self.slots[lane.server].wires.get(&push.to) {
+                self.post(
+                    to,
+                    Direction::ToClient,
+                    What::Message(to, push.channel, push.message),
+                );
+            }
+        }
+        self.post(
+            wire,
+            Direction::ToClient,
+            What::Replies(wire, request, values),
+        );
+    }
+
+    fn replies(&mut self, wire: WireId, request: u64, values: Vec<redis::Value>) {
+        let Some(known) = self.wires.get_mut(&wire) else {
+            return;
+        };
+        if known.phase == Phase::Dead {
+            return;
+        }
+        known.last_reply = Some(Instant::now());
+        if let Some(answer) = known.pending.remove(&request) {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(Ok(values));
+        }
+        if known.phase == Phase::Leaving && known.pending.is_empty() {
+            self.post(wire, Direction::ToServer, What::Closed(wire));
+        }
+    }
+
+    /// The client has closed it: it is over.
+    fn closed(&mut self, wire: WireId) {
+        let Some(mut known) = self.wires.remove(&wire) else {
+            return;
+        };
+        known.end("the connection was closed");
+        if let Some(id) = known.accepted {
+            let server = known.lane.server;
+            self.slots[server].wires.remove(&id);
+            self.node(server).disconnect(id);
+        }
+    }
+
+    /// The server has closed it.
+    fn reset(&mut self, wire: WireId) -> Option<Told> {
+        self.dial_failed(wire, "the connection was reset");
+        let told = self.leave(wire);
+        let mut known = self.wires.remove(&wire)?;
+        known.end("the connection was reset");
+        told.map(Told::Gap)
+    }
+
+    /// When everything on its way to a client that was paused arrives.
+    pub(super) fn resume(&mut self, client: usize) {
+        self.peers[client].is_paused = false;
+        let now = self.now();
+        for event in std::mem::take(&mut self.peers[client].inbox) {
+            self.post_at(now, event.what);
+        }
+    }
+
+    pub(super) fn soon(&self) -> Duration {
+        self.now()
+    }
+}

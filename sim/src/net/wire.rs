@@ -1,0 +1,66 @@
+//! One connection, as both of its ends see it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockset::simulated::Failure;
+use redis::Value;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::LaneId;
+use crate::node::ConnectionId;
+
+pub(super) type Answer = oneshot::Sender<Result<Vec<Value>, Failure>>;
+
+/// What its client makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is being made.
+    Dialing,
+    Open,
+    /// It is not used for anything new, and ends with what is in flight on it.
+    Leaving,
+    Dead,
+}
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) client: usize,
+    pub(super) lane: LaneId,
+    pub(super) phase: Phase,
+    /// Its number at the server, once that has accepted it.
+    pub(super) accepted: Option<ConnectionId>,
+    /// Requests in flight.
+    pub(super) pending: BTreeMap<u64, Answer>,
+    /// By direction: until when what was sent before is on its way.
+    pub(super) free_at: [Duration; 2],
+    /// By direction: nothing that is sent from now on arrives.
+    pub(super) is_stalled: [bool; 2],
+    /// When the server replied last.
+    pub(super) last_reply: Option<Instant>,
+}
+
+impl Wire {
+    pub(super) fn new(client: usize, lane: LaneId) -> Self {
+        Self {
+            client,
+            lane,
+            phase: Phase::Dialing,
+            accepted: None,
+            pending: BTreeMap::new(),
+            free_at: [Duration::ZERO; 2],
+            is_stalled: [false; 2],
+            last_reply: None,
+        }
+    }
+
+    /// It is over: nobody gets a reply any more.
+    pub(super) fn end(&mut self, why: &str) {
+        self.phase = Phase::Dead;
+        for (_, answer) in std::mem::take(&mut self.pending) {
+            // Whoever asked may have stopped waiting.
+            let _ = answer.send(Err(Failure::Unknown(why.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What the server replies.
+
+use redis::Value;
+
+/// The reply to a command, inside or outside of a script.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reply {
+    Nil,
+    Int(i64),
+    Bulk(Vec<u8>),
+    Status(&'static str),
+    /// Code and text.
+    Error(String),
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    pub(crate) const OK: Self = Self::Status("OK");
+
+    pub(crate) fn bulk(bytes: &[u8]) -> Self {
+        Self::Bulk(bytes.to_vec())
+    }
+
+    pub(crate) fn count(count: usize) -> Self {
+        Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn error(text: impl Into<String>) -> Self {
+        Self::Error(text.into())
+    }
+
+    pub(crate) fn wrong_type() -> Self {
+        Self::error("WRONGTYPE Operation against a key holding the wrong kind of value")
+    }
+
+    pub(crate) fn no_integer() -> Self {
+        Self::error("ERR value is not an integer or out of range")
+    }
+
+    pub(crate) fn syntax() -> Self {
+        Self::error("ERR syntax error")
+    }
+
+    /// As the client library would have read it.
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Self::Nil => Value::Nil,
+            Self::Int(number) => Value::Int(number),
+            Self::Bulk(bytes) => Value::BulkString(bytes),
+            Self::Status("OK") => Value::Okay,
+            Self::Status(text) => Value::SimpleString(text.to_owned()),
+            Self::Error(text) => error_value(&text),
+            Self::Array(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
+        }
+    }
+}
+
+/// An error in the place of a value.
+pub(crate) fn error_value(text: &str) -> Value {
+    let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));
+    redis::parse_redis_value(line.as_bytes()).expect("one line that begins with a minus")
+}

@@ -1,0 +1,294 @@
+//! The public server: one, in this process, with the faults of a test.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockset::{Client, ClientBuilder, Result};
+use parking_lot::Mutex;
+
+use crate::connections::Peer;
+use crate::net::{Direction, Net};
+use crate::process::Process;
+
+/// The only server of this network.
+const SERVER: usize = 0;
+
+/// A simulated server, for tests of code that uses lockset.
+///
+/// It lives in this process and needs no port. The clients it gives out are real ones, and it runs the scripts
+/// of the library in Lua 5.1, as Redis does. It answers at once, and its time is that of tokio: start the
+/// test with `start_paused = true`, and hours pass as soon as every task waits.
+///
+/// Clones are one server. It ends with the last clone and the last client.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> lockset::Result<()> {
+/// let server = lockset_sim::Server::new();
+/// let client = server.client().await;
+/// let guard = client.lock("order:7").lock().await?;
+///
+/// // The server is out of reach: the hold is lost when its lease of 30 s ends, and not before.
+/// server.partition(&client);
+/// server.advance(Duration::from_secs(29)).await;
+/// assert!(!guard.is_lost());
+/// server.advance(Duration::from_secs(1)).await;
+/// assert!(guard.is_lost());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Server {
+    net: Arc<Net>,
+    clients: Arc<Mutex<Vec<Known>>>,
+}
+
+/// One of its clients.
+struct Known {
+    id: String,
+    /// In the network.
+    number: usize,
+    process: Arc<Process>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("keys", &self.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// An empty server.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            net: Net::new(1, fastrand::u64(..)),
+            clients: Arc::default(),
+        }
+    }
+
+    /// A client with the default settings, connected. Each call makes another client, as another process
+    /// would have it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> lockset::Result<()> {
+    /// let server = lockset_sim::Server::new();
+    /// let (ours, theirs) = (server.client().await, server.client().await);
+    /// let guard = theirs.lock("order:7").lock().await?;
+    /// assert!(ours.lock("order:7").try_lock().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn client(&self) -> Client {
+        let client = self.client_with(|settings| settings).await;
+        client.expect("the default settings work")
+    }
+
+    /// A client with other settings. Those that concern addresses and certificates change nothing.
+    ///
+    /// # Errors
+    /// [`is_invalid`](lockset::Error::is_invalid): a setting cannot work.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> lockset::Result<()> {
+    /// let server = lockset_sim::Server::new();
+    /// let settings = |builder: lockset::ClientBuilder| {
+    ///     builder.key_prefix("shop:").lease(Duration::from_secs(10))
+    /// };
+    /// let client = server.client_with(settings).await?;
+    /// let guard = client.lock("order:7").lock().await?;
+    /// assert_eq!(server.keys(), ["shop:order:7"]);
+    /// # drop(guard); Ok(()) }
+    /// ```
+    pub async fn client_with(
+        &self,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Client> {
+        let id = self.net.with(|state| state.new_uuid());
+        let builder = settings(Client::builder("redis://simulated"));
+        let client = lockset::simulated::client(builder, &id.clone(), |events| {
+            let process = Arc::<Process>::default();
+            let peer = Peer::new(&self.net, events, SERVER, Arc::clone(&process));
+            let number = peer.client;
+            self.clients.lock().push(Known {
+                id,
+                number,
+                process,
+            });
+            Arc::new(peer)
+        })?;
+        Ok(client)
+    }
+
+    /// Lets time pass. What is due meanwhile happens in its order: renewals, expiries, time limits.
+    ///
+    /// `tokio::time::advance` does not do this: it jumps, and everything that was due on the way is late.
+    pub async fn advance(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+
+    /// Ends the server: its connections are reset, and until [`restart`](Self::restart) nobody can connect.
+    pub fn kill(&self) {
+        self.net.kill(SERVER);
+    }
+
+    /// Starts the server again, with the keys it had.
+    pub fn restart(&self) {
+        self.net.restart(SERVER, true);
+    }
+
+    /// Starts the server again, without a key: its data was lost.
+    pub fn restart_empty(&self) {
+        self.net.restart(SERVER, false);
+    }
+
+    /// Separates a client from the server, until [`heal`](Self::heal): nothing arrives, and nobody is told.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn partition(&self, client: &Client) {
+        let number = self.number(client);
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            self.net.cut_off(number, SERVER, direction);
+        }
+    }
+
+    /// The server still gets what this client sends, but its replies do not arrive, until
+    /// [`heal`](Self::heal): a client then cannot know what was done.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn lose_replies(&self, client: &Client) {
+        self.net
+            .cut_off(self.number(client), SERVER, Direction::ToClient);
+    }
+
+    /// Resets the connections of a client: what is on its way on them is lost. It makes new ones.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn reset(&self, client: &Client) {
+        self.net.reset(self.number(client));
+    }
+
+    /// The client stands still, as in a process that is stopped: it renews nothing and is told nothing, until
+    /// [`resume`](Self::resume). The tasks of the test go on.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn pause(&self, client: &Client) {
+        let number = self.number(client);
+        self.process(number).pause();
+        self.net.pause(number);
+    }
+
+    /// Has a client that was paused go on.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn resume(&self, client: &Client) {
+        let number = self.number(client);
+        self.net.resume(number);
+        self.process(number).resume();
+    }
+
+    /// The client ends as in a process that is killed: its connections are closed, and what it held stays at
+    /// the server until its lease ends.
+    ///
+    /// # Panics
+    /// If it is no client of this server.
+    pub fn crash(&self, client: &Client) {
+        let number = self.number(client);
+        self.process(number).end();
+        self.net.forget(number, true);
+    }
+
+    /// Every command is answered with this error from now on; `None` ends that. For example
+    /// `OOM command not allowed when used memory > 'maxmemory'.`
+    pub fn refuse_with(&self, error: Option<&'static str>) {
+        self.net
+            .with(|state| state.node(SERVER).refuses_with = error);
+    }
+
+    /// Ends all partitions; what was held back by them arrives now.
+    pub fn heal(&self) {
+        self.net.heal();
+    }
+
+    /// Every message and reply takes this long on its way from now on. Default: no time.
+    pub fn delay(&self, span: Duration) {
+        self.net.with(|state| state.delay = span..=span);
+    }
+
+    /// Deletes the key of a lock, as an eviction or a hand at the server would, and has all clients check
+    /// what they hold: its guards are lost with [`LostReason::Revoked`](lockset::LostReason::Revoked). The
+    /// name is the key, with the prefix of the client if it has one. False if there was no such key.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> lockset::Result<()> {
+    /// let server = lockset_sim::Server::new();
+    /// let client = server.client().await;
+    /// let guard = client.lock("order:7").lock().await?;
+    /// assert!(server.lose_lease("order:7"));
+    /// let lost = guard.lost().await;
+    /// # let _ = lost;
+    /// assert!(guard.is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn lose_lease(&self, name: &str) -> bool {
+        let was_there = self
+            .net
+            .with(|state| state.node(SERVER).store.remove(name.as_bytes()));
+        self.net.doubt();
+        was_there
+    }
+
+    /// The keys that are there, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let keys = self.net.with(|state| state.node(SERVER).store.keys());
+        keys.iter()
+            .map(|key| String::from_utf8_lossy(key).into_owned())
+            .collect()
+    }
+
+    /// What the server's clock says, since 1970.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        Duration::from_micros(self.net.with(|state| state.server_us(SERVER)))
+    }
+
+    /// How many commands it has done: what a call costs, counted.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.net.with(|state| state.node(SERVER).commands)
+    }
+
+    fn number(&self, client: &Client) -> usize {
+        let clients = self.clients.lock();
+        let found = clients.iter().find(|known| known.id == client.id());
+        found.expect("a client of this server").number
+    }
+
+    fn process(&self, number: usize) -> Arc<Process> {
+        let clients = self.clients.lock();
+        let found = clients.iter().find(|known| known.number == number);
+        Arc::clone(&found.expect("a client of this server").process)
+    }
+}

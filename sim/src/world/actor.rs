@@ -1,0 +1,226 @@
+//! One task of one process: its calls, one after the other, and what it does with its guards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockset::{Client, Guard, Lock, Member, MultiLock, Result};
+use parking_lot::Mutex;
+
+use super::checks::Checks;
+use super::plan::{End, Kind, Op, Verb};
+
+pub(super) struct Actor {
+    pub(super) process: usize,
+    pub(super) client: Client,
+    pub(super) checks: Arc<Mutex<Checks>>,
+}
+
+/// After the clock says that a hold is lost, its guard has to say so within the grain of a timer.
+const NOTICE_MAX: Duration = Duration::from_millis(5);
+
+fn names(kind: Kind, lock: usize) -> Vec<String> {
+    match kind {
+        Kind::Reentrant => vec![format!("plain:{lock}")],
+        Kind::Fair => vec![format!("fair:{lock}")],
+        Kind::Read | Kind::Write => vec![format!("rw:{lock}")],
+        Kind::Multi => vec![
+            "plain:0".to_owned(),
+            format!("fair:{lock}"),
+            "rw:1".to_owned(),
+        ],
+    }
+}
+
+fn boxed(guard: Option<impl Guard>) -> Option<Box<dyn Guard>> {
+    guard.map(|guard| Box::new(guard) as _)
+}
+
+impl Actor {
+    pub(super) async fn run(self, ops: Vec<Op>) {
+        for op in ops {
+            tokio::time::sleep(op.pause).await;
+            if op.verb == Verb::Force {
+                self.force(&op).await;
+                continue;
+            }
+            let call = self.call(&op);
+            let done = match op.cancel {
+                None => Some(call.await),
+                Some(limit) => tokio::time::timeout(limit, call).await.ok(),
+            };
+            let note = |what: String| {
+                self.checks
+                    .lock()
+                    .note(|| format!("process {}: {what}", self.process))
+            };
+            match done {
+                None => note(format!("a call of {op:?} was dropped")),
+                Some(Ok(())) => {}
+                Some(Err(error)) => note(error.to_string()),
+            }
+        }
+    }
+
+    async fn force(&self, op: &Op) {
+        let name = &names(op.kind, op.lock)[0];
+        self.checks.lock().forces(name);
+        let freed = match op.kind {
+            Kind::Fair => self.client.fair_lock(name).force_unlock().await,
+            Kind::Read => self.client.rw_lock(name).read_side().force_unlock().await,
+            Kind::Write => self.client.rw_lock(name).write_side().force_unlock().await,
+            _ => self.client.lock(name).force_unlock().await,
+        };
+        let mut checks = self.checks.lock();
+        checks.note(|| format!("process {} forces {name}: {freed:?}", self.process));
+        if freed.is_ok() {
+            checks.forced(name);
+        }
+    }
+
+    /// Acquires, holds, gives back.
+    async fn call(&self, op: &Op) -> Result<()> {
+        let names = names(op.kind, op.lock);
+        match op.kind {
+            Kind::Reentrant => {
+                let guard = self.acquire(self.client.lock(&names[0]), op).await?;
+                self.hold(op, &names, boxed(guard)).await
+            }
+            Kind::Fair => {
+                let guard = self.acquire(self.client.fair_lock(&names[0]), op).await?;
+                self.hold(op, &names, boxed(guard)).await
+            }
+            Kind::Read => {
+                let guard = self
+                    .acquire(self.client.rw_lock(&names[0]).read_side(), op)
+                    .await?;
+                self.hold(op, &names, boxed(guard)).await
+            }
+            Kind::Write => {
+                let guard = self
+                    .acquire(self.client.rw_lock(&names[0]).write_side(), op)
+                    .await?;
+                match guard {
+                    Some(guard) if op.end == End::Downgrade => {
+                        self.downgrade(op, &names, guard).await
+                    }
+                    guard => self.hold(op, &names, boxed(guard)).await,
+                }
+            }
+            Kind::Multi => {
+                let members = [
+                    Member::from(self.client.lock(&names[0])),
+                    Member::from(self.client.fair_lock(&names[1])),
+                    Member::from(self.client.rw_lock(&names[2]).write_side()),
+                ];
+                let guard = self.acquire(MultiLock::new(members)?, op).await?;
+                self.hold(op, &names, boxed(guard)).await
+            }
+        }
+    }
+
+    async fn acquire<L: Lock>(&self, lock: L, op: &Op) -> Result<Option<L::Guard>> {
+        let lock = if op.is_fenced { lock.fenced() } else { lock };
+        let lock = match op.fixed {
+            Some(lease) => lock.fixed_lease(lease),
+            None => lock,
+        };
+        match op.verb {
+            Verb::Lock | Verb::Force => lock.lock().await.map(Some),
+            Verb::Try => lock.try_lock().await,
+            Verb::TryFor(wait) => lock.try_lock_for(wait).await,
+        }
+    }
+
+    fn granted(&self, op: &Op, names: &[String], guard: &dyn Guard) -> Vec<Registered> {
+        let token = guard.fencing_token().map(lockset::FencingToken::get);
+        let token = token.filter(|_| names.len() == 1);
+        let register = |name: &String| {
+            let number =
+                self.checks
+                    .lock()
+                    .granted(name, op.kind, self.process, &guard.loss(), token);
+            Registered {
+                name: name.clone(),
+                number,
+                checks: Arc::clone(&self.checks),
+            }
+        };
+        names.iter().map(register).collect()
+    }
+
+    async fn hold(&self, op: &Op, names: &[String], guard: Option<Box<dyn Guard>>) -> Result<()> {
+        let Some(guard) = guard else { return Ok(()) };
+        // Declared behind the guard, so that it is dropped before it, however this ends.
+        let held = self.granted(op, names, &*guard);
+        if self.work(op, &*guard).await {
+            held.into_iter().for_each(Registered::lost);
+            return Ok(());
+        }
+        let more = match op.end {
+            End::Reenter => guard.reenter().await.ok(),
+            _ => None,
+        };
+        drop(held);
+        if let Some(more) = more {
+            more.release().await?;
+        }
+        match op.end {
+            End::Drop => {
+                drop(guard);
+                Ok(())
+            }
+            _ => guard.release().await,
+        }
+    }
+
+    async fn downgrade(&self, op: &Op, names: &[String], guard: lockset::WriteGuard) -> Result<()> {
+        let held = self.granted(op, names, &guard);
+        if self.work(op, &guard).await {
+            held.into_iter().for_each(Registered::lost);
+            return Ok(());
+        }
+        self.checks.lock().downgrades(&held[0].name, held[0].number);
+        let reads = guard.downgrade().await;
+        drop(held);
+        reads?.release().await
+    }
+
+    /// Works for a while; true if the hold was lost.
+    async fn work(&self, op: &Op, guard: &dyn Guard) -> bool {
+        tokio::select! {
+            biased;
+            _ = guard.lost() => true,
+            () = tokio::time::sleep(op.hold) => {
+                if !guard.is_lost() {
+                    return false;
+                }
+                if tokio::time::timeout(NOTICE_MAX, guard.lost()).await.is_err() {
+                    let what = format!("{} is lost, and its guard does not say so", guard.name());
+                    self.checks.lock().violate(what);
+                }
+                true
+            }
+        }
+    }
+}
+
+/// A guard that the checks know; they forget it when this is dropped, which is before the guard is.
+struct Registered {
+    name: String,
+    number: u64,
+    checks: Arc<Mutex<Checks>>,
+}
+
+impl Registered {
+    fn lost(self) {
+        self.checks.lock().lost(&self.name, self.number);
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.checks
+            .lock()
+            .ends(&self.name, self.number, "given back");
+    }
+}

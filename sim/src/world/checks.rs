@@ -1,0 +1,165 @@
+//! What must be true of a world, whatever goes wrong in it.
+//!
+//! There is one true clock. A guard counts as valid for as long as it says so itself, and whoever looks, looks
+//! at all guards of all processes at once, which nobody can do in reality.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockset::Loss;
+use tokio::time::Instant;
+
+use super::plan::{Kind, LEASE};
+
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// A lock, by the name that the server knows.
+pub(super) type Name = String;
+
+struct Held {
+    number: u64,
+    process: usize,
+    is_shared: bool,
+    loss: Loss,
+}
+
+/// All that is held, and the first thing that was wrong.
+pub(super) struct Checks {
+    began: Instant,
+    held: BTreeMap<Name, Vec<Held>>,
+    /// Locks that were freed by force: until then their holders may not know, and guards are not compared.
+    excused: BTreeMap<Name, Instant>,
+    /// The last token of an exclusive grant.
+    tokens: BTreeMap<Name, u64>,
+    next: u64,
+    pub(super) grants: u64,
+    pub(super) losses: u64,
+    pub(super) violation: Option<String>,
+    /// `None` unless it is wanted.
+    pub(super) history: Option<Vec<String>>,
+}
+
+impl Checks {
+    pub(super) fn new(wants_history: bool) -> Self {
+        Self {
+            began: Instant::now(),
+            held: BTreeMap::new(),
+            excused: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            next: 0,
+            grants: 0,
+            losses: 0,
+            violation: None,
+            history: wants_history.then(Vec::new),
+        }
+    }
+
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        let at = self.began.elapsed();
+        if let Some(history) = &mut self.history {
+            history.push(format!("{:>12} {}", format!("{at:?}"), what()));
+        }
+    }
+
+    pub(super) fn violate(&mut self, what: String) {
+        self.note(|| format!("VIOLATION {what}"));
+        let at = self.began.elapsed();
+        self.violation
+            .get_or_insert_with(|| format!("at {at:?}: {what}"));
+    }
+
+    /// A guard was given out. Returns the number under which it is known.
+    pub(super) fn granted(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        process: usize,
+        loss: &Loss,
+        token: Option<u64>,
+    ) -> u64 {
+        self.next += 1;
+        self.grants += 1;
+        let number = self.next;
+        let is_shared = kind == Kind::Read;
+        self.note(|| {
+            format!("process {process} has {name} as {kind:?}, number {number}, token {token:?}")
+        });
+        if loss.is_lost() {
+            return number;
+        }
+        let token = token.filter(|_| !is_shared);
+        if let Some(token) = token {
+            let last = self.tokens.insert(name.to_owned(), token).unwrap_or(0);
+            if token <= last {
+                self.violate(format!("{name} is granted with token {token} after {last}"));
+            }
+        }
+        if self
+            .excused
+            .get(name)
+            .is_some_and(|until| Instant::now() < *until)
+        {
+            return number;
+        }
+        let all = self.held.entry(name.to_owned()).or_default();
+        let meets = |held: &&Held| {
+            let may_share = held.is_shared && is_shared;
+            !may_share && !held.loss.is_lost()
+        };
+        let other = all
+            .iter()
+            .find(meets)
+            .map(|held| (held.number, held.process));
+        all.push(Held {
+            number,
+            process,
+            is_shared,
+            loss: loss.clone(),
+        });
+        if let Some((other, by)) = other {
+            self.violate(format!(
+                "{name} is granted to process {process} (number {number}) while process {by} holds it (number {other})"
+            ));
+        }
+        number
+    }
+
+    /// It is about to be given back.
+    pub(super) fn ends(&mut self, name: &str, number: u64, how: &str) {
+        self.note(|| format!("number {number} of {name} ends: {how}"));
+        if let Some(all) = self.held.get_mut(name) {
+            all.retain(|held| held.number != number);
+        }
+    }
+
+    /// A hold of this lock may be ended by force from now on.
+    pub(super) fn forces(&mut self, name: &str) {
+        self.held.remove(name);
+        self.excused
+            .insert(name.to_owned(), Instant::now() + FOREVER);
+    }
+
+    /// It was: whoever held it learns that within a lease.
+    pub(super) fn forced(&mut self, name: &str) {
+        self.excused.insert(name.to_owned(), Instant::now() + LEASE);
+    }
+
+    /// It is read from now on.
+    pub(super) fn downgrades(&mut self, name: &str, number: u64) {
+        for held in self.held.entry(name.to_owned()).or_default() {
+            held.is_shared |= held.number == number;
+        }
+    }
+
+    pub(super) fn lost(&mut self, name: &str, number: u64) {
+        self.losses += 1;
+        self.ends(name, number, "lost");
+    }
+
+    /// Of a process that is no more, nothing is held.
+    pub(super) fn crashed(&mut self, process: usize) {
+        for all in self.held.values_mut() {
+            all.retain(|held| held.process != process);
+        }
+    }
+}

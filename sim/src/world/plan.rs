@@ -1,0 +1,241 @@
+//! What happens in a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::net::Direction;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    /// A reentrant lock, a fair one and a write side at once.
+    Multi,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Lock,
+    Try,
+    TryFor(Duration),
+    Force,
+}
+
+/// How a hold ends, if it is not lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Release,
+    Drop,
+    /// One share more, then both are released.
+    Reenter,
+    Downgrade,
+}
+
+/// One call, and what is done with its guard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op {
+    /// Before the call.
+    pub(super) pause: Duration,
+    pub(super) kind: Kind,
+    /// Which lock of its kind.
+    pub(super) lock: usize,
+    pub(super) verb: Verb,
+    pub(super) is_fenced: bool,
+    /// A lease that is not renewed.
+    pub(super) fixed: Option<Duration>,
+    /// The call is dropped after this long, if it has not ended.
+    pub(super) cancel: Option<Duration>,
+    pub(super) hold: Duration,
+    pub(super) end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// The connections of a process are reset.
+    Reset(usize),
+    /// One connection of a process loses what is sent from now on.
+    Stall(usize, Direction),
+    CutOff(usize, Direction),
+    /// Of everything that was cut off.
+    Heal,
+    Pause(usize),
+    Resume(usize),
+    Crash(usize),
+    Kill,
+    Restart,
+    /// Everything takes up to this long on its way.
+    Delay(Duration),
+    FlushScripts,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    /// By process and by task.
+    pub(super) tasks: Vec<Vec<Vec<Op>>>,
+    /// In the order of their times.
+    pub(super) faults: Vec<(Duration, Fault)>,
+    pub(super) drift_ppm: i64,
+    pub(super) delay: Duration,
+}
+
+/// The lease of all clients.
+pub(super) const LEASE: Duration = Duration::from_secs(3);
+
+fn ms(draw: &mut Rng, most: u64) -> Duration {
+    Duration::from_millis(draw.u64(0..=most))
+}
+
+impl Op {
+    fn draw(draw: &mut Rng) -> Self {
+        let kind = match draw.u8(..12) {
+            0..4 => Kind::Reentrant,
+            4..7 => Kind::Fair,
+            7..9 => Kind::Read,
+            9..11 => Kind::Write,
+            _ => Kind::Multi,
+        };
+        let verb = match draw.u8(..20) {
+            0..11 => Verb::Lock,
+            11..14 => Verb::Try,
+            14..19 => Verb::TryFor(ms(draw, 2_000)),
+            _ if kind == Kind::Multi || draw.u8(..4) > 0 => Verb::Lock,
+            _ => Verb::Force,
+        };
+        let end = match draw.u8(..10) {
+            0..5 => End::Release,
+            5..8 => End::Drop,
+            8 => End::Reenter,
+            _ if kind == Kind::Write => End::Downgrade,
+            _ => End::Release,
+        };
+        let fixed = (draw.u8(..5) == 0).then(|| Duration::from_millis(draw.u64(300..2_000)));
+        let cancel = (draw.u8(..5) == 0).then(|| ms(draw, 60));
+        let long = draw.u8(..12) == 0;
+        Self {
+            pause: ms(draw, 40),
+            kind,
+            lock: draw.usize(..2),
+            verb,
+            is_fenced: draw.bool(),
+            fixed,
+            cancel,
+            hold: ms(draw, if long { 4_000 } else { 25 }),
+            end,
+        }
+    }
+}
+
+impl Plan {
+    /// A fault now and then, in three worlds of four; none in the others.
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut draw = Rng::with_seed(seed);
+        let processes = draw.usize(2..5);
+        let tasks: Vec<Vec<Vec<Op>>> = (0..processes)
+            .map(|_| {
+                let tasks = draw.usize(1..5);
+                let ops = 60 / (processes * tasks) + 1;
+                (0..tasks)
+                    .map(|_| (0..ops).map(|_| Op::draw(&mut draw)).collect())
+                    .collect()
+            })
+            .collect();
+        let faults = if seed.is_multiple_of(4) {
+            Vec::new()
+        } else {
+            faults(&mut draw, processes)
+        };
+        Self {
+            seed,
+            tasks,
+            faults,
+            drift_ppm: draw.i64(-5_000..=5_000),
+            delay: ms(&mut draw, 8),
+        }
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        self.tasks.iter().flatten().map(Vec::len).sum()
+    }
+}
+
+impl Plan {
+    /// The same without one fault, without one task, without half of its calls or without one of them.
+    pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
+        let faults = (0..self.faults.len()).map(|at| {
+            let mut less = self.clone();
+            less.faults.remove(at);
+            less
+        });
+        let mut places = Vec::new();
+        for (process, tasks) in self.tasks.iter().enumerate() {
+            for (task, ops) in tasks.iter().enumerate().filter(|(_, ops)| !ops.is_empty()) {
+                places.extend([
+                    (process, task, 0..ops.len()),
+                    (process, task, 0..ops.len() / 2),
+                ]);
+                places.extend((0..ops.len()).map(|at| (process, task, at..at + 1)));
+            }
+        }
+        places.retain(|(.., range)| !range.is_empty());
+        let calls = places.into_iter().map(|(process, task, range)| {
+            let mut less = self.clone();
+            less.tasks[process][task].drain(range);
+            less
+        });
+        faults.chain(calls)
+    }
+}
+
+fn faults(draw: &mut Rng, processes: usize) -> Vec<(Duration, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..draw.usize(1..8) {
+        let at = ms(draw, 3_000);
+        let process = draw.usize(..processes);
+        let way = if draw.bool() {
+            Direction::ToServer
+        } else {
+            Direction::ToClient
+        };
+        let longest = if draw.bool() { 400 } else { 5_000 };
+        let until = at + ms(draw, longest);
+        let (fault, end) = match draw.u8(..12) {
+            0..2 => (Fault::Reset(process), None),
+            2..4 => (Fault::Stall(process, way), None),
+            4..6 => (Fault::CutOff(process, way), Some(Fault::Heal)),
+            6..8 => (Fault::Pause(process), Some(Fault::Resume(process))),
+            8 => (Fault::Crash(process), None),
+            9 => (Fault::Kill, Some(Fault::Restart)),
+            10 => (Fault::Delay(ms(draw, 300)), None),
+            _ => (Fault::FlushScripts, None),
+        };
+        faults.push((at, fault));
+        faults.extend(end.map(|end| (until, end)));
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}, delay up to {:?}, drift {} ppm",
+            self.seed, self.delay, self.drift_ppm
+        )?;
+        for (process, tasks) in self.tasks.iter().enumerate() {
+            for (task, ops) in tasks.iter().enumerate() {
+                for op in ops {
+                    writeln!(f, "process {process} task {task}: {op:?}")?;
+                }
+            }
+        }
+        self.faults
+            .iter()
+            .try_for_each(|(at, fault)| writeln!(f, "{at:?}: {fault:?}"))
+    }
+}

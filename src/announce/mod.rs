@@ -1,0 +1,172 @@
+//! What a client announces about itself at the server, for operators: where it runs, and what it has held or
+//! waited for over a while.
+//!
+//! Written by the task of the watchdog, right behind a batch of renewals if there is one. Invariants: nothing
+//! here is on the way of a lock; a client that uses no lock writes nothing and connects nowhere for it; a
+//! user without the right is noticed once; no call depends on it.
+
+pub(crate) mod record;
+mod sample;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use redis::Cmd;
+
+use self::record::{INDEX_KEY, Record, key_of};
+use self::sample::Sampler;
+use crate::clock::Tick;
+use crate::conn::error_reply::code;
+use crate::conn::{Fault, Lane};
+use crate::error::{Error, Result};
+use crate::hold::core::Core;
+use crate::script::{Scripts, millis};
+
+/// The least that can be asked for.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+
+const DEFAULT_MIN: Duration = Duration::from_secs(10);
+const DEFAULT_MAX: Duration = Duration::from_secs(60);
+
+/// What is announced lasts for so many times as long as it takes until the next time.
+const KEPT: u32 = 3;
+
+/// Whoever has not announced itself for so long leaves the index. Far more than clocks differ by.
+const INDEX_KEPT: Duration = Duration::from_secs(600);
+
+/// How often a client announces itself, if nothing else is said: with every renewal of its leases.
+pub(crate) fn default_every(lease: Duration) -> Duration {
+    (lease / 3).clamp(DEFAULT_MIN, DEFAULT_MAX)
+}
+
+/// Whether that can be: `None` for never.
+pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
+    if every < EVERY_MIN {
+        return Err(Error::invalid(
+            "connect",
+            format!("a client cannot announce itself every {every:?}; use at least {EVERY_MIN:?}"),
+        ));
+    }
+    Ok((every < Duration::MAX).then_some(every.min(INDEX_KEPT / 2)))
+}
+
+/// What stays of it with the client.
+#[derive(Debug, Default)]
+pub(crate) struct Announcer {
+    /// Whether something may stand at the server.
+    is_written: AtomicBool,
+}
+
+impl Announcer {
+    /// Has the task of the watchdog announce the client every now and then.
+    pub(crate) fn start(core: &Arc<Core>, every: Duration) -> Arc<Self> {
+        let announcer = Arc::new(Self::default());
+        let scripts = Arc::clone(&core.scripts);
+        let work = run(Arc::clone(&announcer), Arc::downgrade(core), scripts, every);
+        core.watchdog.drive_while_needed(work.boxed());
+        announcer
+    }
+
+    /// Takes back what stands at the server: the client ends.
+    pub(crate) async fn withdraw(&self, core: &Core) {
+        if !self.is_written.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let key = key_of(core.id());
+        let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+        let mut record = redis::cmd("DEL");
+        record.arg(&key);
+        let mut index = redis::cmd("ZREM");
+        index.arg(INDEX_KEY).arg(core.id());
+        // What is not answered ends by itself.
+        let _ = join(
+            transport.send(Lane::Renewal, &key, &record, limit),
+            transport.send(Lane::Renewal, INDEX_KEY, &index, limit),
+        )
+        .await;
+    }
+}
+
+async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>, every: Duration) {
+    let clock = scripts.clock;
+    let mut sampler = Sampler::new(clock.now(), every * KEPT);
+    let mut last = clock.now();
+    loop {
+        if !until_renewals(&core, &scripts, last, every).await {
+            return;
+        }
+        last = clock.now();
+        let Some(core) = core.upgrade().filter(|core| !core.is_closed()) else {
+            return;
+        };
+        let record = sampler.sample(&core, last, every * 3 / 4);
+        let (id, limit) = (core.id().to_owned(), core.timing.reply);
+        drop(core);
+        let Some(record) = record else { continue };
+        announcer.is_written.store(true, Ordering::Release);
+        if write(&scripts, &id, &record, limit).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Sleeps until it is time: when renewals are sent about then, else a little later. False if the client is
+/// gone.
+async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every: Duration) -> bool {
+    let slack = every / 8;
+    scripts.clock.sleep_until(last.after(every - slack)).await;
+    let renewed = core.upgrade().map(|core| core.watchdog.renewals());
+    let Some(renewed) = renewed else { return false };
+    let mark = renewed.mark();
+    tokio::select! {
+        () = renewed.past(mark) => {}
+        () = scripts.clock.sleep_until(last.after(every + slack)) => {}
+    }
+    true
+}
+
+/// Who lacks the right to write it.
+struct Denied;
+
+async fn write(
+    scripts: &Scripts,
+    id: &str,
+    record: &Record,
+    limit: Duration,
+) -> std::result::Result<(), Denied> {
+    let key = key_of(id);
+    let mut set = redis::cmd("SET");
+    set.arg(&key)
+        .arg(record.write())
+        .arg("PX")
+        .arg(millis(record.kept_for));
+    let index = index_commands(id);
+    let transport = &scripts.transport;
+    let (own, _) = join(
+        transport.send(Lane::Renewal, &key, &set, limit),
+        transport.send_together(Lane::Renewal, INDEX_KEY, &index, limit),
+    )
+    .await;
+    match own {
+        Err(Fault::Answered(error)) if code(&error) == Some("NOPERM") => Err(Denied),
+        _ => Ok(()),
+    }
+}
+
+/// A client stands in the index by its own clock. One whose clock is far behind may be taken out by others,
+/// until it is back the next time.
+fn index_commands(id: &str) -> [Cmd; 3] {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = millis(since.unwrap_or_default());
+    let mut add = redis::cmd("ZADD");
+    add.arg(INDEX_KEY).arg(now).arg(id);
+    let mut clean = redis::cmd("ZREMRANGEBYSCORE");
+    let old = now.saturating_sub(millis(INDEX_KEPT));
+    clean.arg(INDEX_KEY).arg("-inf").arg(old);
+    let mut keep = redis::cmd("PEXPIRE");
+    keep.arg(INDEX_KEY).arg(millis(INDEX_KEPT));
+    [add, clean, keep]
+}

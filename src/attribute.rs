@@ -1,0 +1,193 @@
+//! What functions with the attribute `#[locked]` are made of.
+//!
+//! Public only for the code that the attribute generates: as `lockset::__private`, hidden, and not part of
+//! what this crate promises. Invariant: whatever can be decided here is not generated, so that expansions
+//! are short and errors of the compiler name one trait.
+
+pub use std::format;
+use std::time::Duration;
+
+use crate::busy::Busy;
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::fencing::FencingToken;
+use crate::lost::Lost;
+pub use crate::multilock::Member;
+use crate::multilock::MultiLock;
+use crate::traits::{Guard, Lock};
+
+/// What a function with `#[locked]` returns: a `Result` whose error can say why there was no lock.
+#[diagnostic::on_unimplemented(
+    message = "`#[locked]` needs a function that returns a `Result`, and this one returns `{Self}`",
+    label = "acquiring a lock can fail",
+    note = "write `Result<{Self}, E>`, where `E: From<lockset::Error>`"
+)]
+pub trait Outcome: Sized {
+    /// From the error of a lock.
+    fn failed(error: Error) -> Self;
+}
+
+impl<T, E: Failure> Outcome for std::result::Result<T, E> {
+    fn failed(error: Error) -> Self {
+        Err(E::of_lock(error))
+    }
+}
+
+/// The error of a function with `#[locked]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not made from `lockset::Error`, and acquiring a lock can fail",
+    label = "the error of a function with `#[locked]`",
+    note = "write `impl From<lockset::Error> for {Self}`"
+)]
+pub trait Failure: Sized {
+    /// From the error of a lock.
+    fn of_lock(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Error>> Failure for E {
+    fn of_lock(error: Error) -> Self {
+        error.into()
+    }
+}
+
+/// A receiver that has a client.
+#[diagnostic::on_unimplemented(
+    message = "no client for this method: `{Self}` has none",
+    label = "is not `AsRef<lockset::Client>`",
+    note = "write one of\n\
+            - `client = EXPR` in the attribute, like `client = self.locks`\n\
+            - an argument of type `&lockset::Client`\n\
+            - `impl AsRef<lockset::Client> for {Self}`"
+)]
+pub trait HasClient {
+    /// The client.
+    fn client(&self) -> &Client;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<Client> + ?Sized> HasClient for T {
+    fn client(&self) -> &Client {
+        self.as_ref()
+    }
+}
+
+/// What a function with `busy = skip` returns.
+#[diagnostic::on_unimplemented(
+    message = "`busy = skip` returns `Ok(None)` if the lock is held, and this function returns `{Self}`",
+    label = "write `Result<Option<T>, E>`"
+)]
+pub trait Skippable: Outcome {
+    /// `Ok(None)`
+    fn skipped() -> Self;
+}
+
+impl<T, E: Failure> Skippable for std::result::Result<Option<T>, E> {
+    fn skipped() -> Self {
+        Ok(None)
+    }
+}
+
+/// The value of `busy = EXPR`: the error of the function, or all that it returns.
+#[diagnostic::on_unimplemented(
+    message = "`busy = ..` is the error of the function, or all that it returns; `{Self}` is neither",
+    label = "this function returns `{R}`"
+)]
+pub trait WhenBusy<R> {
+    /// What the function returns.
+    fn outcome(self) -> R;
+}
+
+impl<T, E> WhenBusy<Self> for std::result::Result<T, E> {
+    fn outcome(self) -> Self {
+        self
+    }
+}
+
+impl<T, E> WhenBusy<std::result::Result<T, E>> for E {
+    fn outcome(self) -> std::result::Result<T, E> {
+        Err(self)
+    }
+}
+
+/// Says what a block returns: always `None`.
+#[must_use]
+pub fn returns<R: Outcome>() -> Option<R> {
+    None
+}
+
+/// The client of `client = EXPR`, or of an argument.
+#[must_use]
+pub fn client(client: &Client) -> &Client {
+    client
+}
+
+/// The client of `self`.
+#[must_use]
+pub fn client_of<T: HasClient + ?Sized>(receiver: &T) -> &Client {
+    receiver.client()
+}
+
+/// The lock of `all(..)`.
+///
+/// # Errors
+/// As [`MultiLock::new`].
+pub fn all<const N: usize>(members: [Member; N]) -> Result<MultiLock> {
+    MultiLock::new(members)
+}
+
+/// A span of time from the attribute.
+#[must_use]
+pub fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The lock was not acquired for this reason.
+pub fn failed<R: Outcome>(error: Error) -> R {
+    R::failed(error)
+}
+
+/// `busy = error`
+pub async fn busy<R: Outcome>(lock: &impl Lock) -> R {
+    R::failed(lock.refused().await.into())
+}
+
+/// `busy = |busy| ..`
+pub async fn busy_with<R, V: WhenBusy<R>>(lock: &impl Lock, value: impl FnOnce(Busy) -> V) -> R {
+    value(lock.refused().await).outcome()
+}
+
+/// `busy = EXPR`
+pub fn busy_value<R, V: WhenBusy<R>>(value: V) -> R {
+    value.outcome()
+}
+
+/// `busy = skip`
+#[must_use]
+pub fn skipped<R: Skippable>() -> R {
+    R::skipped()
+}
+
+/// `fenced = token`
+///
+/// # Panics
+/// Never: the handle of the guard is fenced.
+#[must_use]
+pub fn token(guard: &impl Guard) -> FencingToken {
+    guard
+        .fencing_token()
+        .expect("a grant of a fenced handle has a token")
+}
+
+/// The end of the body: it returned, or was dropped because the lock was lost.
+pub async fn finish<R: Outcome>(guard: impl Guard, done: std::result::Result<R, Lost>) -> R {
+    match done {
+        Ok(value) => {
+            // The body has committed. A release that was not confirmed goes on in the background; a hold
+            // that the server no longer has was lost after the last renewal. Neither undoes the work.
+            _ = guard.release().await;
+            value
+        }
+        Err(lost) => R::failed(lost.into()),
+    }
+}

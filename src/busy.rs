@@ -1,0 +1,108 @@
+//! Who is in the way of a call, for those who want to know more than that it got no lock.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A lock that is held by others, and by whom; from [`busy`](crate::ReentrantLock::busy) and from
+/// [`with`](crate::ReentrantLock::with).
+///
+/// It is an error of its own and converts into [`Error`](crate::Error), for functions that fail when they do
+/// not get their lock.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// let lock = client.lock("report");
+/// let Some(guard) = lock.try_lock().await? else {
+///     if let Some(busy) = lock.busy().await? {
+///         println!("{busy}"); // lock "report" is held by 8f0c..:17, for 12.3s more unless it is renewed
+///     }
+///     return Ok(());
+/// };
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Busy {
+    /// The name of the lock that others hold, as it was given to the client; of several locks, the first that
+    /// is held.
+    pub lock: String,
+    /// The holder id of who holds it, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard.
+    /// `None` if nobody held it any more when the server was asked, or the server did not say.
+    ///
+    /// Of several readers, the one whose lease lasts longest.
+    pub holder: Option<String>,
+    /// What is left of the lease of that holder. It may be renewed, so this is no promise. `None` as for
+    /// [`holder`](Self::holder).
+    pub remaining: Option<Duration>,
+}
+
+impl Busy {
+    pub(crate) fn new(lock: &str) -> Self {
+        Self {
+            lock: lock.to_owned(),
+            holder: None,
+            remaining: None,
+        }
+    }
+
+    pub(crate) fn held_by(lock: &str, holder: String, remaining: Duration) -> Self {
+        Self {
+            lock: lock.to_owned(),
+            holder: Some(holder),
+            remaining: Some(remaining),
+        }
+    }
+
+    /// What there is to say without the name of the lock.
+    pub(crate) fn says(&self) -> impl fmt::Display + '_ {
+        Says(self)
+    }
+}
+
+struct Says<'a>(&'a Busy);
+
+impl fmt::Display for Says<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Busy {
+            holder, remaining, ..
+        } = self.0;
+        match holder {
+            Some(holder) => write!(f, "held by {holder}")?,
+            None => f.write_str("held elsewhere, or others come first")?,
+        }
+        match remaining {
+            Some(Duration::MAX) | None => Ok(()),
+            Some(remaining) => {
+                let millis = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
+                let remaining = Duration::from_millis(millis);
+                write!(f, ", for {remaining:?} more unless it is renewed")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Quoted, so that a name with line breaks cannot forge a line of a log.
+        write!(f, "lock {:?} is {}", self.lock, self.says())
+    }
+}
+
+impl std::error::Error for Busy {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_who_and_for_how_long() {
+        let held = Busy::held_by("a\nb", "id:7".to_owned(), Duration::from_micros(1_500_700));
+        assert_eq!(
+            held.to_string(),
+            r#"lock "a\nb" is held by id:7, for 1.5s more unless it is renewed"#
+        );
+        let gone = Busy::new("a").to_string();
+        assert_eq!(gone, r#"lock "a" is held elsewhere, or others come first"#);
+    }
+}

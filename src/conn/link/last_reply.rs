@@ -1,0 +1,25 @@
+//! When a server last replied on a connection, for its two ends: who reads, and who wonders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Tick;
+
+/// When the server last replied on a connection.
+#[derive(Clone, Debug)]
+pub(super) struct LastReply(Arc<AtomicU64>);
+
+impl LastReply {
+    pub(super) fn at(now: Tick) -> Self {
+        Self(Arc::new(AtomicU64::new(now.nanos())))
+    }
+
+    pub(super) fn set(&self, now: Tick) {
+        self.0.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Tick {
+        Tick::ZERO.after(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
+    }
+}

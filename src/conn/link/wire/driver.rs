@@ -1,0 +1,285 @@
+//! The task behind a connection: writes what callers hand over, reads replies, and notices silence.
+//!
+//! In each turn it writes all there is, and then passes on a portion of the replies (see `paced_read.rs`):
+//! those it wakes hand over their next commands before its next turn, which writes them at once.
+//! Invariants: it is woken by whoever hands over the first command since its last turn; the connection is
+//! called silent only when nothing is left to be read.
+
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::RedisError;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use super::decode;
+use super::shared::Shared;
+use crate::clock::{Clock, Tick};
+use crate::conn::link::last_reply::LastReply;
+use crate::conn::link::paced_read::{LATE, few_in_flight, portion_of};
+
+/// Read at most at once.
+const READ_MAX: usize = 16 * 1024;
+
+/// A buffer that has grown beyond this is given back once it is empty.
+const KEPT_MAX: usize = 64 * 1024;
+
+pub(super) struct Driver<S> {
+    stream: S,
+    shared: Arc<Shared>,
+    clock: Clock,
+    silence: Duration,
+    last_reply: LastReply,
+    /// With fewer in flight, all there is is read.
+    few: usize,
+    outgoing: Buffer,
+    incoming: Buffer,
+    /// What is read goes here first.
+    space: Box<[u8]>,
+    /// When it last yielded in the middle of the replies.
+    yielded_at: Option<Tick>,
+    /// For the oldest command without a reply.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Those to be woken; kept for its room.
+    woken: Vec<Waker>,
+}
+
+/// Bytes of which the first have been used.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Buffer {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.used..]
+    }
+
+    fn use_up(&mut self, count: usize) {
+        self.used += count;
+        if self.used == self.bytes.len() {
+            self.used = 0;
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_MAX);
+        }
+    }
+}
+
+/// How far a reader came.
+enum Read {
+    /// Nothing more has come.
+    All,
+    /// More may be there.
+    Portion,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    /// To be called on the runtime on which it is to run.
+    pub(super) fn new(
+        stream: S,
+        shared: Arc<Shared>,
+        clock: Clock,
+        silence: Duration,
+        last_reply: LastReply,
+    ) -> Self {
+        Self {
+            stream,
+            shared,
+            clock,
+            silence,
+            last_reply,
+            few: few_in_flight(),
+            outgoing: Buffer::default(),
+            incoming: Buffer::default(),
+            space: vec![0; READ_MAX].into(),
+            yielded_at: None,
+            timer: None,
+            woken: Vec::new(),
+        }
+    }
+
+    fn turn(&mut self, context: &mut Context<'_>) -> Result<(), RedisError> {
+        let now = self.clock.now();
+        let in_flight = self.take_commands(now, context);
+        self.write(context)?;
+        match self.read(now, in_flight, context)? {
+            Read::All => self.watch(now, context),
+            Read::Portion => {
+                self.yielded_at = Some(now);
+                // In the runtime's queue that is behind all tasks that were woken before.
+                context.waker().wake_by_ref();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what callers have handed over; how many requests are in flight.
+    fn take_commands(&mut self, now: Tick, context: &Context<'_>) -> usize {
+        let mut state = self.shared.0.lock();
+        if !state.bytes.is_empty() {
+            if self.outgoing.rest().is_empty() {
+                // The empty one goes back, with its room.
+                mem::swap(&mut state.bytes, &mut self.outgoing.bytes);
+            } else {
+                let state = &mut *state;
+                self.outgoing.bytes.append(&mut state.bytes);
+            }
+            state.unanswered.sent(now.after(self.silence));
+        }
+        match &mut state.driver {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        state.unanswered.len()
+    }
+
+    fn write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while !self.outgoing.rest().is_empty() {
+            let stream = Pin::new(&mut self.stream);
+            match stream.poll_write(context, self.outgoing.rest()) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => self.outgoing.use_up(count),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        now: Tick,
+        in_flight: usize,
+        context: &mut Context<'_>,
+    ) -> Result<Read, RedisError> {
+        let was_late = self
+            .yielded_at
+            .take()
+            .is_some_and(|at| at.until(now) > LATE);
+        let mut left = if in_flight < self.few || was_late {
+            usize::MAX
+        } else {
+            portion_of(in_flight)
+        };
+        loop {
+            left -= self.pass_on(now, left)?;
+            if left == 0 {
+                return Ok(Read::Portion);
+            }
+            match self.fill(context) {
+                Poll::Ready(Ok(0)) => return Err(hung_up().into()),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Pending => return Ok(Read::All),
+            }
+        }
+    }
+
+    /// Reads what has come; how many bytes.
+    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = ReadBuf::new(&mut self.space);
+        let polled = Pin::new(&mut self.stream).poll_read(context, &mut space);
+        let read = space.filled();
+        let Buffer { bytes, used } = &mut self.incoming;
+        if *used > 0 {
+            bytes.drain(..mem::take(used));
+        }
+        bytes.extend_from_slice(read);
+        polled.map_ok(|()| read.len())
+    }
+
+    /// Passes on the replies that are there, at most so many requests'; how many those were.
+    fn pass_on(&mut self, now: Tick, most: usize) -> Result<usize, RedisError> {
+        let (mut requests, mut replies) = (0, 0);
+        let mut passed = Ok(());
+        if !self.incoming.rest().is_empty() {
+            let mut state = self.shared.0.lock();
+            while requests < most {
+                match decode::first(self.incoming.rest()) {
+                    Ok(Some((value, length))) => {
+                        self.incoming.use_up(length);
+                        replies += 1;
+                        match state.unanswered.reply(value, &mut self.woken) {
+                            Ok(is_last) => requests += usize::from(is_last),
+                            Err(_) => passed = Err(unasked()),
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => passed = Err(error),
+                }
+                if passed.is_err() {
+                    break;
+                }
+            }
+        }
+        if replies > 0 {
+            self.last_reply.set(now);
+        }
+        self.woken.drain(..).for_each(Waker::wake);
+        passed.map(|()| requests)
+    }
+
+    /// Tells those whose time is over, and sees to it that there is a turn when the next one's is.
+    fn watch(&mut self, now: Tick, context: &mut Context<'_>) {
+        let next = {
+            let mut state = self.shared.0.lock();
+            state.unanswered.next_silence(now, &mut self.woken)
+        };
+        self.woken.drain(..).for_each(Waker::wake);
+        let Some(next) = next else { return };
+        // One that goes off earlier is set anew then: not for each command.
+        if self.timer.as_ref().is_none_or(|timer| timer.is_elapsed()) {
+            let mut timer = Box::pin(tokio::time::sleep(now.until(next)));
+            if timer.as_mut().poll(context).is_ready() {
+                context.waker().wake_by_ref();
+            }
+            self.timer = Some(timer);
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match self.turn(context) {
+            Ok(()) => Poll::Pending,
+            Err(why) => {
+                self.end(why);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl<S> Driver<S> {
+    fn end(&mut self, why: RedisError) {
+        let mut state = self.shared.0.lock();
+        state.unanswered.end(why, &mut self.woken);
+        state.bytes = Vec::new();
+        drop(state);
+        self.woken.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    /// With its task, or with the runtime that it runs on.
+    fn drop(&mut self) {
+        self.end(io::Error::from(io::ErrorKind::BrokenPipe).into());
+    }
+}
+
+fn hung_up() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+fn unasked() -> RedisError {
+    let what = "a reply to no command";
+    (redis::ErrorKind::UnexpectedReturnType, what).into()
+}

@@ -1,0 +1,262 @@
+//! A wire over a stream whose other end the test is.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::*;
+use crate::clock::Tick;
+
+const SILENCE: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(20);
+
+struct Fixture {
+    wire: Wire,
+    server: DuplexStream,
+    last_reply: LastReply,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (ours, server) = tokio::io::duplex(1 << 20);
+        let last_reply = LastReply::at(Tick::ZERO);
+        let (wire, driver) = Wire::new(ours, Clock::System, SILENCE, last_reply.clone());
+        Self {
+            wire,
+            server,
+            last_reply,
+            driver: tokio::spawn(driver),
+        }
+    }
+
+    async fn ask(&self, word: &str, limit: Duration) -> Option<Result<Vec<Value>, RedisError>> {
+        let command = redis::cmd(word);
+        let commands = [&command];
+        self.wire
+            .send(commands.into_iter(), limit, std::mem::take)
+            .await
+    }
+
+    async fn receives(&mut self, words: &[&str]) {
+        for word in words {
+            let expected = redis::cmd(word).get_packed_command();
+            let mut read = vec![0; expected.len()];
+            self.server.read_exact(&mut read).await.unwrap();
+            assert_eq!(read, expected);
+        }
+    }
+
+    async fn says(&mut self, bytes: &[u8]) {
+        self.server.write_all(bytes).await.unwrap();
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) {
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.poll_unpin(&mut context).is_pending());
+}
+
+fn int(number: i64) -> Vec<Value> {
+    vec![Value::Int(number)]
+}
+
+#[tokio::test]
+async fn replies_come_in_the_order_of_the_commands() {
+    let mut fixture = Fixture::new();
+    let server = async {
+        let mut read = vec![0; 4096];
+        let _ = fixture.server.read(&mut read).await.unwrap();
+        for part in [":1\r", "\n:2\r\n$1", "\r\nx\r\n"] {
+            fixture.server.write_all(part.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let command = redis::cmd("PING");
+    let ask = |limit| {
+        let one = [&command];
+        fixture.wire.send(one.into_iter(), limit, std::mem::take)
+    };
+    let (a, b, c, ()) = tokio::join!(ask(SILENCE), ask(LONG), ask(SILENCE), server);
+    assert_eq!(a.unwrap().unwrap(), int(1));
+    assert_eq!(b.unwrap().unwrap(), int(2));
+    assert_eq!(c.unwrap().unwrap(), [Value::BulkString(b"x".to_vec())]);
+    assert!(fixture.last_reply.get() > Tick::ZERO);
+}
+
+#[tokio::test]
+async fn the_reply_to_one_who_left_is_given_to_nobody() {
+    let mut fixture = Fixture::new();
+    {
+        let mut left = pin!(fixture.ask("A", SILENCE));
+        poll_once(&mut left);
+    }
+    // Its place in the table is not used before it is answered.
+    let wire = &fixture.wire;
+    let command = redis::cmd("B");
+    let one = [&command];
+    let mut waits = pin!(wire.send(one.into_iter(), LONG, std::mem::take));
+    poll_once(&mut waits);
+    let (a, b) = (redis::cmd("A"), redis::cmd("B"));
+    let mut read = vec![0; a.get_packed_command().len() + b.get_packed_command().len()];
+    fixture.server.read_exact(&mut read).await.unwrap();
+    fixture.server.write_all(b":1\r\n:2\r\n").await.unwrap();
+    assert_eq!(waits.await.unwrap().unwrap(), int(2));
+}
+
+#[tokio::test]
+async fn two_commands_of_one_request_are_answered_together() {
+    let fixture = Fixture::new();
+    let Fixture {
+        wire, mut server, ..
+    } = fixture;
+    let commands = [redis::cmd("A"), redis::cmd("B")];
+    let mut waits = pin!(wire.send(commands.iter(), SILENCE, std::mem::take));
+    poll_once(&mut waits);
+    server.write_all(b":1\r\n-ERR no\r\n").await.unwrap();
+    let replies = waits.await.unwrap().unwrap();
+    assert_eq!(replies[0], Value::Int(1));
+    assert!(matches!(replies[1], Value::ServerError(_)));
+}
+
+#[tokio::test]
+async fn silence_is_told_to_those_who_had_their_time_and_the_rest_goes_on() {
+    let mut fixture = Fixture::new();
+    let asked = std::time::Instant::now();
+    assert!(fixture.ask("A", SILENCE).await.is_none());
+    assert!(asked.elapsed() >= SILENCE);
+    fixture.receives(&["A"]).await;
+    // The answer that comes late is not the next one's.
+    fixture.says(b":1\r\n:2\r\n").await;
+    assert_eq!(fixture.ask("B", SILENCE).await.unwrap().unwrap(), int(2));
+    // And again, with a timer that went off before.
+    assert!(fixture.ask("C", SILENCE).await.is_none());
+}
+
+#[tokio::test]
+async fn a_caller_with_less_time_has_a_timer_of_its_own() {
+    let fixture = Fixture::new();
+    let asked = std::time::Instant::now();
+    assert!(fixture.ask("A", SILENCE / 8).await.is_none());
+    assert!(asked.elapsed() < SILENCE);
+}
+
+#[test]
+fn a_caller_on_another_runtime_needs_no_driver_to_see_that_there_is_no_answer() {
+    let theirs = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let fixture = {
+        let _entered = theirs.enter();
+        Fixture::new()
+    };
+    // Nobody drives that runtime.
+    let ours = runtime::Runtime::new().unwrap();
+    assert!(ours.block_on(fixture.ask("A", SILENCE)).is_none());
+}
+
+#[tokio::test]
+async fn the_end_of_a_connection_is_told_to_all() {
+    for said in [
+        &b""[..],
+        b":1\r\n:",
+        b"HTTP/1.1 400\r\n",
+        b":1\r\n:2\r\n:3\r\n",
+    ] {
+        let Fixture {
+            wire,
+            mut server,
+            driver,
+            ..
+        } = Fixture::new();
+        let command = redis::cmd("A");
+        let ask = || wire.send([&command].into_iter(), LONG, std::mem::take);
+        let end = async {
+            let mut read = vec![0; 4096];
+            let _ = server.read(&mut read).await.unwrap();
+            server.write_all(said).await.unwrap();
+            drop(server);
+        };
+        let (_, second, ()) = tokio::join!(ask(), ask(), end);
+        if !said.ends_with(b":3\r\n") {
+            assert!(second.expect("it is told").is_err(), "{said:?}");
+        }
+        driver.await.unwrap();
+        assert!(ask().await.expect("at once").is_err());
+    }
+}
+
+#[tokio::test]
+async fn without_its_driver_nobody_waits() {
+    let fixture = Fixture::new();
+    let abort = fixture.driver.abort_handle();
+    let end = async {
+        tokio::task::yield_now().await;
+        abort.abort();
+    };
+    let (answer, ()) = tokio::join!(fixture.ask("A", LONG), end);
+    let error = answer.expect("it is told").unwrap_err();
+    assert!(error.is_connection_dropped(), "{error}");
+}
+
+#[tokio::test]
+async fn of_many_each_gets_its_own_answer() {
+    const TASKS: usize = 200;
+    const TURNS: usize = 50;
+    let (ours, mut server) = tokio::io::duplex(1000);
+    let last_reply = LastReply::at(Tick::ZERO);
+    let (wire, driver) = Wire::new(ours, Clock::System, LONG, last_reply);
+    tokio::spawn(driver);
+    // Answers each `ECHO n` with n.
+    let echo = tokio::spawn(async move {
+        let mut pending = Vec::new();
+        let mut space = [0; 700];
+        loop {
+            let count = server.read(&mut space).await?;
+            if count == 0 {
+                return io::Result::Ok(());
+            }
+            pending.extend_from_slice(&space[..count]);
+            while let Ok(Some((Value::Array(words), length))) = decode::first(&pending) {
+                pending.drain(..length);
+                let Value::BulkString(word) = &words[1] else {
+                    panic!("{words:?}")
+                };
+                let reply = format!(":{}\r\n", String::from_utf8_lossy(word));
+                server.write_all(reply.as_bytes()).await?;
+            }
+        }
+    });
+    let wire = Arc::new(wire);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let wire = Arc::clone(&wire);
+            tokio::spawn(async move {
+                for turn in 0..TURNS {
+                    let number = task * TURNS + turn;
+                    let mut echo = redis::cmd("ECHO");
+                    echo.arg(number);
+                    let one = [&echo];
+                    let mut asking = pin!(wire.send(one.into_iter(), LONG, std::mem::take));
+                    if number.is_multiple_of(7) {
+                        // Leaves.
+                        poll_once(&mut asking);
+                        continue;
+                    }
+                    let answer = asking.await.unwrap().unwrap();
+                    assert_eq!(answer, int(number as i64));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    drop(wire);
+    echo.abort();
+}

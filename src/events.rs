@@ -1,0 +1,180 @@
+//! What can happen in a client that no caller is told of, and how it is said.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use crate::busy::Busy;
+use crate::error::Error;
+use crate::lost::LostReason;
+
+/// Something that happened in a client. `Display` says it in a line for a log.
+///
+/// Names of locks are as they were given to the client. More events and more fields may come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A hold was lost. A hold of a client that is shut down is one of them.
+    #[non_exhaustive]
+    Lost {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The holder id it had at the server.
+        holder: Cow<'a, str>,
+        /// Why it was lost.
+        reason: LostReason,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// A renewal was confirmed when less than a third of its lease was left. Either the server, the network or
+    /// this program is slow.
+    #[non_exhaustive]
+    RenewalLate {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// What was left of the lease.
+        left: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// A renewal got no answer, or an error. It is tried again until the lease ends.
+    #[non_exhaustive]
+    RenewalFailed {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// What is left of the lease.
+        left: Duration,
+    },
+    /// A release in the background was refused, or had no answer until the end of the lease. A refused one is
+    /// tried again until then; what it does not free ends by itself.
+    #[non_exhaustive]
+    ReleaseFailed {
+        /// The name of the lock; of several in one release, all of them. `None` for what a call that was
+        /// dropped or had no answer left behind: the error says which server refused to undo it.
+        lock: Option<Cow<'a, str>>,
+        /// Why.
+        error: Error,
+    },
+    /// A call has waited for longer than a second.
+    #[non_exhaustive]
+    LongWait {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// For how long by now.
+        waited: Duration,
+        /// Who is in the way, if the server said so.
+        busy: Option<Busy>,
+    },
+    /// A connection was made anew after it had broken.
+    #[non_exhaustive]
+    Reconnected {
+        /// Host and port of the server.
+        server: Cow<'a, str>,
+        /// What the connection carries: `command`, `renewal`, `push` or `confirm`.
+        lane: &'static str,
+    },
+    /// Another server answers for some keys from now on, or the same one after a restart. All holds are
+    /// checked at once; those that are gone there are lost.
+    #[non_exhaustive]
+    Failover {
+        /// How many holds are checked.
+        holds: usize,
+    },
+    /// A lock was freed by [`force_unlock`](crate::ReentrantLock::force_unlock) of this client.
+    #[non_exhaustive]
+    Forced {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+    },
+}
+
+impl Event<'_> {
+    /// The same event, to be kept.
+    #[must_use]
+    pub fn into_owned(self) -> Event<'static> {
+        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+            Cow::Owned(text.into_owned())
+        }
+        match self {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => Event::Lost {
+                lock: own(lock),
+                holder: own(holder),
+                reason,
+                held,
+            },
+            Event::RenewalLate { lock, left, lease } => Event::RenewalLate {
+                lock: own(lock),
+                left,
+                lease,
+            },
+            Event::RenewalFailed { lock, left } => Event::RenewalFailed {
+                lock: own(lock),
+                left,
+            },
+            Event::ReleaseFailed { lock, error } => Event::ReleaseFailed {
+                lock: lock.map(own),
+                error,
+            },
+            Event::LongWait { lock, waited, busy } => Event::LongWait {
+                lock: own(lock),
+                waited,
+                busy,
+            },
+            Event::Reconnected { server, lane } => Event::Reconnected {
+                server: own(server),
+                lane,
+            },
+            Event::Failover { holds } => Event::Failover { holds },
+            Event::Forced { lock } => Event::Forced { lock: own(lock) },
+        }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names are quoted, so that one with line breaks cannot forge a line of a log.
+        match self {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => write!(
+                f,
+                "lock {lock:?} of {holder} was lost after {held:?}: {reason}"
+            ),
+            Event::RenewalLate { lock, left, lease } => write!(
+                f,
+                "lock {lock:?} was renewed late: {left:?} were left of {lease:?}"
+            ),
+            Event::RenewalFailed { lock, left } => write!(
+                f,
+                "a renewal of lock {lock:?} got no answer; {left:?} are left to try again"
+            ),
+            Event::ReleaseFailed { lock: None, error } => {
+                write!(f, "what a call left behind could not be undone: {error}")
+            }
+            Event::ReleaseFailed { error, .. } => {
+                write!(f, "a release in the background failed: {error}")
+            }
+            Event::LongWait { lock, waited, busy } => {
+                write!(f, "a call has waited for {waited:?} for lock {lock:?}")?;
+                busy.iter()
+                    .try_for_each(|busy| write!(f, ", {}", busy.says()))
+            }
+            Event::Reconnected { server, lane } => {
+                write!(f, "the {lane} connection to {server} was made anew")
+            }
+            Event::Failover { holds } => write!(
+                f,
+                "another server, or a restarted one, answers; holds that are checked: {holds}"
+            ),
+            Event::Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
+        }
+    }
+}

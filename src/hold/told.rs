@@ -1,0 +1,63 @@
+//! What of a hold is counted, and told to whoever observes the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::shell::Hold;
+use crate::counts::Mode;
+use crate::error::Error;
+use crate::events::Event;
+use crate::lost::LostReason;
+use crate::totals::{GrantedBy, count};
+
+impl Hold {
+    /// A call got it.
+    pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
+        let counters = &self.core.observed().counters;
+        counters.granted(self.protocol.kind(), mode, by);
+    }
+
+    pub(super) fn tell_lost(&self, reason: LostReason) {
+        let observed = self.core.observed();
+        observed.counters.lost(reason);
+        observed.tell(|| Event::Lost {
+            lock: self.name().into(),
+            holder: self.holder_id().into(),
+            reason,
+            held: self.age(),
+        });
+    }
+
+    /// What it has left of a lease when the server has confirmed the next.
+    pub(super) fn tell_renewed(&self, left: Duration, lease: Duration) {
+        let observed = self.core.observed();
+        if observed.counters.renewed(left, lease) {
+            observed.tell(|| Event::RenewalLate {
+                lock: self.name().into(),
+                left,
+                lease,
+            });
+        }
+    }
+
+    /// It is tried again until the lease ends.
+    pub(super) fn tell_renewal_failed(&self) {
+        let observed = self.core.observed();
+        count(&observed.counters.renewals_failed);
+        observed.tell(|| Event::RenewalFailed {
+            lock: self.name().into(),
+            left: self.core.clock.now().until(self.deadline()),
+        });
+    }
+}
+
+/// A release that no caller waits for was refused or given up.
+pub(super) fn tell_release_failed(holds: &[Arc<Hold>], error: &Error) {
+    let observed = holds[0].core.observed();
+    count(&observed.counters.background_failures);
+    let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
+    observed.tell(|| Event::ReleaseFailed {
+        lock: Some(names.join(", ").into()),
+        error: error.clone(),
+    });
+}

@@ -1,0 +1,166 @@
+//! A job that one process runs at a time, and not again too soon.
+//!
+//! A lock that is asked for once, held while the work runs, and left held until the job may run again.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::{Error, Kind, Result};
+use crate::reentrant::ReentrantLock;
+
+impl Client {
+    /// A job called `name`, which one process at a time runs.
+    ///
+    /// For what a timer starts in every instance of a service: whoever comes first runs it, the others skip
+    /// it. At the server it is the lock of that name.
+    ///
+    /// ```no_run
+    /// # async fn clean_up() {}
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let job = client
+    ///     .job("nightly-clean-up")
+    ///     .at_least(Duration::from_secs(10 * 60))
+    ///     .at_most(Duration::from_secs(60 * 60));
+    /// job.run(clean_up()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn job(&self, name: impl AsRef<str>) -> Job {
+        Job(self.lock(name))
+    }
+}
+
+/// Work that one process runs at a time, and the others skip; from [`Client::job`].
+///
+/// A handle: cheap to make and to clone, it holds nothing. ShedLock's contract, without its wait after a crash:
+/// while the work runs, a short lease is renewed, so a process that dies keeps the job from others for the rest
+/// of its [`lease`](Self::lease) (30 s unless the client says otherwise), not for `at_most`.
+///
+/// * A job that is held elsewhere is skipped, at once. Nothing waits.
+/// * [`at_least`](Self::at_least): it does not run again sooner than that after it began, though it ended
+///   long before. Choose about the time between two runs, less what the clocks of the instances differ by.
+/// * [`at_most`](Self::at_most): work that hangs is dropped then, and the job is free.
+///
+/// ```no_run
+/// # async fn report() -> u64 { 7 }
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// use lockset::JobRun;
+///
+/// match client.job("report").run(report()).await? {
+///     JobRun::Ran(rows) => println!("{rows} rows"),
+///     JobRun::Skipped { remaining, .. } => println!("another process has it, for {remaining:?} or more"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until it is run"]
+pub struct Job(ReentrantLock);
+
+impl Job {
+    /// The name, as it was given to the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Keeps the job from everybody for `span` from its beginning, however early it ends; as
+    /// [`ReentrantLock::at_least`]. Not if the process dies: then it is free with its lease.
+    pub fn at_least(self, span: Duration) -> Self {
+        Self(self.0.at_least(span))
+    }
+
+    /// Bounds how long one run takes; as [`ReentrantLock::max_hold`].
+    pub fn at_most(self, span: Duration) -> Self {
+        Self(self.0.max_hold(span))
+    }
+
+    /// Sets the lease that is renewed while the work runs: how long a process that dies keeps the job from
+    /// others.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
+    /// Sets how long a call continues without an answer from the server; as
+    /// [`ReentrantLock::give_up_after`].
+    pub fn give_up_after(self, span: Duration) -> Self {
+        Self(self.0.give_up_after(span))
+    }
+
+    /// Runs `work`, unless another process has the job; then nothing of it is polled.
+    ///
+    /// One round trip before the work and one after it. Once the work has ended, the run counts: that the
+    /// release could not be sent is no error, it continues in the background. If the work panics or this
+    /// future is dropped, the job is released too, and `at_least` counts all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` and releases in the background.
+    ///
+    /// # Errors
+    /// * As for [`ReentrantLock::try_lock`].
+    /// * [`is_not_held`](crate::Error::is_not_held): the job was lost before the work ended, and the work was
+    ///   dropped; the message says why, also if it has taken as long as [`at_most`](Self::at_most) allows.
+    /// * [`is_invalid`](crate::Error::is_invalid): `at_least` is longer than `at_most`, or one cannot work.
+    pub async fn run<F: Future>(&self, work: F) -> Result<JobRun<F::Output>> {
+        const OPERATION: &str = "run";
+        let guard = match self.0.try_or_remaining(OPERATION).await? {
+            Ok(guard) => guard,
+            Err(remaining) => return Ok(JobRun::Skipped { remaining }),
+        };
+        let done = guard.run(work).await;
+        let released = guard.release().await;
+        match (done, released) {
+            (Ok(value), _) => Ok(JobRun::Ran(value)),
+            (Err(_), Err(error)) => Err(error.during(OPERATION)),
+            // Lost, as a release would have said.
+            (Err(lost), Ok(())) => {
+                let error = Error::new(Kind::NotHeld, OPERATION, lost.reason().to_string());
+                Err(error.of_lock(lost.lock_name()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.0.show("Job", f)
+    }
+}
+
+/// What became of [`Job::run`]. `use lockset::JobRun::{Ran, Skipped}` makes for short matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRun<T> {
+    /// The work ran to its end, with this result.
+    Ran(T),
+    /// Somebody else has the job, or had it and it may not run again yet. The work was not begun.
+    #[non_exhaustive]
+    Skipped {
+        /// How long its lease lasts yet, as the server saw it. It may be renewed, or released before.
+        remaining: Duration,
+    },
+}
+
+impl<T> JobRun<T> {
+    /// The result, if the work ran.
+    pub fn ran(self) -> Option<T> {
+        match self {
+            Self::Ran(value) => Some(value),
+            Self::Skipped { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(Job) -> T) {}
+        check::<Job>();
+        sends(|job| async move { job.run(async { 7 }).await });
+    }
+}

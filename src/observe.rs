@@ -1,0 +1,163 @@
+//! What happens in a client that no caller is told of, for whoever watches it.
+//!
+//! Invariants: the engine never waits for an observer, and none of its locks is held while one runs; nothing
+//! that fails in the background is without a count and an event.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::events::Event;
+use crate::totals::{Counters, count};
+use crate::trace;
+
+/// So many events wait for a slow observer. Later ones are dropped, and counted.
+const EVENTS_MAX: usize = 1024;
+
+/// Is told what happens in a client; given to
+/// [`ClientBuilder::observer`](crate::ClientBuilder::observer).
+///
+/// It is called on a thread of its own, one event after the other, in their order. The client never waits for
+/// it: if it is slow, up to 1024 events wait for it, and later ones are dropped and counted in
+/// [`Totals::events_dropped`](crate::Totals::events_dropped). If it panics, that event is over and it gets the
+/// next (unless the program aborts on panic). The thread ends with the client, once it has told what came
+/// before.
+///
+/// ```no_run
+/// # async fn doc() -> lockset::Result<()> {
+/// use lockset::{Event, Observer};
+///
+/// struct ToLog;
+///
+/// impl Observer for ToLog {
+///     fn on(&self, event: &Event<'_>) {
+///         match event {
+///             Event::Lost { lock, reason, held, .. } => eprintln!("lost {lock} after {held:?}: {reason}"),
+///             event => eprintln!("{event}"),
+///         }
+///     }
+/// }
+///
+/// let client = lockset::Client::builder("redis://127.0.0.1:6379").observer(ToLog).build().await?;
+/// # drop(client); Ok(()) }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Something has happened.
+    fn on(&self, event: &Event<'_>);
+}
+
+/// A function of an event is an observer.
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn on(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// Counts what a client does, and tells its observer.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    pub(crate) counters: Counters,
+    /// To the thread of the observer, if there is one.
+    events: Option<SyncSender<Event<'static>>>,
+}
+
+impl Observed {
+    /// With an observer on a thread of its own.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub(crate) fn by(observer: Box<dyn Observer>) -> std::io::Result<Self> {
+        let (events, inbox) = sync_channel(EVENTS_MAX);
+        let thread = std::thread::Builder::new().name("lockset-observer".to_owned());
+        thread.spawn(move || tell_all(&*observer, &inbox))?;
+        Ok(Self {
+            counters: Counters::default(),
+            events: Some(events),
+        })
+    }
+
+    /// Whether anybody is told.
+    pub(crate) fn is_on(&self) -> bool {
+        self.events.is_some() || trace::is_on()
+    }
+
+    /// Tells it, if anybody is told. Neither blocks nor panics.
+    pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if self.events.is_none() && !cfg!(feature = "tracing") {
+            return;
+        }
+        let event = event();
+        trace::tell(&event);
+        if let Some(events) = &self.events
+            && events.try_send(event.into_owned()).is_err()
+        {
+            count(&self.counters.events_dropped);
+        }
+    }
+}
+
+fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
+    for event in inbox {
+        // The panic was reported by the hook of the program.
+        let _is_told = catch_unwind(AssertUnwindSafe(|| observer.on(&event)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::time::Duration;
+
+    fn forced(lock: &str) -> Event<'_> {
+        Event::Forced { lock: lock.into() }
+    }
+
+    #[test]
+    fn an_observer_that_panics_gets_the_next_event() {
+        let (seen, inbox) = std::sync::mpsc::channel();
+        let observer = move |event: &Event<'_>| {
+            seen.send(event.to_string()).unwrap();
+            assert!(!event.to_string().contains("first"), "on purpose");
+        };
+        let observed = Observed::by(Box::new(observer)).unwrap();
+        assert!(observed.is_on());
+        for lock in ["first", "second"] {
+            observed.tell(|| forced(lock));
+        }
+        let wait = Duration::from_secs(5);
+        assert!(inbox.recv_timeout(wait).unwrap().contains("first"));
+        assert!(inbox.recv_timeout(wait).unwrap().contains("second"));
+        // Its thread ends with what it was told by.
+        drop(observed);
+        assert!(inbox.recv_timeout(wait).is_err());
+    }
+
+    #[test]
+    fn a_blocked_observer_holds_up_nobody() {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let behind = Arc::clone(&gate);
+        let observer = move |_: &Event<'_>| {
+            let (open, opened) = &*behind;
+            let open = open.lock().unwrap();
+            drop(opened.wait_while(open, |open| !*open).unwrap());
+        };
+        let observed = Observed::by(Box::new(observer)).unwrap();
+        let told = EVENTS_MAX + 10;
+        for _ in 0..told {
+            observed.tell(|| forced("x"));
+        }
+        // One may be with the observer.
+        let dropped = observed.counters.totals().events_dropped;
+        assert!((9..=10).contains(&dropped), "{dropped} were dropped");
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    #[test]
+    fn without_an_observer_nothing_is_made() {
+        let observed = Observed::default();
+        observed.tell(|| unreachable!("nobody is told"));
+        assert_eq!(observed.counters.totals().events_dropped, 0);
+    }
+}

@@ -1,0 +1,316 @@
+//! Once per key and window: a claim that one caller in the whole system gets.
+//!
+//! At the server a claim is an ordinary hold with a fixed lease, which nobody renews. Invariants: a call that
+//! is dropped before it was granted leaves nothing; what was granted stays for its window, whatever becomes
+//! of its caller, unless it is undone.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::options::{LEASE_MAX, LEASE_MIN};
+use crate::reentrant::{ReentrantGuard, ReentrantLock};
+
+impl Client {
+    /// A key that one caller in the whole system gets per window, which [`per`](OnceKey::per) sets.
+    ///
+    /// For requests that may be sent twice (a double click, a repeated webhook), and whatever else is to be
+    /// done once in a while by whoever comes first. The caller need not be alive for the claim to stand. Two
+    /// calls at the same moment get one claim; there is no gap in which both find the key free.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let once = client.once("signup:ada@example.org").per(Duration::from_secs(15));
+    /// if once.claim().await?.is_none() {
+    ///     println!("somebody did that within the last 15 s");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn once(&self, key: impl AsRef<str>) -> OnceKey {
+        OnceKey(self.lock(key))
+    }
+}
+
+/// A key for [`Once`], which needs a window yet; from [`Client::once`].
+#[derive(Clone, Debug)]
+#[must_use = "set the window with `per`"]
+pub struct OnceKey(ReentrantLock);
+
+impl OnceKey {
+    /// Sets how long a claim stands: from 50 ms to a year.
+    pub fn per(self, window: Duration) -> Once {
+        Once {
+            lock: self.0.fixed_lease(window),
+            window,
+            keeps_on_error: false,
+        }
+    }
+}
+
+/// One caller per key and window; from [`Client::once`].
+///
+/// A handle: cheap to make and to clone, it holds nothing.
+///
+/// The key is that of an ordinary lock of this name: with Redisson, `getLock(key).tryLock(0, 15, SECONDS)`
+/// without an unlock shares it. So a key that is used for this should not be used as a
+/// [lock](Client::lock), too.
+///
+/// A window is counted by the server. It is not a lock: work that takes longer than its window may be done by
+/// the next one at the same time. For that, take a [`Job`](crate::Job).
+///
+/// ```no_run
+/// # async fn order() -> lockset::Result<u64> { Ok(7) }
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// use lockset::OnceRun;
+///
+/// let once = client.once("order:ada:basket-9").per(std::time::Duration::from_secs(15));
+/// match once.run(order()).await? {
+///     OnceRun::Ran(number) => println!("ordered: {number}"),
+///     OnceRun::Duplicate { remaining } => println!("ordered already; not again for {remaining:?}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct Once {
+    lock: ReentrantLock,
+    window: Duration,
+    keeps_on_error: bool,
+}
+
+impl Once {
+    /// The key, as it was given to the client.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// Keeps the claim when the work of [`run`](Self::run) fails, panics or is dropped. Without it the key is
+    /// given back then.
+    ///
+    /// For work that must not be repeated once it has begun.
+    pub fn keep_on_error(mut self) -> Self {
+        self.keeps_on_error = true;
+        self
+    }
+
+    /// Sets how long a call continues without an answer from the server; as
+    /// [`ReentrantLock::give_up_after`].
+    pub fn give_up_after(mut self, span: Duration) -> Self {
+        self.lock = self.lock.give_up_after(span);
+        self
+    }
+
+    /// Claims the key for the window. `None`: somebody else has, and it is not over yet. One round trip.
+    ///
+    /// The claim stands for its whole window, also when it is dropped, when its task has long ended and when
+    /// the process dies; only [`undo`](Claim::undo) gives it back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing: a claim under way is undone in the background.
+    ///
+    /// # Errors
+    /// As for [`ReentrantLock::try_lock`]; [`is_invalid`](Error::is_invalid) also for a window that cannot
+    /// work. After [`is_io`](Error::is_io) nothing is claimed: what the server granted all the same is undone
+    /// in the background.
+    ///
+    /// ```no_run
+    /// # async fn send() -> lockset::Result<()> { Ok(()) }
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let once = client.once("mail:invoice:7").per(std::time::Duration::from_secs(3600));
+    /// if let Some(claim) = once.claim().await? {
+    ///     if send().await.is_err() {
+    ///         claim.undo().await?; // the next one may try
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn claim(&self) -> Result<Option<Claim>> {
+        Ok(self.ask("claim").await?.ok())
+    }
+
+    /// Does `work` if nobody has in this window. If it fails, panics or is dropped, the key is given back, so
+    /// that the next one may try; see [`keep_on_error`](Self::keep_on_error).
+    ///
+    /// One round trip, and a second one if the work fails. `work` is not polled before the claim is granted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` and gives the key back in the background.
+    ///
+    /// # Errors
+    /// The error of `work`; or one of [`claim`](Self::claim), as [`From`] makes it one of `work`.
+    ///
+    /// ```no_run
+    /// # async fn book() -> lockset::Result<u64> { Ok(7) }
+    /// # async fn doc(once: lockset::Once) -> lockset::Result<()> {
+    /// use lockset::OnceRun::{Duplicate, Ran};
+    ///
+    /// match once.run(book()).await? {
+    ///     Ran(seat) => println!("seat {seat}"),
+    ///     Duplicate { remaining } => println!("429, Retry-After: {}", remaining.as_secs().max(1)),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, E, F>(&self, work: F) -> Result<OnceRun<T>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let claim = match self.ask("run").await? {
+            Ok(claim) => claim,
+            Err(remaining) => return Ok(OnceRun::Duplicate { remaining }),
+        };
+        let mut pending = Pending {
+            claim: Some(claim),
+            is_kept: self.keeps_on_error,
+        };
+        let done = work.await;
+        match (done, pending.claim.take()) {
+            (Ok(value), _) => Ok(OnceRun::Ran(value)),
+            (Err(error), Some(claim)) if !self.keeps_on_error => {
+                // The work's error is what is to be told. What could not be sent is undone in the background.
+                let _ = claim.undo().await;
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// A claim, or how long that of somebody else stands yet.
+    async fn ask(&self, operation: &'static str) -> Result<Result<Claim, Duration>> {
+        if !(LEASE_MIN..=LEASE_MAX).contains(&self.window) {
+            let window = self.window;
+            let message =
+                format!("a window of {window:?} cannot work; use {LEASE_MIN:?} to a year");
+            return Err(Error::invalid(operation, message).of_lock(self.key()));
+        }
+        let asked = self.lock.try_or_remaining(operation).await?;
+        Ok(asked.map(|guard| Claim(Some(guard))))
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once")
+            .field("key", &self.key())
+            .field("per", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of [`Once::run`]. `use lockset::OnceRun::{Duplicate, Ran}` makes for short matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnceRun<T> {
+    /// The work was done, with this result.
+    Ran(T),
+    /// Somebody else has claimed the key, and the work was not begun.
+    Duplicate {
+        /// How long that claim stands yet, as the server saw it.
+        remaining: Duration,
+    },
+}
+
+impl<T> OnceRun<T> {
+    /// The result, if the work was done.
+    pub fn ran(self) -> Option<T> {
+        match self {
+            Self::Ran(value) => Some(value),
+            Self::Duplicate { .. } => None,
+        }
+    }
+}
+
+/// A key that was claimed for a window; from [`Once::claim`]. Dropping it changes nothing.
+pub struct Claim(Option<ReentrantGuard>);
+
+impl Claim {
+    /// The key, as it was given to the client.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.guard().name()
+    }
+
+    /// How long it certainly stands yet, by the local monotonic clock.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard().remaining()
+    }
+
+    /// Gives the key back before its window is over: whoever asks next gets it. One round trip. `Ok` also if
+    /// the window is over; a later claim of somebody else is never touched.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the key is given back in the background.
+    ///
+    /// # Errors
+    /// As for [`ReentrantGuard::release`], but that it is not held any more is none.
+    pub async fn undo(mut self) -> Result<()> {
+        let Some(guard) = self.0.take() else {
+            return Ok(());
+        };
+        match guard.release().await {
+            Err(error) if error.is_not_held() => Ok(()),
+            released => released.map_err(|error| error.during("undo")),
+        }
+    }
+
+    fn guard(&self) -> &ReentrantGuard {
+        // What takes it out takes the claim by value.
+        self.0.as_ref().expect("a claim has its hold")
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Claim");
+        if let Some(guard) = &self.0 {
+            shown.field("key", &guard.name());
+            shown.field("remaining", &guard.remaining());
+        }
+        shown.finish()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.forget();
+        }
+    }
+}
+
+/// A claim whose work is under way; given back when dropped, unless it is kept.
+struct Pending {
+    claim: Option<Claim>,
+    is_kept: bool,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(mut claim) = self.claim.take().filter(|_| !self.is_kept) else {
+            return;
+        };
+        // Its drop releases in the background.
+        drop(claim.0.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(Once) -> T) {}
+        check::<OnceKey>();
+        check::<Once>();
+        check::<Claim>();
+        sends(|once| async move { once.claim().await?.unwrap().undo().await });
+        sends(|once| async move { once.run(async { Ok::<_, Error>(()) }).await });
+    }
+}

@@ -1,0 +1,92 @@
+//! Asking the servers of a client something that changes nothing.
+//!
+//! Invariant: only commands that read are sent, on the lane of callers, and repeated until they are answered
+//! or the client gives up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+
+use crate::client::Client;
+use crate::clock::Tick;
+use crate::conn::{Fault, Lane};
+use crate::error::Result;
+use crate::hold::core::Core;
+use crate::script::Failure;
+
+pub(super) const OPERATION: &str = "survey";
+
+/// So many commands are under way at once: a slice of a scan does not hold up what others ask for.
+const TOGETHER_MAX: usize = 256;
+
+/// Between two attempts to ask a server that does not answer.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// One reply may take this long even where leases are short.
+const REPLY_MIN: Duration = Duration::from_secs(1);
+
+/// A command, and a key of the server that is to answer it.
+pub(super) type Question = (Arc<str>, Cmd);
+
+/// The servers of a client.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    pub(super) core: Arc<Core>,
+}
+
+impl Asking {
+    pub(super) fn of(client: &Client) -> Self {
+        Self {
+            core: Arc::clone(client.core()),
+        }
+    }
+
+    /// A key of each server that has locks.
+    pub(super) fn servers(&self) -> Vec<Arc<str>> {
+        let routes = self.core.scripts.transport.routes();
+        routes.into_iter().map(Arc::from).collect()
+    }
+
+    pub(super) fn endpoint(&self, route: &str) -> String {
+        self.core.scripts.transport.endpoint(route)
+    }
+
+    pub(super) async fn ask(&self, route: &str, command: &Cmd) -> Result<Value> {
+        self.core.ensure_open(OPERATION)?;
+        let (core, transport) = (&self.core, &self.core.scripts.transport);
+        let limit = core.timing.reply.max(REPLY_MIN);
+        let until = core.clock.now().after(core.timing.give_up);
+        loop {
+            let fault = match transport.send(Lane::Command, route, command, limit).await {
+                Ok(value) => return Ok(value),
+                Err(fault) => fault,
+            };
+            let is_silent = matches!(fault, Fault::Unsent(_) | Fault::Unknown(_));
+            let again: Tick = core.clock.now().after(RETRY_PAUSE);
+            if !is_silent || again >= until {
+                let failure = Failure::from(fault).at_endpoint(transport.endpoint(route));
+                return Err(failure.into_error(OPERATION));
+            }
+            core.clock.sleep_until(again).await;
+        }
+    }
+
+    /// Asks all of them, right behind each other. The answers are in the order of the questions.
+    pub(super) async fn ask_all(&self, questions: &[Question]) -> Vec<Result<Value>> {
+        let mut answers = Vec::with_capacity(questions.len());
+        for some in questions.chunks(TOGETHER_MAX) {
+            let asked = some.iter().map(|(route, command)| self.ask(route, command));
+            answers.extend(join_all(asked).await);
+        }
+        answers
+    }
+}
+
+/// A command with its words.
+pub(super) fn command(words: &[&str]) -> Cmd {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command
+}

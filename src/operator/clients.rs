@@ -1,0 +1,230 @@
+//! Who is behind a holder id: what clients of this library have announced, and from where they are connected.
+//!
+//! Invariant: nothing here is needed. What the user has no right to read is left out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::ask::{Asking, Question, command};
+use super::info::{Announced, Announcement, ClientInfo, LockInfo};
+use super::recognize::client_of;
+use super::values::{integer, texts};
+use crate::announce::record::{Entry, INDEX_KEY, Record, key_of};
+use crate::clock::Tick;
+use crate::conn::value::text;
+use crate::error::Result;
+
+/// What was read is believed for so long.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// A list of all connections costs the server about 1 µs each.
+const ADDRESSES_FRESH: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Clients {
+    asking: Asking,
+    known: tokio::sync::Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By id; `None` if there is no such client of this library.
+    clients: HashMap<String, (Tick, Option<Arc<ClientInfo>>)>,
+    /// By the id of the client.
+    addresses: BTreeMap<String, Vec<String>>,
+    addresses_at: Option<Tick>,
+}
+
+impl Clients {
+    pub(super) fn new(asking: &Asking) -> Self {
+        Self {
+            asking: asking.clone(),
+            known: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Completes the holders of these locks.
+    pub(super) async fn tell(&self, locks: &mut [LockInfo]) {
+        let ids = locks.iter().flat_map(|lock| &lock.holders);
+        let ids = ids.filter_map(|holder| client_of(&holder.id));
+        let clients = self.of(ids).await;
+        let now = self.asking.core.clock.now();
+        for lock in locks {
+            for holder in &mut lock.holders {
+                let Some((at, client)) = client_of(&holder.id).and_then(|id| clients.get(id))
+                else {
+                    continue;
+                };
+                holder.held_for = client.announced.as_ref().and_then(|announced| {
+                    let of_it =
+                        |hold: &&Announcement| hold.holder == holder.id && hold.key == lock.key;
+                    let hold = announced.holds.iter().find(of_it)?;
+                    Some(hold.lasts + at.until(now))
+                });
+                holder.client = Some(Arc::clone(client));
+            }
+        }
+    }
+
+    /// The clients with these ids, those that are known, each with when it was read.
+    pub(super) async fn of<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a str>,
+    ) -> HashMap<String, (Tick, Arc<ClientInfo>)> {
+        let mut ids: Vec<&str> = ids.collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut known = self.known.lock().await;
+        let now = self.asking.core.clock.now();
+        let is_fresh = |at: Tick, span: Duration| now < at.after(span);
+        let stale: Vec<&str> = ids
+            .iter()
+            .filter(|id| {
+                known
+                    .clients
+                    .get(**id)
+                    .is_none_or(|(at, _)| !is_fresh(*at, FRESH))
+            })
+            .copied()
+            .collect();
+        if !stale.is_empty() {
+            if known
+                .addresses_at
+                .is_none_or(|at| !is_fresh(at, ADDRESSES_FRESH))
+            {
+                known.addresses = self.addresses().await;
+                known.addresses_at = Some(now);
+            }
+            for (id, announced) in stale.iter().zip(self.announced(&stale).await) {
+                let addresses = known.addresses.get(*id).cloned().unwrap_or_default();
+                let client = (announced.is_some() || !addresses.is_empty()).then(|| {
+                    Arc::new(ClientInfo {
+                        id: (*id).to_owned(),
+                        addresses,
+                        announced,
+                    })
+                });
+                known.clients.insert((*id).to_owned(), (now, client));
+            }
+        }
+        let found = ids.into_iter().filter_map(|id| {
+            let (at, client) = known.clients.get(id)?;
+            Some((id.to_owned(), (*at, Arc::clone(client.as_ref()?))))
+        });
+        found.collect()
+    }
+
+    /// All that announce themselves.
+    pub(super) async fn all(&self) -> Result<Vec<Arc<ClientInfo>>> {
+        let index = command(&["ZRANGE", INDEX_KEY, "0", "-1"]);
+        let ids = texts(&self.asking.ask(INDEX_KEY, &index).await?);
+        let of_ids = self.of(ids.iter().map(String::as_str)).await;
+        let mut all: Vec<_> = of_ids.into_values().map(|(_, client)| client).collect();
+        // The index may name some that have ended.
+        all.retain(|client| client.announced.is_some());
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(all)
+    }
+
+    async fn announced(&self, ids: &[&str]) -> Vec<Option<Announced>> {
+        let questions = ids.iter().flat_map(|id| {
+            let key = key_of(id);
+            let ask = |word: &str| -> Question { (key.as_str().into(), command(&[word, &key])) };
+            [ask("PTTL"), ask("GET")]
+        });
+        let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+        let read = answers.chunks_exact(2).map(|answers| match answers {
+            [Ok(left), Ok(record)] => announced(left, record),
+            _ => None,
+        });
+        read.collect()
+    }
+
+    async fn addresses(&self) -> BTreeMap<String, Vec<String>> {
+        let list = command(&["CLIENT", "LIST"]);
+        let servers = self.asking.servers().into_iter();
+        let questions: Vec<Question> = servers.map(|server| (server, list.clone())).collect();
+        let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for lines in self.asking.ask_all(&questions).await.iter().flatten() {
+            for (id, address) in text(lines)
+                .unwrap_or_default()
+                .lines()
+                .filter_map(connection)
+            {
+                let of_client = addresses.entry(id.to_owned()).or_default();
+                of_client.push(address.to_owned());
+            }
+        }
+        addresses
+    }
+}
+
+/// The client and the address of a connection of this library, from its line in `CLIENT LIST`.
+fn connection(line: &str) -> Option<(&str, &str)> {
+    let field = |name: &str| {
+        let mut words = line.split(' ');
+        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    let (_, id) = field("name")?.strip_prefix("lockset-")?.split_once('-')?;
+    Some((id, field("addr")?))
+}
+
+/// What stands at the server, with so much of its time left.
+fn announced(left: &Value, record: &Value) -> Option<Announced> {
+    let record = Record::read(text(record)?);
+    let left = Duration::from_millis(u64::try_from(integer(left)?).ok()?);
+    let age = record.kept_for.saturating_sub(left);
+    let entries = |entries: Vec<Entry>| -> Vec<Announcement> {
+        let entries = entries.into_iter();
+        entries
+            .map(|entry| Announcement {
+                key: entry.key,
+                holder: entry.holder,
+                lasts: entry.lasts + age,
+            })
+            .collect()
+    };
+    Some(Announced {
+        host: record.host,
+        pid: record.pid,
+        program: record.program,
+        version: record.version,
+        up_for: record.up_for + age,
+        holds: entries(record.holds),
+        waits: entries(record.waits),
+        more: record.more,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_this_library_are_found() {
+        let line =
+            "id=5 addr=10.0.0.7:40022 laddr=10.0.0.1:6379 fd=8 name=lockset-command-9f2c-11 age=1";
+        assert_eq!(connection(line), Some(("9f2c-11", "10.0.0.7:40022")));
+        assert_eq!(connection("id=5 addr=10.0.0.7:1 name= age=1"), None);
+    }
+
+    #[test]
+    fn what_is_announced_is_older_by_the_time_that_has_passed() {
+        let record = Record {
+            kept_for: Duration::from_secs(30),
+            holds: vec![Entry {
+                lasts: Duration::from_secs(60),
+                holder: "u:1".to_owned(),
+                key: "x".to_owned(),
+            }],
+            ..Record::default()
+        };
+        let record = Value::BulkString(record.write().into());
+        let seen = announced(&Value::Int(26_000), &record).unwrap();
+        assert_eq!(seen.holds[0].lasts, Duration::from_secs(64));
+        assert_eq!(announced(&Value::Int(-2), &Value::Nil), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! The servers of a client as a program meets them: what they say of themselves, how far away they are, and
+//! what the user may do there.
+
+use std::time::{Duration, SystemTime};
+
+use super::Survey;
+use super::ask::{Asking, command};
+use super::info::{ServerLoad, ServerReport};
+use super::rights;
+use super::values::{integer, list};
+use crate::conn::value::text;
+use crate::error::Result;
+use crate::keys::LockName;
+
+/// How often the time of a server is asked for.
+const LOOKS: usize = 9;
+
+impl Survey {
+    /// Every server that has locks, as this client meets it. For tools that say what is wrong with it.
+    ///
+    /// Some twenty commands to each server, and one for each right.
+    ///
+    /// # Errors
+    /// As for [`locks`](Self::locks), but that the user lacks rights is in the answer.
+    pub async fn servers(&self) -> Result<Vec<ServerReport>> {
+        let mut reports = Vec::new();
+        for route in self.asking.servers() {
+            let mut report = ServerReport {
+                address: self.asking.endpoint(&route),
+                ..ServerReport::default()
+            };
+            measure(&self.asking, &route, &mut report).await?;
+            if let Ok(info) = self.asking.ask(&route, &command(&["INFO"])).await {
+                let lines = text(&info).unwrap_or_default().lines();
+                let fields = lines.filter_map(|line| line.split_once(':'));
+                report.info = fields
+                    .map(|(name, value)| (name.into(), value.trim().into()))
+                    .collect();
+            }
+            let user = self.asking.ask(&route, &command(&["ACL", "WHOAMI"])).await;
+            report.user = user.ok().as_ref().and_then(text).map(str::to_owned);
+            if let Some(user) = &report.user {
+                let channels = self.asking.core.channels();
+                report.rights =
+                    rights::given(&self.asking, &route, user, &self.prefix, channels).await;
+            }
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    /// In which slot of a cluster a lock of this name is, and at which server. Without a cluster all are in
+    /// slot 0.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid): no lock can have this name.
+    pub fn place(&self, name: &str) -> Result<(u16, String)> {
+        let name = LockName::new(&self.prefix, name)?;
+        let slot = self.asking.core.scripts.transport.slot(name.key());
+        Ok((slot, self.asking.endpoint(name.key())))
+    }
+}
+
+impl Survey {
+    /// How busy the servers are, with one command to each.
+    ///
+    /// # Errors
+    /// As for [`locks`](Self::locks), but without the right to ask there is nothing but the round trip.
+    pub async fn load(&self) -> Result<ServerLoad> {
+        let mut load = ServerLoad {
+            address: self.asking.core.scripts.transport.address().to_owned(),
+            ..ServerLoad::default()
+        };
+        for route in self.asking.servers() {
+            let began = self.asking.core.clock.now();
+            let info = self.asking.ask(&route, &command(&["INFO", "stats"])).await;
+            let trip = began.until(self.asking.core.clock.now());
+            load.round_trip = load.round_trip.max(trip);
+            let info = match info {
+                Err(error) if error.is_denied() => continue,
+                info => info?,
+            };
+            let lines = text(&info).unwrap_or_default().lines();
+            let mut fields = lines.filter_map(|line| line.split_once(':'));
+            let rate = fields.find(|(name, _)| *name == "instantaneous_ops_per_sec");
+            let rate = rate.and_then(|(_, rate)| rate.trim().parse::<u64>().ok());
+            load.commands_per_second += rate.unwrap_or_default();
+        }
+        Ok(load)
+    }
+}
+
+async fn measure(asking: &Asking, route: &str, report: &mut ServerReport) -> Result<()> {
+    let mut trips: Vec<(Duration, i64)> = Vec::new();
+    let ask = command(&["TIME"]);
+    for _ in 0..LOOKS {
+        let began = asking.core.clock.now();
+        let time = asking.ask(route, &ask).await?;
+        let trip = began.until(asking.core.clock.now());
+        let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let ours = i64::try_from(ours.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
+        let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
+        let half = i64::try_from(trip.as_micros() / 2).unwrap_or_default();
+        trips.push((trip, part(0) * 1_000_000 + part(1) - (ours - half)));
+    }
+    trips.sort_unstable();
+    report.round_trips = [trips[0].0, trips[LOOKS / 2].0];
+    report.clock_ahead_ms = trips[0].1 / 1000;
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! One lock with all that the server knows of it.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Survey;
+use super::ask::{OPERATION, command};
+use super::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
+use super::recognize::client_of;
+use super::values::{integer, list, scored, texts};
+use crate::error::Result;
+use crate::keys::LockName;
+
+/// Holds of one reader whose leases are looked at.
+const READ_HOLDS_MAX: u32 = 16;
+
+/// Where a waiter of this library stands, and until when by the server's clock.
+struct Places {
+    now: f64,
+    queue: Vec<String>,
+    /// Of ours, by heartbeat.
+    alive: Vec<(String, f64)>,
+    /// Of all, as Redisson keeps them.
+    timeouts: Vec<(String, f64)>,
+    /// For a read-write lock: writers with the end of their heartbeat, readers with minus the time.
+    read_write: Vec<(String, f64)>,
+}
+
+impl Survey {
+    /// One lock with all that the server knows of it; `None` if nobody holds it or waits for it.
+    ///
+    /// Some ten commands.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// As for [`locks`](Self::locks), and [`is_invalid`](crate::Error::is_invalid) for a name that no lock can
+    /// have.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// if let Some(found) = client.survey().inspect("desk").await? {
+    ///     for (place, waiter) in found.queue.iter().enumerate() {
+    ///         println!("{place}: {}", waiter.id);
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, name: &str) -> Result<Option<LockDetail>> {
+        let name = LockName::new(&self.prefix, name).map_err(|error| error.during(OPERATION))?;
+        let key = name.key();
+        let read = self.reader().read_waited_for(vec![key.to_string()]).await?;
+        let places = self.places(&name).await;
+        let Some(mut lock) = read.into_iter().next() else {
+            return Ok(None);
+        };
+        if lock.holders.is_empty() && !places.read_write.is_empty() {
+            lock.kind = LockKind::ReadWrite;
+        }
+        self.reader_leases(&name, &mut lock).await;
+        let mut queue = places.into_queue(lock.kind);
+        let ids = queue.iter().filter_map(|waiter| client_of(&waiter.id));
+        let clients = self.clients.of(ids).await;
+        for waiter in &mut queue {
+            let client = client_of(&waiter.id).and_then(|id| clients.get(id));
+            waiter.client = client.map(|(_, client)| Arc::clone(client));
+        }
+        let channels = [name.lock_channel(), name.rw_channel()];
+        let channels = channels.map(|channel| (Arc::clone(key), channel));
+        let subscribers = self.reader().subscribers(&channels).await;
+        let mut channels: Vec<(String, u64)> = subscribers.into_iter().collect();
+        channels.retain(|(_, count)| *count > 0);
+        channels.sort();
+        Ok(Some(LockDetail {
+            server: self.asking.endpoint(key),
+            announced_waits: self.announced_waits(key).await,
+            lock,
+            queue,
+            channels,
+        }))
+    }
+
+    async fn places(&self, name: &LockName) -> Places {
+        let key = name.key();
+        let ask = |words: &[&str]| (Arc::clone(key), command(words));
+        let all = |key: String| ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+        let questions = [
+            ask(&["TIME"]),
+            ask(&["LRANGE", &name.fair_queue_key(), "0", "-1"]),
+            all(name.fair_alive_key()),
+            all(name.fair_timeouts_key()),
+            all(name.rw_waiting_key()),
+        ];
+        let answers = self.asking.ask_all(&questions).await;
+        let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
+        let time = answers[0].as_ref().map(|time| {
+            let part = |at: usize| list(time).get(at).and_then(integer).unwrap_or_default();
+            (part(0) * 1000 + part(1) / 1000) as f64
+        });
+        Places {
+            now: time.unwrap_or_default(),
+            queue: answers[1].as_ref().map(texts).unwrap_or_default(),
+            alive: scores(2),
+            timeouts: scores(3),
+            read_write: scores(4),
+        }
+    }
+
+    /// Each reader has leases of its own, one for each hold.
+    async fn reader_leases(&self, name: &LockName, lock: &mut LockInfo) {
+        for holder in &mut lock.holders {
+            if holder.mode != HoldMode::Read {
+                continue;
+            }
+            let numbers = 1..=holder.hold_count.min(READ_HOLDS_MAX);
+            let questions = numbers.map(|number| {
+                let lease = name.read_lease_key(&holder.id, number);
+                (Arc::clone(name.key()), command(&["PTTL", &lease]))
+            });
+            let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+            let left = answers.iter().flatten().filter_map(integer);
+            let left = left.filter_map(|ms| u64::try_from(ms).ok()).max();
+            holder.remaining = left.map(Duration::from_millis);
+        }
+    }
+
+    async fn announced_waits(&self, key: &str) -> Vec<(Arc<ClientInfo>, Duration)> {
+        let clients = self.clients.all().await.unwrap_or_default();
+        let waits = clients.into_iter().flat_map(|client| {
+            let announced = client.announced.iter().flat_map(|of| &of.waits);
+            let of_it = announced
+                .filter(|wait| wait.key == key)
+                .map(|wait| wait.lasts);
+            let of_it: Vec<Duration> = of_it.collect();
+            of_it
+                .into_iter()
+                .map(move |lasts| (Arc::clone(&client), lasts))
+        });
+        let mut waits: Vec<_> = waits.collect();
+        waits.sort_by_key(|(_, lasts)| Reverse(*lasts));
+        waits
+    }
+}
+
+impl Places {
+    fn into_queue(self, kind: LockKind) -> Vec<QueuedWaiter> {
+        let left = |until: f64| Duration::from_secs_f64((until - self.now).max(0.0) / 1000.0);
+        let find = |places: &[(String, f64)], id: &str| {
+            places
+                .iter()
+                .find(|(other, _)| other == id)
+                .map(|(_, score)| *score)
+        };
+        if kind == LockKind::ReadWrite {
+            // Notes of the scripts stand among the waiters.
+            let waiters = self
+                .read_write
+                .iter()
+                .filter(|(id, _)| client_of(id).is_some());
+            let waiters = waiters.map(|(id, score)| QueuedWaiter {
+                id: id.clone(),
+                mode: if *score < 0.0 {
+                    HoldMode::Read
+                } else {
+                    HoldMode::Write
+                },
+                has_heartbeat: *score >= 0.0,
+                kept_for: left(*score),
+                client: None,
+            });
+            return waiters.collect();
+        }
+        let queue = self.queue.iter().map(|id| {
+            let alive = find(&self.alive, id);
+            let until = alive.or_else(|| find(&self.timeouts, id));
+            QueuedWaiter {
+                id: id.clone(),
+                mode: HoldMode::Exclusive,
+                has_heartbeat: alive.is_some(),
+                kept_for: left(until.unwrap_or_default()),
+                client: None,
+            }
+        });
+        queue.collect()
+    }
+}

@@ -1,0 +1,151 @@
+//! What operators see: which locks there are, who holds them, who waits.
+//!
+//! Invariant: nothing is changed. No command looks at all keys at once, and none is sent that the server
+//! would be held up by.
+
+mod ask;
+mod clients;
+mod contended;
+mod health;
+mod info;
+mod inspect;
+mod read;
+mod recognize;
+mod rights;
+mod scan;
+mod values;
+
+use std::sync::Arc;
+
+use self::ask::Asking;
+use self::clients::Clients;
+pub use self::info::{
+    Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
+    QueuedWaiter, Right, ServerLoad, ServerReport,
+};
+use self::read::Reader;
+pub use self::scan::LockScan;
+use crate::client::Client;
+use crate::error::Result;
+use crate::keys::glob_of;
+
+/// What a pass takes of a server's time, unless it is told otherwise.
+const SHARE: f64 = 0.1;
+
+impl Client {
+    /// The locks that are held and whose names match a pattern (`*` any letters, `?` one, `[ab]` one of
+    /// these). For settings see [`survey`](Self::survey), whose [`locks`](Survey::locks) this is.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// for lock in client.locks("order:*").await? {
+    ///     println!("{} is held by {}, {} wait", lock.name, lock.holders[0].id, lock.waiters);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn locks(&self, pattern: &str) -> Result<Vec<LockInfo>> {
+        self.survey().matching(pattern).locks().await
+    }
+
+    /// Questions for operators and their tools: which locks there are at the server, who holds them, who
+    /// waits.
+    pub fn survey(&self) -> Survey {
+        let asking = Asking::of(self);
+        Survey {
+            clients: Arc::new(Clients::new(&asking)),
+            asking,
+            prefix: self.key_prefix().into(),
+            pattern: "*".to_owned(),
+            share: SHARE,
+        }
+    }
+}
+
+/// Questions for operators and their tools; from [`Client::survey`].
+///
+/// It reads and changes nothing, in every topology. It shows the locks of this library and of Redisson whose
+/// names begin with the client's [key prefix](crate::ClientBuilder::key_prefix), in the client's database. A
+/// hash that is no lock is never shown: a lock has a lease and holders with ids like Redisson's, and no other
+/// fields. What it shows may have changed by then.
+///
+/// The rights that it needs are in [docs/rights.md], in the user for operators.
+///
+/// [docs/rights.md]: https://github.com/lockset-rs/lockset/blob/main/docs/rights.md
+#[derive(Clone, Debug)]
+#[must_use = "it asks nothing by itself"]
+pub struct Survey {
+    asking: Asking,
+    clients: Arc<Clients>,
+    prefix: Arc<str>,
+    pattern: String,
+    share: f64,
+}
+
+impl Survey {
+    /// Only locks whose names match. Default: `*`, all of them.
+    pub fn matching(mut self, pattern: &str) -> Self {
+        pattern.clone_into(&mut self.pattern);
+        self
+    }
+
+    /// The part of a server's time that a pass over its keys may take. Default: 0.1.
+    ///
+    /// After each slice of a thousand keys it sleeps for so long. Small servers do not notice either way; a
+    /// million keys take about a second of the server's time, and so ten seconds.
+    pub fn share(mut self, share: f64) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// The locks that are held, found by a pass over all keys of all servers.
+    ///
+    /// It takes one `SCAN` for each thousand keys, and a few commands for each hash. Where only locks that
+    /// are waited for matter, use [`contended`](Self::contended), which looks at no key. A lock that is
+    /// released and taken again during the pass is shown as it was at one of these moments.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// * [`is_denied`](crate::Error::is_denied): the user has not the rights of an operator.
+    /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused): a server does not answer, or
+    ///   cannot.
+    /// * [`is_closed`](crate::Error::is_closed): the client was shut down.
+    pub async fn locks(&self) -> Result<Vec<LockInfo>> {
+        let (mut scan, mut all) = (self.scan(), Vec::new());
+        while let Some(locks) = scan.next().await? {
+            all.extend(locks);
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// The same pass, slice by slice.
+    #[must_use = "it looks at nothing until `next` is awaited"]
+    pub fn scan(&self) -> LockScan {
+        let glob = format!("{}{}", glob_of(&self.prefix), self.pattern);
+        LockScan::new(&self.asking, self.reader(), glob, self.share)
+    }
+
+    /// The locks with these names that are held.
+    ///
+    /// # Errors
+    /// As for [`locks`](Self::locks).
+    pub async fn named(&self, names: &[&str]) -> Result<Vec<LockInfo>> {
+        let keys = names.iter().map(|name| format!("{}{name}", self.prefix));
+        self.reader().read_some(keys.collect()).await
+    }
+
+    /// All clients that announce themselves, with what they have held or waited for over a while; see
+    /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+    ///
+    /// # Errors
+    /// As for [`locks`](Self::locks).
+    pub async fn clients(&self) -> Result<Vec<Arc<ClientInfo>>> {
+        self.clients.all().await
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::new(&self.asking, &self.prefix, Arc::clone(&self.clients))
+    }
+}

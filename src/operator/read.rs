@@ -1,0 +1,272 @@
+//! Reads the locks behind some keys: which of them are locks, who holds them, what is left, who waits.
+//!
+//! Invariant: a large hash of an application costs three commands of constant time, however large it is.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::ask::{Asking, Question, command};
+use super::clients::Clients;
+use super::info::{LockInfo, LockKind};
+use super::recognize::{Recognized, client_of, may_be_of_lock, recognize};
+use super::values::{counted, integer, pairs, texts};
+use crate::conn::Channels;
+use crate::error::Result;
+use crate::keys::{LockName, within_braces};
+
+/// A hash with more fields is not read: no lock has so many holders.
+const FIELDS_MAX: i64 = 10_000;
+
+/// Fields that are looked at before all are.
+const PROBED: &str = "3";
+
+/// Channels in one question.
+const CHANNELS_MAX: usize = 500;
+
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    asking: Asking,
+    prefix: Arc<str>,
+    clients: Arc<Clients>,
+}
+
+/// A lock that is held, or free and waited for.
+struct Seen {
+    key: Arc<str>,
+    name: LockName,
+    remaining: Duration,
+    fields: Option<Recognized>,
+}
+
+impl Reader {
+    pub(super) fn new(asking: &Asking, prefix: &str, clients: Arc<Clients>) -> Self {
+        Self {
+            asking: asking.clone(),
+            prefix: prefix.into(),
+            clients,
+        }
+    }
+
+    /// Those of them that are locks and are held.
+    pub(super) async fn read_some(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+        let seen = self.held(keys).await?;
+        self.described(seen).await
+    }
+
+    /// The same, and those that are free but waited for.
+    pub(super) async fn read_waited_for(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+        let mut seen = self.held(keys.clone()).await?;
+        for key in keys {
+            if !seen.iter().any(|seen| *seen.key == *key)
+                && let Some(name) = self.name(&key)
+            {
+                seen.push(Seen {
+                    key: key.into(),
+                    name,
+                    remaining: Duration::ZERO,
+                    fields: None,
+                });
+            }
+        }
+        let mut locks = self.described(seen).await?;
+        // Two locks can share a channel: then those who listen wait for the one that is held.
+        let listed: HashSet<String> = locks.iter().map(|lock| lock.key.clone()).collect();
+        let held = locks.iter().filter(|lock| !lock.holders.is_empty());
+        let held: HashSet<String> = held.map(|lock| lock.key.clone()).collect();
+        locks.retain(|lock| {
+            if held.contains(&lock.key) {
+                return true;
+            }
+            let has_listed_twin = match within_braces(&lock.key) {
+                Some(plain) => listed.contains(plain),
+                None => held.contains(&format!("{{{}}}", lock.key)),
+            };
+            lock.waiters > 0 && !has_listed_twin
+        });
+        Ok(locks)
+    }
+
+    /// The name of the lock with this key, if a client with this prefix can name it.
+    fn name(&self, key: &str) -> Option<LockName> {
+        LockName::new(&self.prefix, key.strip_prefix(&*self.prefix)?).ok()
+    }
+
+    async fn held(&self, keys: Vec<String>) -> Result<Vec<Seen>> {
+        let named = keys
+            .into_iter()
+            .filter_map(|key| Some((self.name(&key)?, Arc::from(key))));
+        let named: Vec<(LockName, Arc<str>)> = named.collect();
+        let probes = named.iter().flat_map(|(_, key)| {
+            let probe = |words: &[&str]| (Arc::clone(key), command(words));
+            [
+                probe(&["PTTL", key]),
+                probe(&["HLEN", key]),
+                probe(&["HRANDFIELD", key, PROBED]),
+            ]
+        });
+        let answers = self.asking.ask_all(&probes.collect::<Vec<_>>()).await;
+        let mut candidates = Vec::new();
+        for ((name, key), answers) in named.into_iter().zip(answers.chunks_exact(3)) {
+            if may_be_lock(answers)? {
+                candidates.push((name, key));
+            }
+        }
+        let all = candidates.iter().flat_map(|(_, key)| {
+            let ask = |words: &[&str]| (Arc::clone(key), command(words));
+            [ask(&["PTTL", key]), ask(&["HGETALL", key])]
+        });
+        let answers = self.asking.ask_all(&all.collect::<Vec<_>>()).await;
+        let mut seen = Vec::new();
+        for ((name, key), answers) in candidates.into_iter().zip(answers.chunks_exact(2)) {
+            let [Ok(ttl), Ok(fields)] = answers else {
+                continue;
+            };
+            let ttl = integer(ttl).and_then(|ttl| u64::try_from(ttl).ok());
+            let fields = pairs(fields).as_deref().and_then(recognize);
+            if let (Some(ttl), Some(fields)) = (ttl, fields) {
+                seen.push(Seen {
+                    key,
+                    name,
+                    remaining: Duration::from_millis(ttl),
+                    fields: Some(fields),
+                });
+            }
+        }
+        Ok(seen)
+    }
+
+    /// With what stands beside the lock's own key: token, queue, subscribers.
+    async fn described(&self, seen: Vec<Seen>) -> Result<Vec<LockInfo>> {
+        let beside = seen.iter().flat_map(|lock| {
+            let ask = |words: &[&str]| (Arc::clone(&lock.key), command(words));
+            [
+                ask(&["GET", &lock.name.token_key()]),
+                ask(&["LLEN", &lock.name.fair_queue_key()]),
+            ]
+        });
+        let beside = self.asking.ask_all(&beside.collect::<Vec<_>>()).await;
+        let channels = seen.iter().flat_map(|lock| {
+            let channels = lock.channels().into_iter();
+            channels.map(|channel| (Arc::clone(&lock.key), channel))
+        });
+        let subscribers = self.subscribers(&channels.collect::<Vec<_>>()).await;
+        let locks = seen.into_iter().zip(beside.chunks_exact(2));
+        let mut locks: Vec<LockInfo> = locks
+            .map(|(lock, beside)| {
+                let number = |at: usize| beside[at].as_ref().ok().and_then(integer);
+                let queued = number(1).and_then(|count| usize::try_from(count).ok());
+                let token = number(0).and_then(|token| u64::try_from(token).ok());
+                let channels = lock.channels();
+                let subscribed = channels
+                    .iter()
+                    .filter_map(|channel| subscribers.get(channel));
+                let subscribed = subscribed.sum();
+                lock.described(token, queued.unwrap_or(0), subscribed)
+            })
+            .collect();
+        self.clients.tell(&mut locks).await;
+        Ok(locks)
+    }
+
+    /// How many clients are subscribed to each of these channels, as far as the user may know. A key goes
+    /// with each channel.
+    pub(super) async fn subscribers(
+        &self,
+        channels: &[(Arc<str>, String)],
+    ) -> HashMap<String, u64> {
+        let transport = &self.asking.core.scripts.transport;
+        let mut questions: Vec<Question> = Vec::new();
+        // Two locks can share a channel, which is to be counted once.
+        let mut named = HashSet::new();
+        let channels = channels.iter().filter(|(_, channel)| named.insert(channel));
+        let channels: Vec<&(Arc<str>, String)> = channels.collect();
+        if transport.channels() == Channels::Plain {
+            // A subscription to a plain channel may be at any node of a cluster.
+            for server in self.asking.servers() {
+                for some in channels.chunks(CHANNELS_MAX) {
+                    let asked = number_of("NUMSUB", some.iter().copied());
+                    questions.push((Arc::clone(&server), asked));
+                }
+            }
+        } else {
+            let mut by_server: HashMap<u64, Vec<&(Arc<str>, String)>> = HashMap::new();
+            for channel in channels {
+                by_server
+                    .entry(transport.server(&channel.0))
+                    .or_default()
+                    .push(channel);
+            }
+            for of_server in by_server.values() {
+                for some in of_server.chunks(CHANNELS_MAX) {
+                    let asked = number_of("SHARDNUMSUB", some.iter().copied());
+                    questions.push((Arc::clone(&some[0].0), asked));
+                }
+            }
+        }
+        let mut subscribers = HashMap::new();
+        for answer in self.asking.ask_all(&questions).await.iter().flatten() {
+            for (channel, count) in counted(answer) {
+                *subscribers.entry(channel).or_default() += count;
+            }
+        }
+        subscribers
+    }
+}
+
+fn number_of<'a>(what: &str, channels: impl Iterator<Item = &'a (Arc<str>, String)>) -> redis::Cmd {
+    let mut asked = command(&["PUBSUB", what]);
+    channels.for_each(|(_, channel)| {
+        asked.arg(channel);
+    });
+    asked
+}
+
+/// Whether a key is worth reading: it has a lease, and its fields look like those of a lock. An error that
+/// concerns this key alone means that it is no hash any more.
+fn may_be_lock(answers: &[Result<Value>]) -> Result<bool> {
+    if let Some(Err(error)) = answers.iter().find(|answer| answer.is_err())
+        && !error.is_wrong_type()
+    {
+        return Err(error.clone());
+    }
+    let [Ok(ttl), Ok(length), Ok(some)] = answers else {
+        return Ok(false);
+    };
+    let some = texts(some);
+    Ok(integer(ttl) > Some(0)
+        && integer(length).is_some_and(|length| length <= FIELDS_MAX)
+        && some.iter().any(|field| client_of(field).is_some())
+        && some.iter().all(|field| may_be_of_lock(field)))
+}
+
+impl Seen {
+    /// The channels on which those listen that wait for it, but for a fair lock. What kind a free lock is
+    /// nobody knows.
+    fn channels(&self) -> Vec<String> {
+        match &self.fields {
+            Some(fields) if fields.is_read_write => vec![self.name.rw_channel()],
+            Some(_) => vec![self.name.lock_channel()],
+            None => vec![self.name.lock_channel(), self.name.rw_channel()],
+        }
+    }
+
+    fn described(self, token: Option<u64>, queued: usize, subscribed: u64) -> LockInfo {
+        let kind = match &self.fields {
+            Some(fields) if fields.is_read_write => LockKind::ReadWrite,
+            _ if queued > 0 => LockKind::Fair,
+            _ => LockKind::Exclusive,
+        };
+        LockInfo {
+            name: self.name.as_str().to_owned(),
+            key: self.key.as_ref().to_owned(),
+            kind,
+            holders: self.fields.map(|fields| fields.holders).unwrap_or_default(),
+            remaining: self.remaining,
+            waiters: queued.max(usize::try_from(subscribed).unwrap_or(usize::MAX)),
+            token: token.map(Into::into),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Holds that were given back too early: left at the server until their time is over.
+
+use redis::Value;
+
+use super::fixture::{DONE, Fixture, HELD, NOT_HELD, U1, U2, near};
+
+const CHANNEL: &str = "redisson_lock__channel:{L}";
+
+impl Fixture {
+    async fn keep(&mut self, script: &str, keys: &[&str], holder: &str, remaining: &str) -> Value {
+        let args = [holder, remaining, CHANNEL, "PUBLISH"];
+        self.run(script, keys, &args).await
+    }
+
+    async fn is_kept_for(&mut self, key: &str, remaining: i64) {
+        let pttl = self.pttl_of(key).await;
+        assert!(near(pttl, remaining), "{key}: {pttl}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
+    let mut fixture = Fixture::new().await;
+    let mut heard = fixture.subscriber().await;
+    let args = [U1, "1", "30000", "0"];
+    assert_eq!(fixture.run("reentrant_acquire", &["L"], &args).await, HELD);
+    for (remaining, told) in [("8000", true), ("60000", false), ("60000", false)] {
+        let reply = fixture.keep("keep", &["L"], U1, remaining).await;
+        fixture.is_kept_for("L", remaining.parse().unwrap()).await;
+        let messages = fixture.messages(&mut heard).await;
+        // Only who was told of a longer lease has to hear of it.
+        let expected = if told {
+            vec![format!("{CHANNEL} 0")]
+        } else {
+            vec![]
+        };
+        assert_eq!(messages, expected, "{remaining}");
+        assert_eq!(reply, Value::Int(i64::from(told)), "{remaining}");
+    }
+    assert_eq!(fixture.keep("keep", &["L"], U2, "1000").await, NOT_HELD);
+    fixture.is_kept_for("L", 60_000).await;
+    fixture.make(&["DEL", "L"]).await;
+    assert_eq!(fixture.keep("keep", &["L"], U1, "1000").await, NOT_HELD);
+    assert_eq!(fixture.server.keys().await, [""; 0], "nothing is made");
+    fixture.make(&["HSET", "L", "color", "red"]).await;
+    let args = [U1, "1000", CHANNEL, "PUBLISH"];
+    let refused = fixture.refused("keep", &["L"], &args).await;
+    let code = crate::conn::error_reply::code(&refused);
+    assert_eq!(code, Some("WRONGTYPE"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
+    let mut fixture = Fixture::new().await;
+    let mut heard = fixture.subscriber().await;
+    fixture.make(&["HSET", "L", U1, "1"]).await;
+    fixture.make(&["PEXPIRE", "L", "30000"]).await;
+    let keys = ["L", "redisson_lock_queue:{L}"];
+    assert_eq!(fixture.keep("keep", &keys, U1, "20000").await, DONE);
+    assert_eq!(fixture.messages(&mut heard).await, [""; 0], "nobody waits");
+    fixture.make(&["RPUSH", keys[1], U2]).await;
+    assert_eq!(fixture.keep("keep", &keys, U1, "9000").await, Value::Int(1));
+    let messages = fixture.messages(&mut heard).await;
+    assert_eq!(messages, [format!("{CHANNEL}:{U2} 0")]);
+    fixture.is_kept_for("L", 9_000).await;
+    let queue: Vec<String> = fixture.ask(&["LRANGE", keys[1], "0", "-1"]).await;
+    assert_eq!(queue, [U2], "it stays in its place");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_left_shortens_no_other_lease() {
+    let mut fixture = Fixture::new().await;
+    let mut heard = fixture.subscriber().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    let of = |holder: &str| format!("{{L}}:{holder}:rwlock_timeout:1");
+    for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
+        let args = [holder, "1", lease, "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "9000").await, DONE);
+    fixture.is_kept_for(&of(U1), 9_000).await;
+    fixture.is_kept_for(&of(U2), 20_000).await;
+    fixture.is_kept_for("L", 30_000).await;
+    fixture.keep("rw_keep", &["L"], U1, "50000").await;
+    fixture.is_kept_for("L", 50_000).await;
+    fixture
+        .run(
+            "rw_release",
+            &keys,
+            &[U2, "0", "0", "1", CHANNEL, "PUBLISH"],
+        )
+        .await;
+    assert_eq!(
+        fixture.messages(&mut heard).await,
+        [""; 0],
+        "no sooner than told"
+    );
+    let reply = fixture.keep("rw_keep", &["L"], U1, "8000").await;
+    assert_eq!(reply, Value::Int(1));
+    fixture.is_kept_for("L", 8_000).await;
+    fixture.is_kept_for(&of(U1), 8_000).await;
+    assert_eq!(fixture.messages(&mut heard).await, [format!("{CHANNEL} 1")]);
+    assert_eq!(fixture.keep("rw_keep", &["L"], U2, "1000").await, NOT_HELD);
+    fixture.make(&["DEL", "L"]).await;
+    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "1000").await, NOT_HELD);
+}

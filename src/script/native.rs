@@ -1,0 +1,224 @@
+//! Commands of the server that do what a script would, for less of its time.
+//!
+//! A lock that is free is taken by `RESTORE` of a hash with its lease, which answers `BUSYKEY` if there is
+//! anything; a whole hold is given up by `HDEL` and `PUBLISH`. What these answer is put in the words of
+//! the script, so that nobody else has to know. Invariants:
+//!
+//! * whatever else a server says to `RESTORE`, the script is asked, and its word counts;
+//! * what was not answered may have been executed: of an acquire the script is asked then, which knows its
+//!   holder; a release is repeated as it is, since its message may not have been sent;
+//! * a release that finds nothing has the script say why.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use redis::{Cmd, RedisError, Value};
+
+use super::payload;
+use crate::conn::error_reply::{code, is_unknown_command};
+
+/// A call without a script.
+#[derive(Clone, Debug)]
+pub(super) enum Native {
+    /// `RESTORE key lease_ms dump`
+    Acquire(Box<Cmd>),
+    /// `HDEL key holder` and `PUBLISH channel 0`
+    Release(Box<[Cmd; 2]>),
+}
+
+/// Whether a client takes and releases locks by plain commands where that is possible; from
+/// [`ClientStats::native`](crate::ClientStats::native).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NativePath {
+    /// It does.
+    #[default]
+    On,
+    /// It was switched off by [`ClientBuilder::native`](crate::ClientBuilder::native): scripts do it all.
+    Off,
+    /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands.
+    Denied,
+    /// The server has no `RESTORE`: likewise.
+    Unknown,
+    /// The server does not read what it is given to restore: likewise.
+    Unreadable,
+}
+
+/// What a client knows of its servers, by the worst of them.
+#[derive(Debug, Default)]
+pub(crate) struct NativeState(AtomicU8);
+
+const ALL: [NativePath; 5] = [
+    NativePath::On,
+    NativePath::Off,
+    NativePath::Denied,
+    NativePath::Unknown,
+    NativePath::Unreadable,
+];
+
+impl NativeState {
+    pub(crate) fn new(path: NativePath) -> Self {
+        let state = Self::default();
+        state.set(path);
+        state
+    }
+
+    pub(crate) fn get(&self) -> NativePath {
+        ALL[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+
+    fn set(&self, path: NativePath) {
+        let at = ALL.iter().position(|each| *each == path);
+        let at = at.and_then(|at| u8::try_from(at).ok());
+        self.0.store(at.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_acquire(&self) -> bool {
+        self.get() == NativePath::On
+    }
+
+    pub(crate) fn may_release(&self) -> bool {
+        self.get() != NativePath::Off
+    }
+
+    /// The server refuses `RESTORE`; if it always will, it is not asked again.
+    pub(super) fn refused(&self, error: &RedisError) {
+        let said = error.detail().unwrap_or_default();
+        let path = match code(error) {
+            // One key says nothing about others.
+            Some("NOPERM") if !said.contains("key") => NativePath::Denied,
+            _ if is_unknown_command(error) => NativePath::Unknown,
+            _ if said.contains("DUMP payload") || said.contains("Bad data format") => {
+                NativePath::Unreadable
+            }
+            _ => return,
+        };
+        self.set(path);
+    }
+}
+
+/// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
+pub(super) fn acquire(key: &str, holder: &str, lease_ms: u64) -> Option<Native> {
+    let dump = payload::of_one_hold(holder)?;
+    let mut restore = Cmd::with_capacity(4, key.len() + dump.len() + 32);
+    // A lease of 0 would be none.
+    restore
+        .arg("RESTORE")
+        .arg(key)
+        .arg(lease_ms.max(1))
+        .arg(dump);
+    Some(Native::Acquire(Box::new(restore)))
+}
+
+pub(super) fn release(key: &str, holder: &str, channel: &str, publish: &str) -> Native {
+    let mut hdel = Cmd::with_capacity(3, key.len() + holder.len() + 4);
+    hdel.arg("HDEL").arg(key).arg(holder);
+    let mut tell = Cmd::with_capacity(3, publish.len() + channel.len() + 1);
+    tell.arg(publish).arg(channel).arg("0");
+    Native::Release(Box::new([hdel, tell]))
+}
+
+impl Native {
+    /// The arguments of the script that does the same, behind its one key.
+    pub(super) fn script_args(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Acquire(restore) => {
+                let dump = word(restore, 3);
+                vec![payload::holder(dump), b"1", word(restore, 2), b"0"]
+            }
+            Self::Release(pair) => {
+                let [hdel, tell] = &**pair;
+                vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
+            }
+        }
+    }
+}
+
+/// What a script would have said where the lock is free or not; `None` if it has to be asked.
+pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
+    match answer {
+        Ok(_) => Some(Value::Nil),
+        // Held, for nobody knows how long: worth asking at once, in a way that says it.
+        Err(error) if code(error) == Some("BUSYKEY") => Some(Value::Int(0)),
+        Err(_) => None,
+    }
+}
+
+/// What a script would have said to a release; `None` if it has to be asked.
+pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
+    match replies {
+        [Value::ServerError(no), ..] => Err(no.clone().into()),
+        [Value::Int(0), _] => Ok(None),
+        [Value::Int(_), Value::Int(receivers)] => Ok(Some(Value::Int(*receivers))),
+        // A user without the right to publish still frees the lock: waiters poll.
+        [Value::Int(_), _] => Ok(Some(Value::Int(0))),
+        _ => Ok(None),
+    }
+}
+
+fn word(command: &Cmd, at: usize) -> &[u8] {
+    match command.args_iter().nth(at) {
+        Some(redis::Arg::Simple(word)) => word,
+        _ => b"",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::error;
+
+    #[test]
+    fn what_a_server_will_never_do_is_not_asked_for_again() {
+        for (answer, path) in [
+            ("BUSYKEY Target key name already exists.", NativePath::On),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                NativePath::On,
+            ),
+            ("NOPERM No permissions to access a key", NativePath::On),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                NativePath::On,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'restore' command",
+                NativePath::Denied,
+            ),
+            (
+                "NOPERM User u has no permissions to run the 'restore' command",
+                NativePath::Denied,
+            ),
+            (
+                "ERR unknown command 'RESTORE', with args beginning with: 'a' ",
+                NativePath::Unknown,
+            ),
+            (
+                "ERR DUMP payload version or checksum are wrong",
+                NativePath::Unreadable,
+            ),
+            ("ERR Bad data format", NativePath::Unreadable),
+        ] {
+            let state = NativeState::default();
+            state.refused(&error(answer));
+            assert_eq!(state.get(), path, "{answer}");
+            assert!(state.may_release());
+        }
+        assert!(!NativeState::new(NativePath::Off).may_release());
+    }
+
+    #[test]
+    fn replies_are_put_in_the_words_of_the_script() {
+        assert_eq!(acquired(&Ok(Value::Okay)), Some(Value::Nil));
+        let busy = error("BUSYKEY Target key name already exists.");
+        assert_eq!(acquired(&Err(busy)), Some(Value::Int(0)));
+        assert_eq!(acquired(&Err(error("OOM no"))), None);
+        let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
+        let wrong = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
+        let read = |first: Value, second: &Value| released(&[first, second.clone()]);
+        let two = Value::Int(2);
+        assert_eq!(read(Value::Int(1), &two).unwrap(), Some(Value::Int(2)));
+        assert_eq!(read(Value::Int(1), &no).unwrap(), Some(Value::Int(0)));
+        assert_eq!(read(Value::Int(0), &two).unwrap(), None);
+        assert_eq!(code(&read(wrong, &two).unwrap_err()), Some("WRONGTYPE"));
+    }
+}

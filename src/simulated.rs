@@ -1,0 +1,241 @@
+//! A client on a server that the crate `lockset-sim` simulates: its connections and its clock come from
+//! there.
+//!
+//! For that crate alone. It is no part of the documented API, and it changes with the engine. Invariant: it
+//! translates and decides nothing, so what runs here is the engine as it is.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::{Cmd, RedisError, Value};
+use tokio::time::Instant;
+
+use crate::client::{Client, ClientBuilder};
+use crate::clock::{Clock, Tick};
+use crate::conn::{self, Channels, EventHandler, Fault, Process, Transport, sent};
+use crate::error::Result;
+use crate::script::catalog;
+
+/// Which of a client's connections a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// What callers ask for, and what undoes it.
+    Command,
+    /// Renewals.
+    Renewal,
+    /// Subscriptions, and what must come after them.
+    Push,
+    /// Waits for replicas.
+    Confirm,
+}
+
+/// Why there are no replies.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The server refused the connection with an error.
+    Declined(RedisError),
+    /// Not sent.
+    Unsent(String),
+    /// Sent, perhaps executed, not answered.
+    Unknown(String),
+}
+
+/// The replies to some commands, errors among them.
+pub type Replies<'a> =
+    Pin<Box<dyn Future<Output = std::result::Result<Vec<Value>, Failure>> + Send + 'a>>;
+
+/// One run of a server: its id, and since when it is up.
+pub type Run = (Arc<str>, Instant);
+
+/// What `Transport` is inside, method by method.
+pub trait Connections: Debug + Send + Sync + 'static {
+    /// Sends commands right behind each other over one connection.
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> Replies<'a>;
+
+    /// Whether nothing sent before on this lane can arrive late.
+    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool;
+
+    /// Keys with equal slots may be named in one script.
+    fn slot(&self, route: &str) -> u16;
+
+    /// Keys with equal servers are served by one server.
+    fn server(&self, route: &str) -> u64;
+
+    /// Where the server is.
+    fn address(&self) -> &str;
+
+    /// When the server last replied on the current connection of a lane.
+    fn last_reply_at(&self, lane: Lane, route: &str) -> Option<Instant>;
+
+    /// The run of the server that replied on a lane.
+    fn run(&self, lane: Lane, route: &str) -> Option<Run>;
+
+    /// Whether channels belong to slots.
+    fn has_sharded_channels(&self) -> bool;
+
+    /// Whether it is one server for good.
+    fn is_single_server(&self) -> bool;
+
+    /// Starts a task of the client.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+}
+
+/// What a client is told without having asked.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<dyn EventHandler>);
+
+impl Events {
+    /// A message on a channel.
+    pub fn message(&self, channel: &[u8], message: &[u8]) {
+        self.0.message(channel, message);
+    }
+
+    /// Messages may have been missed, and every subscription is gone.
+    pub fn gap(&self) {
+        self.0.gap();
+    }
+
+    /// Another server answers for some keys from now on.
+    pub fn moved(&self) {
+        self.0.moved();
+    }
+}
+
+/// A client with this id and these settings, on tokio's clock. The URL of the builder is not used.
+///
+/// # Errors
+/// [`is_invalid`](crate::Error::is_invalid): a setting cannot work.
+pub fn client(
+    builder: ClientBuilder,
+    id: &str,
+    connect: impl FnOnce(Events) -> Arc<dyn Connections>,
+) -> Result<Client> {
+    let clock = Clock::of_runtime();
+    builder.build_over(id, clock, |events| {
+        let connections = connect(Events(events));
+        Arc::new(Simulated { clock, connections })
+    })
+}
+
+/// To be called, by whoever polls, when a command is handed to a connection.
+pub fn mark_sent() {
+    sent::mark();
+}
+
+/// Each script: its name, its SHA, its text.
+pub fn scripts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    catalog::ALL
+        .iter()
+        .map(|(name, script)| (*name, script.sha(), script.text()))
+}
+
+#[derive(Debug)]
+struct Simulated {
+    clock: Clock,
+    connections: Arc<dyn Connections>,
+}
+
+impl From<conn::Lane> for Lane {
+    fn from(lane: conn::Lane) -> Self {
+        match lane {
+            conn::Lane::Command => Self::Command,
+            conn::Lane::Renewal => Self::Renewal,
+            conn::Lane::Push => Self::Push,
+            conn::Lane::Confirm => Self::Confirm,
+        }
+    }
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Declined(error) => Self::Declined(error),
+            Failure::Unsent(why) => Self::Unsent(why.into()),
+            Failure::Unknown(why) => Self::Unknown(why.into()),
+        }
+    }
+}
+
+impl Transport for Simulated {
+    fn send<'a>(
+        &'a self,
+        lane: conn::Lane,
+        route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> BoxFuture<'a, std::result::Result<Value, Fault>> {
+        let commands = std::slice::from_ref(command);
+        let replies = self.connections.send(lane.into(), route, commands, limit);
+        async move {
+            let reply = replies.await?.pop();
+            let reply = reply.ok_or_else(|| Fault::Unknown("a reply is missing".into()))?;
+            reply.extract_error().map_err(Fault::Answered)
+        }
+        .boxed()
+    }
+
+    fn send_together<'a>(
+        &'a self,
+        lane: conn::Lane,
+        route: &'a str,
+        commands: &'a [Cmd],
+        limit: Duration,
+    ) -> BoxFuture<'a, std::result::Result<Vec<Value>, Fault>> {
+        let replies = self.connections.send(lane.into(), route, commands, limit);
+        async move { Ok(replies.await?) }.boxed()
+    }
+
+    fn earlier_commands_settled(&self, lane: conn::Lane, route: &str) -> bool {
+        self.connections
+            .earlier_commands_settled(lane.into(), route)
+    }
+
+    fn slot(&self, route: &str) -> u16 {
+        self.connections.slot(route)
+    }
+
+    fn server(&self, route: &str) -> u64 {
+        self.connections.server(route)
+    }
+
+    fn address(&self) -> &str {
+        self.connections.address()
+    }
+
+    fn channels(&self) -> Channels {
+        if self.connections.has_sharded_channels() {
+            Channels::Sharded
+        } else {
+            Channels::Plain
+        }
+    }
+
+    fn is_single_server(&self) -> bool {
+        self.connections.is_single_server()
+    }
+
+    fn last_reply_at(&self, lane: conn::Lane, route: &str) -> Tick {
+        let at = self.connections.last_reply_at(lane.into(), route);
+        at.map_or(Tick::ZERO, |at| self.clock.tick_of(at))
+    }
+
+    fn process(&self, lane: conn::Lane, route: &str) -> Option<Process> {
+        let (run_id, up_since) = self.connections.run(lane.into(), route)?;
+        let up_since = self.clock.tick_of(up_since);
+        Some(Process { run_id, up_since })
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.connections.spawn(task);
+    }
+}

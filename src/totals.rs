@@ -1,0 +1,299 @@
+//! What a client has done, counted. Relaxed atomics: a count costs one add, and is read when somebody asks.
+//!
+//! Invariant: counts only grow; each is exact, but two that are read at one moment need not fit together.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::counts::Mode;
+use crate::lost::LostReason;
+
+/// No renewal leaves more of its lease than this.
+const WHOLE: u32 = 100;
+
+/// What a client has done since it was built; from [`ClientStats`](crate::ClientStats).
+///
+/// A multi-lock counts once for each member, by the kind of that. A Redlock counts at each of its clients, as
+/// a reentrant lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Reentrant locks that calls got.
+    pub reentrant: Grants,
+    /// Fair locks that calls got.
+    pub fair: Grants,
+    /// Read sides of read-write locks that calls got.
+    pub read: Grants,
+    /// Write sides of read-write locks that calls got.
+    pub write: Grants,
+    /// Calls that ended without a lock, because others held it. Calls of a Redlock are not counted here.
+    pub refusals: u64,
+    /// Calls that had to wait: behind others of this client, or after the server had refused the lock.
+    pub waits: u64,
+    /// Holds that were lost.
+    pub losses: Losses,
+    /// Renewals of holds.
+    pub renewals: Renewals,
+    /// Connections that replaced one that had broken.
+    pub reconnects: Reconnects,
+    /// Releases and cancellations in the background that the server refused, or that were given up. What they
+    /// were to free ends with its lease.
+    pub background_failures: u64,
+    /// Calls of scripts, renewals included, that ended with an error or without an answer.
+    pub script_errors: u64,
+    /// Events that the [`Observer`](crate::Observer) was too slow for.
+    pub events_dropped: u64,
+}
+
+impl Totals {
+    /// Locks of all kinds that calls got.
+    #[must_use]
+    pub fn grants(&self) -> u64 {
+        let all = [self.reentrant, self.fair, self.read, self.write];
+        all.iter().map(Grants::total).sum()
+    }
+}
+
+/// How calls got their locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grants {
+    /// The server granted it when it was asked.
+    pub by_server: u64,
+    /// The server handed it over with a notification.
+    pub handed_over: u64,
+    /// Another task of this client handed it off.
+    pub in_memory: u64,
+    /// Its owner held it already.
+    pub reentered: u64,
+}
+
+impl Grants {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_server + self.handed_over + self.in_memory + self.reentered
+    }
+}
+
+/// How many holds were lost, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses([u64; REASONS]);
+
+/// At least the number of reasons.
+const REASONS: usize = 8;
+
+impl Losses {
+    /// For this reason.
+    #[must_use]
+    pub fn of(&self, reason: LostReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// For any reason. Holds of a client that was shut down are among them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// What became of renewals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewals {
+    /// Confirmed by the server, those that came late included.
+    pub renewed: u64,
+    /// Confirmed when less than a third of the lease was left; in time, about two thirds are.
+    pub late: u64,
+    /// Without an answer, or answered with an error. Each is tried again until the lease ends.
+    pub failed: u64,
+    /// The least that any renewal left of its lease, in percent; `None` if there was none.
+    pub least_left_percent: Option<u8>,
+}
+
+/// Connections that were made anew, by what they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reconnects {
+    /// What callers ask for.
+    pub command: u64,
+    /// Renewals.
+    pub renewal: u64,
+    /// Notifications.
+    pub push: u64,
+    /// Waits for replicas.
+    pub confirm: u64,
+}
+
+impl Reconnects {
+    /// Of all connections.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.command + self.renewal + self.push + self.confirm
+    }
+}
+
+/// How a call got its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrantedBy {
+    Server,
+    Handover,
+    Handoff,
+    Reentry,
+}
+
+/// The counts as they are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// By kind, then by how.
+    grants: [[AtomicU64; 4]; 4],
+    pub(crate) refusals: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    losses: [AtomicU64; REASONS],
+    renewed: AtomicU64,
+    late: AtomicU64,
+    pub(crate) renewals_failed: AtomicU64,
+    /// How much less than the whole lease a renewal left: grows.
+    most_used_percent: AtomicU32,
+    reconnects: [AtomicU64; 4],
+    pub(crate) background_failures: AtomicU64,
+    pub(crate) script_errors: AtomicU64,
+    pub(crate) events_dropped: AtomicU64,
+}
+
+/// Counts one more.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Counters {
+    /// A call got a lock of this kind, in this mode.
+    pub(crate) fn granted(&self, kind: &str, mode: Mode, by: GrantedBy) {
+        let kind = match (kind, mode) {
+            ("fair", _) => 1,
+            ("rw", Mode::Shared) => 2,
+            ("rw", Mode::Exclusive) => 3,
+            _ => 0,
+        };
+        count(&self.grants[kind][by as usize]);
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) {
+        count(&self.losses[reason as usize]);
+    }
+
+    /// A renewal left this much of a lease. True if it was late.
+    pub(crate) fn renewed(&self, left: Duration, lease: Duration) -> bool {
+        count(&self.renewed);
+        let is_late = left < lease / 3;
+        if is_late {
+            count(&self.late);
+        }
+        let share = left.as_nanos() * u128::from(WHOLE) / lease.as_nanos().max(1);
+        let used = WHOLE - u32::try_from(share).unwrap_or(WHOLE).min(WHOLE);
+        self.most_used_percent.fetch_max(used, Ordering::Relaxed);
+        is_late
+    }
+
+    /// A connection of this lane was made anew.
+    pub(crate) fn reconnected(&self, lane: &str) {
+        let lane = match lane {
+            "renewal" => 1,
+            "push" => 2,
+            "confirm" => 3,
+            _ => 0,
+        };
+        count(&self.reconnects[lane]);
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let grants = |kind: usize| {
+            let of_kind = &self.grants[kind];
+            Grants {
+                by_server: read(&of_kind[GrantedBy::Server as usize]),
+                handed_over: read(&of_kind[GrantedBy::Handover as usize]),
+                in_memory: read(&of_kind[GrantedBy::Handoff as usize]),
+                reentered: read(&of_kind[GrantedBy::Reentry as usize]),
+            }
+        };
+        let renewed = read(&self.renewed);
+        let used = self.most_used_percent.load(Ordering::Relaxed);
+        let left = u8::try_from(WHOLE.saturating_sub(used)).unwrap_or(0);
+        let reconnects = self.reconnects.each_ref().map(read);
+        Totals {
+            reentrant: grants(0),
+            fair: grants(1),
+            read: grants(2),
+            write: grants(3),
+            refusals: read(&self.refusals),
+            waits: read(&self.waits),
+            losses: Losses(self.losses.each_ref().map(read)),
+            renewals: Renewals {
+                renewed,
+                late: read(&self.late),
+                failed: read(&self.renewals_failed),
+                least_left_percent: (renewed > 0).then_some(left),
+            },
+            reconnects: Reconnects {
+                command: reconnects[0],
+                renewal: reconnects[1],
+                push: reconnects[2],
+                confirm: reconnects[3],
+            },
+            background_failures: read(&self.background_failures),
+            script_errors: read(&self.script_errors),
+            events_dropped: read(&self.events_dropped),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_counted_where_it_belongs() {
+        let counters = Counters::default();
+        counters.granted("reentrant", Mode::Exclusive, GrantedBy::Server);
+        counters.granted("fair", Mode::Exclusive, GrantedBy::Handover);
+        counters.granted("rw", Mode::Shared, GrantedBy::Reentry);
+        counters.granted("rw", Mode::Exclusive, GrantedBy::Handoff);
+        let totals = counters.totals();
+        assert_eq!(totals.reentrant.by_server, 1);
+        assert_eq!(totals.fair.handed_over, 1);
+        assert_eq!(totals.read.reentered, 1);
+        assert_eq!(totals.write.in_memory, 1);
+        assert_eq!(totals.grants(), 4);
+    }
+
+    #[test]
+    fn the_least_that_a_renewal_left_stays() {
+        let counters = Counters::default();
+        assert_eq!(counters.totals().renewals.least_left_percent, None);
+        let lease = Duration::from_secs(30);
+        for (left, is_late) in [(20, false), (6, true), (19, false), (10, false)] {
+            let left = Duration::from_secs(left);
+            assert_eq!(counters.renewed(left, lease), is_late);
+        }
+        let renewals = counters.totals().renewals;
+        assert_eq!((renewals.renewed, renewals.late), (4, 1));
+        assert_eq!(renewals.least_left_percent, Some(20));
+    }
+
+    #[test]
+    fn every_reason_has_a_place() {
+        let counters = Counters::default();
+        for reason in [LostReason::Expired, LostReason::Revoked, LostReason::Closed] {
+            counters.lost(reason);
+            assert_eq!(counters.totals().losses.of(reason), 1);
+        }
+        assert_eq!(counters.totals().losses.total(), 3);
+        counters.reconnected("push");
+        let reconnects = counters.totals().reconnects;
+        assert_eq!((reconnects.push, reconnects.total()), (1, 1));
+    }
+}

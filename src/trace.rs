@@ -1,0 +1,213 @@
+//! Spans and events for `tracing`. Without that feature nothing of it is compiled.
+
+#[cfg(feature = "tracing")]
+pub(crate) use self::on::{HoldSpan, acquire, is_on, tell};
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) use self::off::{HoldSpan, acquire, is_on, tell};
+
+#[cfg(feature = "tracing")]
+mod on {
+    use std::future::Future;
+    use std::time::Duration;
+
+    use tracing::{Instrument, Level, Span, debug_span, enabled, field, info, warn};
+
+    use crate::error::Result;
+    use crate::events::Event;
+    use crate::fencing::FencingToken;
+
+    /// Whether anybody is told of events that cost a question to the server.
+    pub(crate) fn is_on() -> bool {
+        enabled!(target: "lockset", Level::WARN)
+    }
+
+    fn seconds(span: Duration) -> f64 {
+        span.as_secs_f64()
+    }
+
+    pub(crate) fn tell(event: &Event<'_>) {
+        match event {
+            Event::Reconnected { .. } | Event::Failover { .. } => tell_of_servers(event),
+            event => tell_of_locks(event),
+        }
+    }
+
+    fn tell_of_locks(event: &Event<'_>) {
+        match event {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => warn!(
+                name: "lockset.lost",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.holder = %holder,
+                    lockset.reason = ?reason,
+                    lockset.held_seconds = seconds(*held),
+                },
+                "{event}"
+            ),
+            Event::RenewalLate { lock, left, lease } => warn!(
+                name: "lockset.renewal_late",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.left_seconds = seconds(*left),
+                    lockset.lease_seconds = seconds(*lease),
+                },
+                "{event}"
+            ),
+            Event::RenewalFailed { lock, left } => warn!(
+                name: "lockset.renewal_failed",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.left_seconds = seconds(*left),
+                },
+                "{event}"
+            ),
+            Event::ReleaseFailed { lock, error } => warn!(
+                name: "lockset.release_failed",
+                target: "lockset",
+                {
+                    lockset.name = lock.as_deref(),
+                    error.type = ?error.kind(),
+                },
+                "{event}"
+            ),
+            Event::LongWait { lock, waited, busy } => warn!(
+                name: "lockset.long_wait",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.waited_seconds = seconds(*waited),
+                    lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
+                },
+                "{event}"
+            ),
+            Event::Forced { lock } => info!(
+                name: "lockset.forced",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                },
+                "{event}"
+            ),
+            _ => {}
+        }
+    }
+
+    fn tell_of_servers(event: &Event<'_>) {
+        match event {
+            Event::Reconnected { server, lane } => info!(
+                name: "lockset.reconnected",
+                target: "lockset",
+                {
+                    server.address = %server,
+                    lockset.lane = lane,
+                },
+                "{event}"
+            ),
+            Event::Failover { holds } => warn!(
+                name: "lockset.failover",
+                target: "lockset",
+                {
+                    lockset.holds = holds,
+                },
+                "{event}"
+            ),
+            _ => {}
+        }
+    }
+
+    /// A call that asks for a lock, in a span of its own.
+    pub(crate) async fn acquire<T>(
+        kind: &'static str,
+        name: &str,
+        call: impl Future<Output = Result<Option<T>>>,
+    ) -> Result<Option<T>> {
+        let span = debug_span!(
+            target: "lockset", "lockset.acquire",
+            lockset.kind = kind, lockset.name = name, lockset.outcome = field::Empty
+        );
+        let ended = call.instrument(span.clone()).await;
+        let outcome = match &ended {
+            Ok(Some(_)) => "granted",
+            Ok(None) => "refused",
+            Err(_) => "error",
+        };
+        span.record("lockset.outcome", outcome);
+        ended
+    }
+
+    /// The time for which a guard holds a lock: it follows from the call that got it.
+    #[derive(Debug)]
+    pub(crate) struct HoldSpan {
+        _span: Option<Span>,
+    }
+
+    impl HoldSpan {
+        /// Of what no guard has yet.
+        pub(crate) fn none() -> Self {
+            Self { _span: None }
+        }
+
+        pub(crate) fn begin(
+            name: &str,
+            holder: &str,
+            token: impl FnOnce() -> Option<FencingToken>,
+        ) -> Self {
+            let span = debug_span!(
+                target: "lockset", parent: None, "lockset.hold",
+                lockset.name = name, lockset.holder = holder,
+                lockset.token = token().map(FencingToken::get)
+            );
+            span.follows_from(Span::current());
+            Self { _span: Some(span) }
+        }
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod off {
+    use std::future::Future;
+
+    use crate::error::Result;
+    use crate::events::Event;
+    use crate::fencing::FencingToken;
+
+    pub(crate) fn is_on() -> bool {
+        false
+    }
+
+    pub(crate) fn tell(_: &Event<'_>) {}
+
+    pub(crate) fn acquire<T>(
+        _kind: &'static str,
+        _name: &str,
+        call: impl Future<Output = Result<Option<T>>>,
+    ) -> impl Future<Output = Result<Option<T>>> {
+        call
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct HoldSpan;
+
+    impl HoldSpan {
+        pub(crate) fn none() -> Self {
+            Self
+        }
+
+        pub(crate) fn begin(
+            _name: &str,
+            _holder: &str,
+            _token: impl FnOnce() -> Option<FencingToken>,
+        ) -> Self {
+            Self
+        }
+    }
+}

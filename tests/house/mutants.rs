@@ -1,0 +1,49 @@
+//! The list of mistakes that the checks have to find is still one: each can be made, in one place.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+fn text<'a>(mutant: &'a Value, key: &str) -> &'a str {
+    mutant[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("{key} of {mutant}"))
+}
+
+#[test]
+fn every_mistake_can_be_made_in_one_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = std::fs::read_to_string(root.join("mutants/list.json")).unwrap();
+    let list: Vec<Value> = serde_json::from_str(&list).unwrap();
+    assert!(list.len() >= 40, "{}", list.len());
+    let mut names = BTreeSet::new();
+    for mutant in &list {
+        let name = text(mutant, "name");
+        assert!(names.insert(name), "{name}: twice");
+        let source = std::fs::read_to_string(root.join(text(mutant, "file"))).unwrap();
+        let (find, replace) = (text(mutant, "find"), text(mutant, "replace"));
+        assert_eq!(source.matches(find).count(), 1, "{name}: {find}");
+        assert_ne!(find, replace, "{name}");
+        let (kind, filter) = text(mutant, "check").split_once(' ').expect("and a filter");
+        assert!(
+            ["lib", "suite"].contains(&kind) && !filter.is_empty(),
+            "{name}"
+        );
+    }
+}
+
+/// What has not been run since it changed would be taken for a result.
+#[test]
+fn every_result_is_of_a_mistake_on_the_list() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let list: Vec<Value> = serde_json::from_str(&read("mutants/list.json")).unwrap();
+    let results: Value = serde_json::from_str(&read("mutants/results.json")).unwrap();
+    for (name, result) in results.as_object().expect("by name") {
+        let mutant = list.iter().find(|mutant| text(mutant, "name") == name);
+        let mutant = mutant.unwrap_or_else(|| panic!("{name} is on no list"));
+        assert_eq!(text(result, "check"), text(mutant, "check"), "{name}");
+        assert_eq!(text(result, "outcome"), "killed", "{name}");
+    }
+}

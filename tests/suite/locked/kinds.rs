@@ -1,0 +1,247 @@
+//! Each kind of lock, and what the body sees of it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lockset::{Client, Owner, locked};
+use lockset_testkit::within;
+
+use super::{Failed, is_held, start};
+use crate::support::{SOON, hold_counts, nothing_left};
+
+/// How many are in a section at once.
+#[derive(Default)]
+struct Section {
+    inside: AtomicU32,
+    most: AtomicU32,
+}
+
+impl Section {
+    async fn pass(&self) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn most(&self) -> u32 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+#[locked("x")]
+async fn reentrant(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+#[locked("x", fair)]
+async fn fair(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+#[locked(write "x")]
+async fn write(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+#[locked(all("x", fair "y", read "z"))]
+async fn all(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+macro_rules! excludes {
+    ($($kind:ident)*) => {$(
+        mod $kind {
+            use super::*;
+
+            #[tokio::test]
+            async fn one_at_a_time() {
+                let (server, client) = start().await;
+                let other = crate::support::client(&server.url()).await;
+                let section = Section::default();
+                let calls = (0..20).map(|i| {
+                    super::$kind(if i % 2 == 0 { &client } else { &other }, &section)
+                });
+                for done in within(SOON, join_all(calls)).await {
+                    done.unwrap();
+                }
+                assert_eq!(section.most(), 1);
+                nothing_left(&server).await;
+            }
+        }
+    )*};
+}
+
+excludes!(reentrant fair write all);
+
+/// Waits until as many are in it.
+#[locked(read "x")]
+async fn read(_locks: &Client, together: &tokio::sync::Barrier) -> Result<(), Failed> {
+    together.wait().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn readers_are_in_it_together_and_keep_a_writer_out() {
+    #[locked("x", write, try, busy = skip)]
+    async fn try_write(_locks: &Client) -> Result<Option<()>, Failed> {
+        Ok(Some(()))
+    }
+
+    let (server, client) = start().await;
+    let together = tokio::sync::Barrier::new(3);
+    let inside = async {
+        let reading = async {
+            lockset_testkit::eventually(SOON, "both read", async || {
+                hold_counts(&server, &["x".to_owned()])
+                    .await
+                    .iter()
+                    .sum::<u32>()
+                    == 2
+            })
+            .await;
+            assert!(try_write(&client).await.unwrap().is_none());
+            together.wait().await;
+        };
+        within(SOON, reading).await;
+    };
+    let (one, other, ()) = tokio::join!(read(&client, &together), read(&client, &together), inside);
+    one.unwrap();
+    other.unwrap();
+    assert!(try_write(&client).await.unwrap().is_some());
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn all_names_are_held_and_one_token_is_bound() {
+    #[locked(all("order:{id}", fair "stock"), fenced = token, guard = g, wait = "5s")]
+    async fn place(locks: &Client, id: u64) -> Result<u64, Failed> {
+        assert!(is_held(locks, &format!("order:{id}")).await);
+        assert!(locks.fair_lock("stock").is_locked().await?);
+        assert_eq!(g.names().len(), 2);
+        let tokens = g.fencing_tokens();
+        assert_eq!(tokens.into_iter().flatten().max(), Some(token));
+        Ok(token.get())
+    }
+
+    let (server, client) = start().await;
+    let first = place(&client, 7).await.unwrap();
+    assert!(place(&client, 7).await.unwrap() > first, "tokens grow");
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn the_guard_and_the_token_are_in_the_body() {
+    #[locked("x", lease = "20s", fenced = token, guard = g)]
+    async fn look(_locks: &Client) -> Result<u64, Failed> {
+        assert_eq!(g.name(), "x");
+        assert_eq!(g.fencing_token(), Some(token));
+        assert!(!g.is_lost());
+        let left = g.remaining();
+        assert!(
+            left > Duration::from_secs(15) && left <= Duration::from_secs(20),
+            "{left:?}"
+        );
+        Ok(token.get())
+    }
+
+    let (server, client) = start().await;
+    let first = look(&client).await.unwrap();
+    assert!(look(&client).await.unwrap() > first);
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn an_owner_enters_again() {
+    #[locked("x", owner = me, guard = g)]
+    async fn outer(locks: &Client, me: &Owner) -> Result<(u32, u32), Failed> {
+        let inner = inner(locks, me.clone()).await?;
+        Ok((inner, g.hold_count()))
+    }
+
+    #[locked("x", owner = &me, guard = g)]
+    async fn inner(_locks: &Client, me: Owner) -> Result<u32, Failed> {
+        Ok(g.hold_count())
+    }
+
+    let (server, client) = start().await;
+    let called = within(SOON, outer(&client, &Owner::new())).await;
+    assert_eq!(called.unwrap(), (2, 1));
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_and_computed_times() {
+    #[locked("x", fixed_lease = lease, wait = lease / 2, guard = g)]
+    async fn hold(_locks: &Client, lease: Duration) -> Result<Duration, Failed> {
+        Ok(g.remaining())
+    }
+
+    let (server, client) = start().await;
+    let left = hold(&client, Duration::from_secs(9)).await.unwrap();
+    assert!(
+        left > Duration::from_secs(7) && left <= Duration::from_secs(9),
+        "{left:?}"
+    );
+    nothing_left(&server).await;
+}
+
+/// Counts how often it is shown.
+struct Counted<'a>(&'a AtomicU32);
+
+impl std::fmt::Display for Counted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = self.0.fetch_add(1, Ordering::SeqCst);
+        write!(f, "{shown}")
+    }
+}
+
+#[tokio::test]
+async fn the_key_is_made_once_and_before_the_lock_is_asked_for() {
+    #[locked("x:{id}", wait = "5s")]
+    async fn by(_locks: &Client, id: Counted<'_>) -> Result<u32, Failed> {
+        Ok(id.0.load(Ordering::SeqCst))
+    }
+
+    let (server, client) = start().await;
+    let shown = AtomicU32::new(0);
+    let held = client.lock("x:0").lock().await.unwrap();
+    let mut call = Box::pin(by(&client, Counted(&shown)));
+    assert!((&mut call).now_or_never().is_none());
+    assert_eq!(
+        shown.load(Ordering::SeqCst),
+        1,
+        "it waits for a lock of that name"
+    );
+    held.release().await.unwrap();
+    assert_eq!(within(SOON, call).await.unwrap(), 1);
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn an_invalid_name_is_an_error_of_the_function() {
+    #[locked("{name}")]
+    async fn named(_locks: &Client, name: &str) -> Result<(), Failed> {
+        panic!("it ran under {name:?}");
+    }
+
+    #[locked(all("x", "{name}"))]
+    async fn among_others(_locks: &Client, name: &str) -> Result<(), Failed> {
+        panic!("it ran under {name:?}");
+    }
+
+    let (_server, client) = start().await;
+    for name in ["", "a{b"] {
+        let error = named(&client, name).await.unwrap_err().lock();
+        assert!(error.is_invalid(), "{error}");
+        assert_eq!(error.lock_name(), Some(name));
+        let error = among_others(&client, name).await.unwrap_err().lock();
+        assert!(error.is_invalid(), "{error}");
+    }
+}

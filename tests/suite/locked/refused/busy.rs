@@ -1,0 +1,18 @@
+//! What it returns if the lock is held is neither its error nor its result.
+
+use lockset::{Client, locked};
+
+pub struct Failed;
+
+impl From<lockset::Error> for Failed {
+    fn from(_: lockset::Error) -> Self {
+        Self
+    }
+}
+
+// at: Result
+// says: `busy = ..` is the error of the function, or all that it returns
+#[locked("x", busy = "held")]
+pub async fn wrong(_locks: &Client) -> Result<u32, Failed> {
+    Ok(1)
+}

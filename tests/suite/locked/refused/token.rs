@@ -1,0 +1,18 @@
+//! A token is not there unless it is asked for.
+
+use lockset::{Client, locked};
+
+pub struct Failed;
+
+impl From<lockset::Error> for Failed {
+    fn from(_: lockset::Error) -> Self {
+        Self
+    }
+}
+
+// at: token
+// says: cannot find value `token`
+#[locked("x", fenced)]
+pub async fn wrong(_locks: &Client) -> Result<u64, Failed> {
+    Ok(token.get())
+}

@@ -1,0 +1,142 @@
+//! The view of a loss that needs no guard: for tasks and threads beside the work.
+
+use std::time::Duration;
+
+use lockset::{Loss, LostReason, Owner};
+use lockset_testkit::{Server, eventually, within};
+
+use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::support::{LEASE, SOON, client, idle};
+
+/// Whether it resolves within some turns of the runtime.
+async fn resolves(loss: &Loss) -> bool {
+    tokio::time::timeout(Duration::from_millis(20), loss.wait())
+        .await
+        .is_ok()
+}
+
+/// A view of a loss that has come says so in every task and thread, and goes on to say so.
+async fn it_says_what_the_guard_says<P: Primitive>() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let lock = P::of(&client, "x");
+    let guard = lock.lock().await.unwrap();
+    let loss = guard.loss();
+    assert_eq!((loss.is_lost(), loss.reason()), (false, None));
+    assert!(!loss.remaining().is_zero() && loss.remaining() <= LEASE);
+    let (by_task, by_thread) = (loss.clone(), loss.clone());
+    let task = tokio::spawn(async move { by_task.wait().await });
+    let thread = tokio::task::spawn_blocking(move || {
+        while !by_thread.is_lost() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        by_thread.reason()
+    });
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(within(SOON, task).await.unwrap(), LostReason::Revoked);
+    assert_eq!(
+        within(SOON, thread).await.unwrap(),
+        Some(LostReason::Revoked)
+    );
+    assert!(guard.is_lost());
+    for _ in 0..2 {
+        assert_eq!(within(SOON, loss.wait()).await, LostReason::Revoked);
+    }
+    drop(guard);
+    assert_eq!(loss.reason(), Some(LostReason::Revoked));
+    assert_eq!(within(SOON, loss.wait()).await, LostReason::Revoked);
+    assert!(loss.remaining().is_zero());
+}
+
+/// Also of a fixed lease whose end comes after that.
+async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    for fixed in [false, true] {
+        let lock = P::of(&client, "x");
+        let lock = if fixed { lock.fixed_lease(LEASE) } else { lock };
+        let guard = lock.lock().await.unwrap();
+        let (loss, before) = (guard.loss(), guard.loss());
+        let waiting = tokio::spawn(async move { before.wait().await });
+        guard.release().await.unwrap();
+        assert_eq!((loss.reason(), loss.remaining()), (None, Duration::ZERO));
+        tokio::time::sleep(LEASE + Duration::from_millis(50)).await;
+        assert!(!loss.is_lost() && !waiting.is_finished());
+        assert!(!resolves(&loss).await);
+        waiting.abort();
+        // Forgotten and dropped ones are over in the same way.
+        let guard = lock.lock().await.unwrap();
+        let loss = guard.loss();
+        drop(guard);
+        idle(&client).await;
+        assert!(!loss.is_lost() && !resolves(&loss).await);
+    }
+}
+
+/// Each guard has a view of its own, though they share a hold.
+async fn it_ends_with_its_own_guard<P: Primitive>() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let owner = Owner::new();
+    let lock = P::of(&client, "x").owner(&owner);
+    let outer = lock.lock().await.unwrap();
+    let inner = outer.reenter().await.unwrap();
+    let (of_outer, of_inner) = (outer.loss(), inner.loss());
+    inner.release().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    assert_eq!(within(SOON, of_outer.wait()).await, LostReason::Revoked);
+    assert_eq!(of_inner.reason(), None);
+    assert!(!resolves(&of_inner).await);
+}
+
+/// What is left over keeps no client alive, and so no connection.
+async fn it_keeps_nothing_alive<P: Primitive>() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let id = client.id().to_owned();
+    let guard = P::of(&client, "x").lock().await.unwrap();
+    let loss = guard.loss();
+    let by_task = loss.clone();
+    let task = tokio::spawn(async move { by_task.wait().await });
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    drop(client);
+    eventually(SOON, "its connections are closed", async || {
+        let all = server.clients(lockset_testkit::ClientKind::All).await;
+        !all.iter().any(|line| line.name.ends_with(&id))
+    })
+    .await;
+    assert!(!task.is_finished() && !loss.is_lost());
+    task.abort();
+}
+
+for_every_primitive!("multi_thread":
+    it_says_what_the_guard_says
+    a_released_guard_is_never_lost_by_its_view
+    it_ends_with_its_own_guard
+    it_keeps_nothing_alive
+);
+
+for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
+    it_says_what_the_guard_says
+    a_released_guard_is_never_lost_by_its_view
+    it_ends_with_its_own_guard
+    it_keeps_nothing_alive
+}
+
+/// The writer holds it no more, though its owner does.
+#[tokio::test]
+async fn the_view_of_a_writer_ends_with_its_downgrade() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let lock = client.rw_lock("x");
+    let writing = lock.write().await.unwrap();
+    let of_writing = writing.loss();
+    let reading = writing.downgrade().await.unwrap();
+    assert!(lock.read_side().force_unlock().await.unwrap());
+    assert_eq!(
+        within(SOON, reading.loss().wait()).await,
+        LostReason::Revoked
+    );
+    assert!(!of_writing.is_lost());
+}

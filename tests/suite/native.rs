@@ -1,0 +1,341 @@
+//! Locks that are taken and released by plain commands: what the server has then, what happens where these
+//! are not allowed, and what a fault between them leaves.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lockset::{Client, NativePath};
+use lockset_testkit::{Proxy, Redisson, Server, eventually, unique_name, within};
+
+use crate::support::{LEASE, SOON, ask, command, idle, listening, nothing_left};
+
+async fn native(url: &str) -> Client {
+    Client::connect(url).await.unwrap()
+}
+
+async fn scripts_only(url: &str) -> Client {
+    Client::builder(url).native(false).build().await.unwrap()
+}
+
+/// Messages of this lock's channel, from now on.
+async fn messages(server: &Server, name: &str) -> redis::aio::PubSub {
+    let url = redis::Client::open(server.admin_url()).unwrap();
+    let mut messages = url.get_async_pubsub().await.unwrap();
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    messages.subscribe(&channel).await.unwrap();
+    messages
+}
+
+/// What each command was called so far.
+async fn calls(server: &Server, command: &str) -> u64 {
+    let calls = server.commandstats().await;
+    calls.get(command).copied().unwrap_or(0)
+}
+
+/// What the server has after an acquire, but for the holder.
+async fn shape(server: &Server, name: &str) -> (Vec<String>, String, Vec<String>, bool) {
+    let mut admin = server.admin().await;
+    let values: Vec<String> = ask(&mut admin, &["HVALS", name]).await;
+    let encoding: String = ask(&mut admin, &["OBJECT", "ENCODING", name]).await;
+    let lease: i64 = ask(&mut admin, &["PTTL", name]).await;
+    (
+        values,
+        encoding,
+        server.keys().await,
+        (25_000..=30_000).contains(&lease),
+    )
+}
+
+#[tokio::test]
+async fn what_the_server_has_is_what_the_script_makes() {
+    let server = Server::start();
+    let mut shapes = Vec::new();
+    for client in [
+        native(&server.url()).await,
+        scripts_only(&server.url()).await,
+    ] {
+        let guard = client.lock("the lock").lock().await.unwrap();
+        shapes.push(shape(&server, "the lock").await);
+        // All that follows finds it as it should be.
+        let inner = guard.reenter().await.unwrap();
+        assert!(client.lock("the lock").try_lock().await.unwrap().is_none());
+        inner.release().await.unwrap();
+        guard.release().await.unwrap();
+        nothing_left(&server).await;
+    }
+    assert_eq!(shapes[0], shapes[1]);
+    assert_eq!(calls(&server, "restore").await, 1);
+}
+
+#[tokio::test]
+async fn which_way_is_taken_is_told() {
+    let server = Server::start();
+    let (on, off) = (
+        native(&server.url()).await,
+        scripts_only(&server.url()).await,
+    );
+    for client in [&on, &off] {
+        let guard = client.lock("x").lock().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    assert_eq!(on.stats().native, NativePath::On);
+    assert_eq!(off.stats().native, NativePath::Off);
+    assert_eq!(calls(&server, "restore").await, 1);
+    assert_eq!(calls(&server, "evalsha").await, 2, "those of the other");
+}
+
+/// A server or a user without `RESTORE` is asked once, and no call fails.
+#[tokio::test]
+async fn without_restore_scripts_take_the_lock() {
+    let unknown = Server::builder()
+        .args(["--rename-command", "RESTORE", ""])
+        .start();
+    let denied = Server::start();
+    let mut admin = denied.admin().await;
+    let rules = [
+        "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-restore",
+    ];
+    let _: () = ask(&mut admin, &rules).await;
+    let denied_url = denied.url().replace("redis://", "redis://u:p@");
+    for (server, url, path) in [
+        (&unknown, unknown.url(), NativePath::Unknown),
+        (&denied, denied_url, NativePath::Denied),
+    ] {
+        let client = native(&url).await;
+        for _ in 0..3 {
+            let guard = client.lock("x").lock().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        assert_eq!(client.stats().native, path);
+        assert_eq!(calls(server, "evalsha").await, 3, "{path:?}");
+        nothing_left(server).await;
+    }
+}
+
+/// A key that is no lock is refused by either way, for taking and for releasing.
+#[tokio::test]
+async fn a_foreign_key_is_refused() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let client = native(&server.url()).await;
+    for (make, kind) in [
+        (&["SET", "k", "v"][..], "string"),
+        (&["HSET", "k", "state", "shipped"], "hash"),
+        (&["RPUSH", "k", "a"], "list"),
+    ] {
+        let held = client.lock("k").lock().await.unwrap();
+        let _: () = ask(&mut admin, &["DEL", "k"]).await;
+        let _: redis::Value = ask(&mut admin, make).await;
+        let released = held.release().await.unwrap_err();
+        assert!(released.is_wrong_type(), "{kind}: {released}");
+        for lock in [client.lock("k"), native(&server.url()).await.lock("k")] {
+            let refused = within(SOON, lock.lock()).await.unwrap_err();
+            assert!(refused.is_wrong_type(), "{kind}: {refused}");
+            let wait = Duration::from_millis(1);
+            let refused = lock.try_lock_for(wait).await.unwrap_err();
+            assert!(refused.is_wrong_type(), "{kind}: {refused}");
+        }
+        let still: String = ask(&mut admin, &["TYPE", "k"]).await;
+        assert_eq!(still, kind);
+        let _: () = ask(&mut admin, &["DEL", "k"]).await;
+    }
+}
+
+/// What is refused once goes by script for a while, which knows who holds it and for how long.
+#[tokio::test]
+async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
+    let server = Server::start();
+    let (ours, theirs) = (native(&server.url()).await, native(&server.url()).await);
+    let held = theirs.lock("x").lock().await.unwrap();
+    server.reset_stats().await;
+    let lock = ours.lock("x");
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    listening(&server).await;
+    held.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    assert_eq!(calls(&server, "restore").await, 1);
+    // Behind the subscription, and after the message.
+    assert_eq!(calls(&server, "evalsha").await, 2);
+    guard.release().await.unwrap();
+}
+
+/// The reply to `RESTORE` is lost: the script knows its holder again, and there is one hold.
+#[tokio::test]
+async fn a_restore_without_a_reply_is_found_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url())
+        .lease(LEASE * 10)
+        .build()
+        .await
+        .unwrap();
+    for round in 0..10 {
+        let name = format!("lock {round}");
+        proxy.swallow_reply_to(b"RESTORE");
+        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        let mut admin = server.admin().await;
+        let holders: Vec<(String, String)> = ask(&mut admin, &["HGETALL", &name]).await;
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        assert_eq!(holders[0].1, "1");
+        guard.release().await.unwrap();
+    }
+    assert_eq!(proxy.fired(), 10);
+    nothing_left(&server).await;
+}
+
+/// A `RESTORE` that arrives when its caller is gone, and what undoes it with it.
+#[tokio::test]
+async fn a_restore_that_comes_late_is_undone() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url())
+        .lease(LEASE * 10)
+        .build()
+        .await
+        .unwrap();
+    for round in 0..10 {
+        let name = format!("lock {round}");
+        proxy.hold_request_containing(b"RESTORE");
+        let call = tokio::time::timeout(LEASE / 20, client.lock(&name).lock()).await;
+        assert!(call.is_err(), "it was answered");
+        eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
+        if round % 2 == 0 {
+            // The connection is gone by then, too.
+            proxy.cut();
+        }
+        proxy.release_held();
+        idle(&client).await;
+        nothing_left(&server).await;
+        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// The connection is cut when the hold is gone and nobody was told: the message comes all the same.
+#[tokio::test]
+async fn a_release_that_was_cut_in_two_is_told() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url())
+        .lease(LEASE * 10)
+        .build()
+        .await
+        .unwrap();
+    for round in 0..10 {
+        let name = unique_name("lock");
+        let guard = client.lock(&name).lock().await.unwrap();
+        let mut told = messages(&server, &name).await;
+        // As if `PUBLISH` had not got through: only `HDEL` was executed, and there is no reply.
+        proxy.hold_request_containing(b"HDEL");
+        let release = tokio::spawn(guard.release());
+        eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
+        let _: redis::Value = command(&server, &["DEL", &name]).await;
+        proxy.cut();
+        let released = within(SOON, release).await;
+        assert!(released.is_ok(), "round {round}: {released:?}");
+        within(SOON, told.on_message().next()).await.unwrap();
+        proxy.release_held();
+        idle(&client).await;
+    }
+    nothing_left(&server).await;
+}
+
+/// Executed, and the reply lost: it was released, and says so.
+#[tokio::test]
+async fn a_release_without_a_reply_is_no_loss() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url())
+        .lease(LEASE * 10)
+        .build()
+        .await
+        .unwrap();
+    for _ in 0..10 {
+        let guard = client.lock("x").lock().await.unwrap();
+        proxy.swallow_reply_to(b"HDEL");
+        within(SOON, guard.release()).await.unwrap();
+    }
+    assert_eq!(proxy.fired(), 10);
+    nothing_left(&server).await;
+}
+
+/// A hold that is gone is still told to be, and that of another is left alone.
+#[tokio::test]
+async fn a_release_of_a_hold_that_is_gone_says_so() {
+    let server = Server::start();
+    let (ours, theirs) = (native(&server.url()).await, native(&server.url()).await);
+    let guard = ours.lock("x").lock().await.unwrap();
+    assert!(theirs.lock("x").force_unlock().await.unwrap());
+    let rival = theirs.lock("x").lock().await.unwrap();
+    assert!(guard.release().await.unwrap_err().is_not_held());
+    assert!(!rival.is_lost());
+    rival.release().await.unwrap();
+}
+
+/// A lease that ends is one, however short.
+#[tokio::test]
+async fn a_short_lease_ends() {
+    let server = Server::start();
+    let client = native(&server.url()).await;
+    let lease = Duration::from_millis(100);
+    let lock = client.lock("x").fixed_lease(lease);
+    let guard = lock.lock().await.unwrap();
+    within(SOON, guard.lost()).await;
+    eventually(SOON, "its key is gone", async || {
+        server.keys().await.is_empty()
+    })
+    .await;
+    assert_eq!(calls(&server, "restore").await, 1);
+}
+
+/// Without the right to publish, a release frees the lock all the same.
+#[tokio::test]
+async fn who_may_not_publish_releases() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let rules = [
+        "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-publish",
+    ];
+    let _: () = ask(&mut admin, &rules).await;
+    let client = native(&server.url().replace("redis://", "redis://u:p@")).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// Redisson's side is refused, is woken by the message, and keeps us out until it unlocks.
+#[tokio::test]
+async fn redisson_respects_a_restored_lock_and_hears_its_release() {
+    let server = Server::start();
+    let client = native(&server.admin_url()).await;
+    let peer = Redisson::connect(&server).await;
+    let lease = Duration::from_secs(30);
+    let guard = client.lock("x").lock().await.unwrap();
+    assert_eq!(calls(&server, "restore").await, 1);
+    let told = peer.lock_acquire("x", 7, lease).await;
+    assert!(
+        told.is_some_and(|ms| (25_000..=30_000).contains(&ms)),
+        "{told:?}"
+    );
+    assert_eq!(peer.lock_release("x", 7).await, None, "it is not theirs");
+    let waiter = {
+        let peer = peer.clone();
+        tokio::spawn(async move { peer.lock("x", 7, lease, SOON * 2).await })
+    };
+    listening(&server).await;
+    guard.release().await.unwrap();
+    let acquired = within(SOON, waiter).await.unwrap();
+    assert!(acquired, "its lease would have kept it waiting");
+
+    let lock = client.lock("x");
+    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    eventually(SOON, "it listens", async || {
+        client.stats().subscriptions == 1
+    })
+    .await;
+    assert_eq!(calls(&server, "restore").await, 2, "refused");
+    assert_eq!(peer.lock_release("x", 7).await, Some(1));
+    let guard = within(SOON, waiter).await.unwrap();
+    guard.release().await.unwrap();
+    assert!(peer.undecodable().is_empty());
+}

@@ -1,0 +1,271 @@
+//! What is counted, and what an observer is told, of what no caller learns.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockset::{Client, Event, LostReason, Owner};
+use lockset_testkit::{Server, eventually, within};
+
+use crate::support::{LEASE, SOON, command, idle};
+
+/// Keeps what it is told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Event<'static>>>>);
+
+impl Told {
+    async fn client(&self, url: &str, lease: Duration) -> Client {
+        let told = Arc::clone(&self.0);
+        let observer = move |event: &Event<'_>| {
+            told.lock().unwrap().push(event.clone().into_owned());
+        };
+        let builder = Client::builder(url).lease(lease).observer(observer);
+        builder.build().await.unwrap()
+    }
+
+    /// Waits until it was told of such an event.
+    async fn of(&self, what: &str, is_it: impl Fn(&Event<'_>) -> bool) {
+        eventually(SOON, what, async || {
+            self.0.lock().unwrap().iter().any(&is_it)
+        })
+        .await;
+    }
+
+    fn count(&self, is_it: impl Fn(&Event<'_>) -> bool) -> usize {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|event| is_it(event))
+            .count()
+    }
+}
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn grants_by_how_a_call_got_them() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let owner = Owner::new();
+    let lock = client.lock("x");
+    let outer = lock.clone().owner(&owner).lock().await.unwrap();
+    let inner = lock.clone().owner(&owner).lock().await.unwrap();
+    let again = inner.reenter().await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none());
+    for guard in [again, inner, outer] {
+        guard.release().await.unwrap();
+    }
+    // From task to task, as long as there is one.
+    let tasks = (0..20).map(|_| {
+        let lock = client.lock("y");
+        tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        within(SOON, task).await.unwrap();
+    }
+    let rw = client.rw_lock("rw");
+    rw.read().await.unwrap().release().await.unwrap();
+    rw.write().await.unwrap().release().await.unwrap();
+    idle(&client).await;
+    let totals = client.stats().totals;
+    let reentrant = totals.reentrant;
+    assert_eq!(reentrant.reentered, 2, "{totals:?}");
+    assert!(reentrant.in_memory > 0, "{totals:?}");
+    assert_eq!(reentrant.by_server + reentrant.in_memory, 21, "{totals:?}");
+    assert_eq!((totals.read.total(), totals.write.total()), (1, 1));
+    assert_eq!(totals.refusals, 1, "{totals:?}");
+    assert!((1..=20).contains(&totals.waits), "{totals:?}");
+    assert_eq!((totals.losses.total(), totals.background_failures), (0, 0));
+    assert_eq!(totals.script_errors, 0);
+}
+
+#[tokio::test]
+async fn a_fair_lock_that_the_server_hands_over() {
+    let server = Server::start();
+    let (one, other) = (
+        Client::connect(&server.url()).await.unwrap(),
+        Client::connect(&server.url()).await.unwrap(),
+    );
+    let guard = one.fair_lock("x").lock().await.unwrap();
+    let next = tokio::spawn({
+        let lock = other.fair_lock("x");
+        async move { lock.lock().await.unwrap() }
+    });
+    eventually(SOON, "it has a place and listens", async || {
+        let queued = one.fair_lock("x").waiters().await.unwrap().len();
+        queued == 1 && other.stats().subscriptions == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    within(SOON, next).await.unwrap().release().await.unwrap();
+    let fair = other.stats().totals.fair;
+    // By the message, or by the question that was under way.
+    assert_eq!(fair.handed_over + fair.by_server, 1, "{fair:?}");
+    assert_eq!(other.stats().totals.waits, 1);
+}
+
+#[tokio::test]
+async fn a_loss() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LEASE).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    command(&server, &["DEL", "x"]).await;
+    told.of("the loss", |event| {
+        matches!(event, Event::Lost { lock, holder, reason: LostReason::Revoked, .. }
+            if lock == "x" && holder == guard.holder_id())
+    })
+    .await;
+    let losses = client.stats().totals.losses;
+    assert_eq!((losses.of(LostReason::Revoked), losses.total()), (1, 1));
+    drop(guard);
+    // A normal release is none.
+    client
+        .lock("x")
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    idle(&client).await;
+    assert_eq!(client.stats().totals.losses.total(), 1);
+    assert_eq!(told.count(|event| matches!(event, Event::Lost { .. })), 1);
+}
+
+/// The server stands still: renewals fail, then the lease is over.
+#[tokio::test]
+async fn renewals_that_fail() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LEASE).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    eventually(SOON, "a renewal in time", async || {
+        client.stats().totals.renewals.renewed > 0
+    })
+    .await;
+    server.stop();
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    server.cont();
+    told.of(
+        "a renewal that failed",
+        |event| matches!(event, Event::RenewalFailed { lock, .. } if lock == "x"),
+    )
+    .await;
+    told.of("the loss", |event| {
+        matches!(event, Event::Lost { reason: LostReason::Expired, held, .. } if *held > LEASE / 2)
+    })
+    .await;
+    let renewals = client.stats().totals.renewals;
+    assert!(renewals.failed > 0 && renewals.least_left_percent.is_some());
+    assert!(client.stats().totals.script_errors > 0);
+}
+
+/// A user who may acquire and not release: nobody waits for the release of a dropped guard.
+#[tokio::test]
+async fn a_release_that_is_refused_in_the_background() {
+    let server = Server::start();
+    let acl = "ACL SETUSER weak on >pass ~* &* +@all -hdel -del -unlink -hincrby";
+    command(&server, &acl.split(' ').collect::<Vec<_>>()).await;
+    let told = Told::default();
+    let url = format!("redis://weak:pass@{}/", server.addr());
+    let client = told.client(&url, LONG).await;
+    drop(client.lock("x").lock().await.unwrap());
+    told.of("the refusal", |event| {
+        matches!(event, Event::ReleaseFailed { lock: Some(lock), error, .. }
+            if lock == "x" && error.is_denied())
+    })
+    .await;
+    assert_eq!(client.stats().totals.background_failures, 1);
+    assert!(client.lock("x").is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_long() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LONG).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    let other = told.client(&server.url(), LONG).await;
+    let waiter = tokio::spawn({
+        let lock = other.lock("x");
+        async move { lock.lock().await.unwrap() }
+    });
+    told.of("who is in the way", |event| {
+        matches!(event, Event::LongWait { lock, waited, busy: Some(busy), .. }
+            if lock == "x" && *waited >= Duration::from_secs(1)
+                && busy.holder.as_deref() == Some(guard.holder_id()))
+    })
+    .await;
+    guard.release().await.unwrap();
+    within(SOON, waiter).await.unwrap().release().await.unwrap();
+    assert_eq!(
+        told.count(|event| matches!(event, Event::LongWait { .. })),
+        1
+    );
+}
+
+#[tokio::test]
+async fn connections_that_break() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LONG).await;
+    client
+        .lock("x")
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(client.stats().totals.reconnects.total(), 0);
+    command(
+        &server,
+        &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
+    )
+    .await;
+    client
+        .lock("x")
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let addr = server.addr().to_string();
+    told.of("the new connection", |event| {
+        matches!(event, Event::Reconnected { server, lane: "command", .. } if *server == addr)
+    })
+    .await;
+    assert_eq!(client.stats().totals.reconnects.command, 1);
+}
+
+/// Whoever comes back may have lost what was held: all of it is checked, and that is told.
+#[tokio::test]
+async fn a_server_that_is_another_one() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LEASE).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    server.restart();
+    within(SOON, guard.lost()).await;
+    told.of("the check", |event| matches!(event, Event::Failover { .. }))
+        .await;
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_freed_by_force() {
+    let server = Server::start();
+    let told = Told::default();
+    let client = told.client(&server.url(), LONG).await;
+    let guard = client.lock("x").lock().await.unwrap();
+    assert!(client.lock("x").force_unlock().await.unwrap());
+    told.of(
+        "the force",
+        |event| matches!(event, Event::Forced { lock, .. } if lock == "x"),
+    )
+    .await;
+    drop(guard);
+}

@@ -1,0 +1,254 @@
+//! What operators see: locks among other keys, who holds them and since when, who waits.
+
+use std::time::Duration;
+
+use lockset::{Client, HoldMode, LockInfo, LockKind};
+use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name, within};
+
+use crate::support::{SOON, ask, client, nothing_left, patient_client, waiting};
+
+const LEASE: Duration = Duration::from_secs(30);
+const OFTEN: Duration = Duration::from_millis(200);
+
+async fn announcing(url: &str) -> Client {
+    let client = Client::builder(url).announce_every(OFTEN);
+    client.build().await.unwrap()
+}
+
+fn named<'a>(locks: &'a [LockInfo], name: &str) -> &'a LockInfo {
+    let lock = locks.iter().find(|lock| lock.name == name);
+    lock.unwrap_or_else(|| panic!("{name} is listed: {locks:#?}"))
+}
+
+/// One of each kind, Java's among them, beside what applications keep.
+#[tokio::test]
+async fn locks_are_found_among_the_hashes_of_applications() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("app:[1]:");
+    let client = client.build().await.unwrap();
+    let mut admin = server.admin().await;
+    let fill = "for i = 1, 5000 do \
+        redis.call('HSET', 'app:[1]:user:' .. i, 'name', i, 'mode', 'dark') \
+        redis.call('HSET', 'app:[1]:session:' .. i, 'mode', 'read') \
+        redis.call('PEXPIRE', 'app:[1]:session:' .. i, 600000) end";
+    let _: redis::Value = ask(&mut admin, &["EVAL", fill, "0"]).await;
+    let plain = client.lock("plain").fenced().lock().await.unwrap();
+    let braced = client.lock("{braced}").lock().await.unwrap();
+    let fair = client.fair_lock("fair").lock().await.unwrap();
+    let again = fair.reenter().await.unwrap();
+    let reader = client.rw_lock("rw").read().await.unwrap();
+    let writer = client.rw_lock("rw2").write().await.unwrap();
+    let java = Redisson::connect(&server).await;
+    assert_eq!(java.lock_acquire("app:[1]:java", 7, LEASE).await, None);
+    assert_eq!(java.lock_acquire("other:java", 7, LEASE).await, None);
+
+    let locks = within(SOON * 4, client.locks("*")).await.unwrap();
+    let names: Vec<&str> = locks.iter().map(|lock| lock.name.as_str()).collect();
+    assert_eq!(names, ["fair", "java", "plain", "rw", "rw2", "{braced}"]);
+    let seen = named(&locks, "plain");
+    assert_eq!(seen.key, "app:[1]:plain");
+    assert_eq!(seen.kind, LockKind::Exclusive);
+    assert_eq!(seen.token, plain.fencing_token());
+    assert_eq!(seen.holders[0].id, plain.holder_id());
+    assert!(seen.remaining > LEASE / 2 && seen.remaining <= LEASE);
+    assert_eq!(named(&locks, "fair").holders[0].hold_count, 2);
+    for (name, mode) in [("rw", HoldMode::Read), ("rw2", HoldMode::Write)] {
+        let seen = named(&locks, name);
+        assert_eq!(
+            (seen.kind, seen.holders[0].mode),
+            (LockKind::ReadWrite, mode)
+        );
+    }
+    // Its connections say that it is one of ours; Java's do not.
+    let ours = seen.holders[0].client.as_ref().expect("it is known");
+    assert_eq!(ours.id, client.id());
+    assert!(ours.addresses[0].starts_with("127.0.0.1:"), "{ours:?}");
+    assert_eq!(named(&locks, "java").holders[0].client, None);
+    assert_eq!(named(&locks, "java").holders[0].id, java.holder(7));
+
+    let some = client.locks("rw?").await.unwrap();
+    assert_eq!(some.len(), 1);
+    let commands = server.commandstats().await;
+    for never in ["keys", "monitor"] {
+        assert!(!commands.contains_key(never), "{never}");
+    }
+    // A large foreign hash without a lease, or with other fields, is never read.
+    assert!(commands["hgetall"] < 40, "{commands:?}");
+    drop((plain, braced, fair, again, reader, writer));
+    client.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn contended_locks_are_found_by_their_channels_alone() {
+    let server = Server::start();
+    let [holder, waiter] = [client(&server.url()).await, client(&server.url()).await];
+    let name = unique_name("desk");
+    let guards = (
+        holder.lock(&name).lock().await.unwrap(),
+        holder.rw_lock("{rw}").write().await.unwrap(),
+        holder.fair_lock("fair").lock().await.unwrap(),
+        holder.lock("calm").lock().await.unwrap(),
+    );
+    let tasks = [
+        tokio::spawn({
+            let lock = waiter.lock(&name);
+            async move { lock.lock().await.map(drop) }
+        }),
+        tokio::spawn({
+            let lock = waiter.rw_lock("{rw}");
+            async move { lock.read().await.map(drop) }
+        }),
+        tokio::spawn({
+            let lock = waiter.fair_lock("fair");
+            async move { lock.lock().await.map(drop) }
+        }),
+    ];
+    waiting(&waiter, 3).await;
+    eventually(SOON, "all three listen", async || {
+        server.pubsub_channels().await.len() >= 3
+    })
+    .await;
+    server.reset_stats().await;
+    let survey = holder.survey();
+    let contended = survey.contended().await.unwrap();
+    let mut names: Vec<&str> = contended.iter().map(|lock| lock.name.as_str()).collect();
+    names.sort_unstable();
+    let mut expected = [name.as_str(), "{rw}", "fair"];
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    assert!(
+        contended.iter().all(|lock| lock.waiters == 1),
+        "{contended:#?}"
+    );
+    assert_eq!(named(&contended, "fair").kind, LockKind::Fair);
+    assert!(!server.commandstats().await.contains_key("scan"));
+    let only = holder.survey().matching("{*").contended().await.unwrap();
+    assert_eq!(only.len(), 1);
+
+    let fair = survey.inspect("fair").await.unwrap().expect("it is held");
+    assert_eq!(fair.queue.len(), 1);
+    assert!(fair.queue[0].id.starts_with(waiter.id()));
+    assert!(fair.queue[0].has_heartbeat && !fair.queue[0].kept_for.is_zero());
+    assert_eq!(fair.queue[0].client.as_ref().unwrap().id, waiter.id());
+    let plain = survey.inspect(&name).await.unwrap().expect("it is held");
+    assert_eq!(plain.channels.len(), 1);
+    let free = survey.inspect("nobody").await.unwrap();
+    assert_eq!(free, None);
+    drop(guards);
+    for task in tasks {
+        within(SOON, task).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_or_awaited_for_long_is_announced_with_the_process() {
+    let server = Server::start();
+    let [holder, waiter] = [
+        announcing(&server.url()).await,
+        announcing(&server.url()).await,
+    ];
+    let guard = holder.lock("{long}").lock().await.unwrap();
+    let wait = tokio::spawn({
+        let lock = waiter.lock("{long}");
+        async move { lock.lock().await.map(drop) }
+    });
+    let watcher = patient_client(&server.url()).await;
+    eventually(SOON * 2, "both have announced themselves", async || {
+        // Anew each time: a survey believes for a while what it has read.
+        let found = watcher.survey().inspect("{long}").await.unwrap();
+        found.is_some_and(|found| {
+            !found.announced_waits.is_empty() && found.lock.held_for() > Some(OFTEN)
+        })
+    })
+    .await;
+    let found = watcher.survey().inspect("{long}").await.unwrap().unwrap();
+    let announced = found.lock.holders[0].client.as_ref().unwrap();
+    let announced = announced.announced.as_ref().unwrap();
+    assert_eq!(announced.pid, std::process::id());
+    assert_eq!(announced.version, env!("CARGO_PKG_VERSION"));
+    assert!(announced.program.starts_with("suite"), "{announced:?}");
+    assert!(!announced.host.is_empty());
+    assert_eq!(announced.holds[0].holder, guard.holder_id());
+    assert_eq!(found.announced_waits[0].0.id, waiter.id());
+    assert_eq!(watcher.survey().clients().await.unwrap().len(), 2);
+
+    guard.release().await.unwrap();
+    within(SOON, wait).await.unwrap().unwrap();
+    for client in [holder, waiter, watcher] {
+        client.shutdown().await.unwrap();
+    }
+    nothing_left(&server).await;
+}
+
+/// A client that uses no lock writes nothing; one that must not write is none the worse.
+#[tokio::test]
+async fn nothing_is_announced_without_a_lock_or_without_the_right() {
+    let server = Server::start();
+    let idle = announcing(&server.url()).await;
+    let mut admin = server.admin().await;
+    let acl = "ACL SETUSER locker on >pw ~app:* ~{app:* &* +@all";
+    let words: Vec<&str> = acl.split(' ').collect();
+    let _: redis::Value = ask(&mut admin, &words).await;
+    let url = server.url().replace("redis://", "redis://locker:pw@");
+    let url = url.replacen("locker:pw@:", "locker:pw@", 1);
+    let refused = Client::builder(&url)
+        .key_prefix("app:")
+        .announce_every(OFTEN);
+    let refused = refused.build().await.unwrap();
+    let guard = refused.lock("x").lock().await.unwrap();
+    let log = async |admin: &mut _| ask::<Vec<redis::Value>>(admin, &["ACL", "LOG"]).await.len();
+    eventually(SOON, "it was refused", async || {
+        log(&mut server.admin().await).await > 0
+    })
+    .await;
+    let denied = log(&mut admin).await;
+    tokio::time::sleep(OFTEN * 4).await;
+    assert_eq!(log(&mut admin).await, denied, "it is tried once");
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    let keys = server.keys().await;
+    assert!(
+        !keys.iter().any(|key| key.starts_with("lockset_client")),
+        "{keys:?}"
+    );
+    drop(idle);
+}
+
+#[tokio::test]
+async fn a_cluster_is_searched_on_all_its_nodes() {
+    let cluster = Cluster::shared().await;
+    let client = announcing(&cluster.url()).await;
+    let tag = unique_name("spread");
+    let mut guards = Vec::new();
+    for number in 0..24 {
+        let name = format!("{tag}:{number}");
+        guards.push(client.lock(&name).lock().await.unwrap());
+    }
+    let pattern = format!("{tag}:*");
+    let locks = within(SOON * 4, client.locks(&pattern)).await.unwrap();
+    assert_eq!(locks.len(), guards.len());
+    let waiter = patient_client(&cluster.url()).await;
+    let wait = tokio::spawn({
+        let lock = waiter.lock(format!("{tag}:7"));
+        async move { lock.lock().await.map(drop) }
+    });
+    waiting(&waiter, 1).await;
+    eventually(SOON, "the waiter is seen", async || {
+        let contended = client
+            .survey()
+            .matching(&pattern)
+            .contended()
+            .await
+            .unwrap();
+        contended.len() == 1 && contended[0].name == format!("{tag}:7")
+    })
+    .await;
+    eventually(SOON, "the holds are announced", async || {
+        let found = client.survey().inspect(&format!("{tag}:7")).await.unwrap();
+        found.is_some_and(|found| found.lock.held_for().is_some())
+    })
+    .await;
+    drop(guards);
+    within(SOON, wait).await.unwrap().unwrap();
+    client.shutdown().await.unwrap();
+}

@@ -1,0 +1,163 @@
+//! The spans and events that `tracing` gets.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use lockset::{MultiLock, Owner};
+use lockset_testkit::{Server, eventually};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::support::{LEASE, SOON, client, command, patient_client};
+
+/// What a subscriber saw, one line each.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+/// Fields as `name=value`.
+#[derive(Default)]
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        write!(self.0, " {}={value}", field.name()).unwrap();
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        if attributes.metadata().target() == "lockset" {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            self.push(format!("{}{}", attributes.metadata().name(), fields.0));
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        let span = context.span(id).expect("a span that is open");
+        if span.metadata().target() == "lockset" {
+            self.push(format!("{}{}", span.name(), fields.0));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "lockset" {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            let metadata = event.metadata();
+            self.push(format!(
+                "{} {}{}",
+                metadata.level(),
+                metadata.name(),
+                fields.0
+            ));
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).expect("it is closing");
+        if span.metadata().target() == "lockset" {
+            self.push(format!("end {}", span.name()));
+        }
+    }
+}
+
+impl Seen {
+    fn push(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    /// Which lines have come since the last look.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A subscriber for this thread, on which the runtime of a test runs.
+fn seen() -> (Seen, tracing::subscriber::DefaultGuard) {
+    let seen = Seen::default();
+    let subscriber = tracing_subscriber::registry().with(seen.clone());
+    (seen, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test]
+async fn a_span_for_the_call_and_one_for_the_hold() {
+    let server = Server::start();
+    let (seen, _default) = seen();
+    let client = patient_client(&server.url()).await;
+    let lock = client.fair_lock("x").fenced();
+    let guard = lock.lock().await.unwrap();
+    let token = guard.fencing_token().unwrap().get();
+    let holder = guard.holder_id().to_owned();
+    assert_eq!(
+        seen.take(),
+        [
+            "lockset.acquire lockset.kind=fair lockset.name=x".to_owned(),
+            "lockset.acquire lockset.outcome=granted".to_owned(),
+            "end lockset.acquire".to_owned(),
+            format!("lockset.hold lockset.name=x lockset.holder={holder} lockset.token={token}"),
+        ]
+    );
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(
+        seen.take()
+            .contains(&"lockset.acquire lockset.outcome=refused".to_owned())
+    );
+    guard.release().await.unwrap();
+    assert_eq!(seen.take(), ["end lockset.hold"]);
+
+    let read = client.rw_lock("rw").owner(&Owner::new());
+    let reading = read.read().await.unwrap();
+    assert!(read.write().await.is_err());
+    let lines = seen.take();
+    assert!(lines.contains(&"lockset.acquire lockset.kind=write lockset.name=rw".to_owned()));
+    assert!(lines.contains(&"lockset.acquire lockset.outcome=error".to_owned()));
+    drop(reading);
+}
+
+#[tokio::test]
+async fn a_multi_lock_has_a_hold_for_each_member() {
+    let server = Server::start();
+    let (seen, _default) = seen();
+    let client = patient_client(&server.url()).await;
+    let both = MultiLock::new([client.lock("a"), client.lock("b")]).unwrap();
+    let guard = both.lock().await.unwrap();
+    let holds =
+        |lines: &[String], start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+    let lines = seen.take();
+    assert_eq!(holds(&lines, "lockset.hold"), 2, "{lines:?}");
+    assert_eq!(holds(&lines, "end lockset.hold"), 0, "{lines:?}");
+    guard.release().await.unwrap();
+    assert_eq!(holds(&seen.take(), "end lockset.hold"), 2);
+}
+
+#[tokio::test]
+async fn a_loss_is_a_warning() {
+    let server = Server::start();
+    let (seen, _default) = seen();
+    let client = client(&server.url()).await;
+    let guard = client.lock("x").lease(LEASE).lock().await.unwrap();
+    command(&server, &["DEL", "x"]).await;
+    let lines = Mutex::new(Vec::new());
+    eventually(SOON, "the warning", async || {
+        let mut lines = lines.lock().unwrap();
+        lines.extend(seen.take());
+        lines.iter().any(|line: &String| {
+            line.starts_with("WARN lockset.lost ")
+                && line.contains(" lockset.name=x ")
+                && line.contains("lockset.reason=Revoked")
+        })
+    })
+    .await;
+    drop(guard);
+}
