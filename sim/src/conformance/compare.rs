@@ -1,6 +1,6 @@
 //! Whether two servers said the same and have the same, but for the time that passed between them.
 
-use redis::Value;
+use redis::{ServerError, Value};
 
 use crate::node::Node;
 use crate::store::{Data, SortedSet};
@@ -132,8 +132,21 @@ fn is_reply_like(real: &Value, ours: &Value, bounds: Bounds) -> bool {
             a == b || a.abs().min(b.abs()) > 100 && bounds.allow(*a as f64, *b as f64, false)
         }
         (Value::BulkString(_), Value::BulkString(_)) => is_like(&text(real), &text(ours), bounds),
+        (Value::ServerError(real), Value::ServerError(ours)) => {
+            real.code() == ours.code() && cause_and_line(real) == cause_and_line(ours)
+        }
         (real, ours) => real == ours,
     }
+}
+
+/// What a refusal says, but for the script's SHA: Redis tells it, Valkey does not.
+fn cause_and_line(refusal: &ServerError) -> (&str, Option<&str>) {
+    let text = refusal.details().unwrap_or_default();
+    let (cause, place) = text.split_once(" script: ").unwrap_or((text, ""));
+    (
+        cause,
+        place.split_once("@user_script:").map(|(_, line)| line),
+    )
 }
 
 /// What differs, if anything does.
