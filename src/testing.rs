@@ -43,6 +43,8 @@ pub(crate) enum Answer {
     Value(Value),
     /// Executed or not: no reply ever comes.
     Silence,
+    /// There is no connection for as long as the call waits for one.
+    Unsent,
     /// The server answers with an error.
     Error(&'static str),
     /// The server refuses the connection with an error.
@@ -143,6 +145,10 @@ impl Transport for Scripted {
             sent::mark();
             match (self.decide)(&sent) {
                 Answer::Value(value) => return Ok(value),
+                Answer::Unsent => {
+                    tokio::time::sleep(limit).await;
+                    return Err(Fault::Unsent("no connection".into()));
+                }
                 Answer::Error(line) => return Err(Fault::Answered(error(line))),
                 Answer::Declined(line) => return Err(Fault::Declined(error(line))),
                 Answer::Late(after, value) if after <= limit => {

@@ -138,6 +138,26 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert_eq!(client.stats().background, 1);
 }
 
+/// A call that has no connection any more still says why the server refused it.
+#[tokio::test(start_paused = true)]
+async fn what_the_server_said_last_is_told() {
+    const READONLY: &str = "READONLY You can't write against a read only replica.";
+    let server = Scripted::new(|sent| {
+        if sent.at.is_zero() {
+            Answer::Error(READONLY)
+        } else {
+            Answer::Unsent
+        }
+    });
+    let client = Client::over(&server, LEASE);
+    let error = client.lock("x").try_lock().await.expect_err("a replica");
+    assert!(
+        error.is_refused() && error.to_string().contains("primary"),
+        "{error}"
+    );
+    assert!(server.sent().len() > 1, "it was asked again");
+}
+
 /// However many attempts a silent server leaves to be undone. The oldest are left to their leases.
 #[tokio::test(start_paused = true)]
 async fn what_waits_to_be_undone_is_bounded() {

@@ -30,6 +30,12 @@ pub(super) enum Cause {
     Silent(Reason),
 }
 
+impl Cause {
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Silent(_))
+    }
+}
+
 /// Whether nothing will change that answer by itself.
 pub(super) fn is_hopeless(error: &RedisError) -> bool {
     matches!(code(error), Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT"))

@@ -164,6 +164,13 @@ impl Scripts {
                 let missing = missing::right(call, error);
                 return Err(Failure::new(executed(first_sent), cause).missing(missing));
             }
+            let cause = match last.take() {
+                // Nothing was sent since: that is still what the server says.
+                Some(said @ Cause::Answered(_)) if this == Executed::No && cause.is_silence() => {
+                    said
+                }
+                _ => cause,
+            };
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             let is_last = budget.retry == Retry::Never;

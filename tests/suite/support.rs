@@ -76,12 +76,32 @@ pub(crate) async fn keys_left(server: &Server) -> Vec<String> {
     keys
 }
 
-/// Waits until the server has no key of a lock, and no subscription.
+/// Waits until the server has no key of a lock, and no subscription. Tells what is left otherwise.
 pub(crate) async fn nothing_left(server: &Server) {
-    eventually(SOON, "no key and no subscription is left", async || {
-        keys_left(server).await.is_empty() && server.pubsub_channels().await.is_empty()
-    })
-    .await;
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (keys, channels) = (keys_left(server).await, server.pubsub_channels().await);
+        if keys.is_empty() && channels.is_empty() {
+            return;
+        }
+        if Instant::now() > deadline {
+            let keys = in_full(server, &keys).await;
+            panic!("left after {SOON:?}: keys {keys:#?}, channels {channels:#?}");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// These keys, with what remains of their lives and what is in those that are hashes.
+async fn in_full(server: &Server, keys: &[String]) -> Vec<String> {
+    let mut admin = server.admin().await;
+    let mut shown = Vec::new();
+    for key in keys {
+        let both = redis::pipe().pttl(key).hgetall(key).clone();
+        let replies: Result<redis::Value, _> = both.query_async(&mut admin).await;
+        shown.push(format!("{key}: {replies:?}"));
+    }
+    shown
 }
 
 /// All keys, sorted, but those that are the leases of single read holds.
