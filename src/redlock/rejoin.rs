@@ -20,6 +20,9 @@ use crate::hold::quorum::{QuorumHold, Rejoin};
 /// reach all servers.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
+/// The longest pause before one is asked that has not said no: it is wanted as soon as it can be had.
+const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
+
 /// Asks servers that have no part in a hold.
 #[derive(Clone, Debug)]
 pub(super) struct Rejoiner(pub(super) QuorumRequest);
@@ -113,8 +116,8 @@ impl RejoinTask {
         let in_doubt_until = clock.now().after(self.longest_pause());
         let mut pause = first;
         while self.is_wanted_after(pause).await {
-            pause = self.longest_pause().min(pause * 2);
             if clock.now() < in_doubt_until && !self.is_certain() {
+                pause = PAUSE_UNASKED_MAX.min(pause * 2);
                 continue;
             }
             let (outcome, share) = self.request.ask(self.server).await;
@@ -123,9 +126,12 @@ impl RejoinTask {
             {
                 return;
             }
-            if let VoteOutcome::TooYoung { remaining, .. } = outcome {
-                pause = remaining;
-            }
+            pause = match outcome {
+                VoteOutcome::TooYoung { remaining, .. } => remaining,
+                // Down, though it cannot be left alone: too many others are, or were a moment ago.
+                outcome if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
+                _ => self.longest_pause().min(pause * 2),
+            };
         }
     }
 
