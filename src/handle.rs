@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::acquire::{self, LockRequest, Wait};
@@ -14,6 +14,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::hold::core::Core;
+use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
@@ -32,6 +33,8 @@ pub(crate) struct Handle {
     core: Arc<Core>,
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
+    /// What this client knows of the lock, from the first call on.
+    local: OnceLock<KeptLocal>,
     pub(crate) options: Options,
     protocol: &'static dyn Protocol,
     mode: Mode,
@@ -47,6 +50,7 @@ impl Handle {
         Self {
             core: Arc::clone(client.core()),
             name: LockName::new(client.key_prefix(), name),
+            local: OnceLock::new(),
             options: Options {
                 replication: client.replication(),
                 ..Options::new()
@@ -118,6 +122,13 @@ impl Handle {
         &self.core
     }
 
+    /// What this client knows of the lock. Kept: who takes it again and again does not make it anew.
+    fn local(&self, name: &LockName) -> &Arc<LocalLock> {
+        let kind = self.protocol.kind();
+        let local = || self.core.locals.get_or_insert(kind, name.key());
+        self.local.get_or_init(|| KeptLocal::new(local())).get()
+    }
+
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
@@ -131,6 +142,7 @@ impl Handle {
         }
         Ok(LockRequest {
             core: Arc::clone(&self.core),
+            local: Arc::clone(self.local(&name)),
             protocol: self.protocol,
             name,
             options: self.options.clone(),
@@ -272,11 +284,7 @@ impl Handle {
         let publish = self.core.channels().publish();
         // Before it is sent: what is granted after it was executed is another hold.
         let name = self.name_for("force_unlock")?;
-        let local = self
-            .core
-            .locals
-            .get_or_insert(self.protocol.kind(), name.key());
-        let holds = local.holds.live_as::<Hold>();
+        let holds = self.local(name).holds.live_as::<Hold>();
         let call = |name: &LockName| call(name, publish);
         // A repeat finds free what an attempt without an answer has freed.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);

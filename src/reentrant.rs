@@ -13,7 +13,7 @@ use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
-use crate::script::{Call, Part, catalog, millis};
+use crate::script::{Call, Part, catalog, millis, tell};
 
 impl Client {
     /// A handle on the reentrant lock called `name`.
@@ -152,14 +152,8 @@ impl Protocol for ReentrantProtocol {
         Call::acquire_plain(holder.name.key(), holder.id, lease)
     }
 
-    fn release_plain(&self, holder: &HolderRef<'_>, publish: &str) -> Option<Call> {
-        let channel = holder.name.lock_channel();
-        Some(Call::release_plain(
-            holder.name.key(),
-            holder.id,
-            &channel,
-            publish,
-        ))
+    fn tell_plain(&self, name: &LockName, publish: &str) -> Option<redis::Cmd> {
+        Some(tell(publish, &name.lock_channel()))
     }
 
     fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {

@@ -58,7 +58,7 @@ pub trait Connections: Debug + Send + Sync + 'static {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> Replies<'a>;
 
@@ -174,9 +174,9 @@ impl Transport for Simulated {
         command: &'a Cmd,
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<Value, Fault>> {
-        let commands = std::slice::from_ref(command);
-        let replies = self.connections.send(lane.into(), route, commands, limit);
         async move {
+            let commands = [command];
+            let replies = self.connections.send(lane.into(), route, &commands, limit);
             let reply = replies.await?.pop();
             let reply = reply.ok_or_else(|| Fault::Unknown("a reply is missing".into()))?;
             reply.extract_error().map_err(Fault::Answered)
@@ -188,7 +188,7 @@ impl Transport for Simulated {
         &'a self,
         lane: conn::Lane,
         route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<Vec<Value>, Fault>> {
         let replies = self.connections.send(lane.into(), route, commands, limit);

@@ -167,7 +167,7 @@ impl Transport for Scripted {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         // All are sent at once.

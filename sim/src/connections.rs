@@ -103,11 +103,11 @@ impl Connections for Peer {
         &'a self,
         lane: Lane,
         _route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> Replies<'a> {
         Box::pin(async move {
-            let commands = commands.iter().map(words).collect();
+            let commands = commands.iter().copied().map(words).collect();
             self.exchange(lane, commands, limit).await
         })
     }

@@ -3,6 +3,7 @@
 //! Invariants: an attempt whose answer is in doubt never meets its holder ids in use; dropped, it is
 //! undone (`holders.rs`).
 
+use std::pin::pin;
 use std::time::Duration;
 
 use super::confirm::{Confirmed, confirm};
@@ -14,6 +15,7 @@ use crate::conn::{Lane, sent};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
+use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::handoff::HANDOFFS_MAX;
@@ -132,7 +134,8 @@ impl<'a> Attempt<'a> {
         let spare_tokens = self.spare_tokens();
         let call = self.call(at, asked, spare_tokens, lane);
         let was_sent = self.holders.sending(lane);
-        let run = core.while_open(scripts.run(lane, &call, budget));
+        let run = pin!(scripts.run(lane, &call, budget));
+        let run = pin!(core.while_open(run));
         match sent::track(was_sent, run).await {
             Some(Ok(answer)) => Ok(Reply {
                 asked,
@@ -162,7 +165,7 @@ impl<'a> Attempt<'a> {
     /// Notes what place it has at the server now that the lock at `member` was refused.
     fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
         self.holders.answered();
-        self.requests.locals[member].note_refusal(reply.asked);
+        self.requests.all[member].local.note_refusal(reply.asked);
         if let Some(until_ms) = until_ms {
             self.place = Some(ServerPlace {
                 poll: reply.grant,
@@ -185,14 +188,16 @@ impl<'a> Attempt<'a> {
         budget: CallBudget,
     ) -> Result<Outcome> {
         if let Some(replication) = self.requests.replication() {
-            match confirm(self.requests, &self.holders, replication, grant.sent).await {
+            let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
+            // Boxed here and below, as it is seldom and large.
+            match Box::pin(confirming).await {
                 Confirmed::Replicated => {}
                 Confirmed::NotReplicated(error) => {
-                    self.give_back(lane, budget).await;
+                    Box::pin(self.give_back(lane, budget)).await;
                     return Err(error);
                 }
                 Confirmed::Closed => {
-                    self.give_back(lane, budget).await;
+                    Box::pin(self.give_back(lane, budget)).await;
                     return Err(self.requests.closed());
                 }
                 Confirmed::Ended => {
@@ -206,7 +211,7 @@ impl<'a> Attempt<'a> {
         }
         if self.requests.core().is_closed() {
             // Nobody would renew it.
-            self.give_back(lane, budget).await;
+            Box::pin(self.give_back(lane, budget)).await;
             return Err(self.requests.closed());
         }
         self.place = None;
@@ -223,7 +228,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Takes the lock that this message hands over. `None`: the server has to be asked.
-    pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Vec<Share>> {
+    pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Few<Share>> {
         if self.is_in_doubt() || self.requests.core().is_closed() {
             return None;
         }
@@ -248,13 +253,13 @@ impl<'a> Attempt<'a> {
 
     /// How many tokens to ask for beside its own: for those it may pass the lock on to.
     fn spare_tokens(&self) -> u32 {
-        let ([request], [local]) = (self.requests.all, self.requests.locals) else {
+        let [request] = self.requests.all else {
             return 0;
         };
         let may_pass = request.options.fenced
             && request.mode == Mode::Exclusive
             && request.protocol.queue() == Queue::Local
-            && local.queue.has_more();
+            && request.local.queue.has_more();
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
@@ -267,7 +272,7 @@ impl<'a> Attempt<'a> {
             && !request.options.fenced
             && self.waits_until.is_some_and(|until| soon <= until)
             && request.core.scripts.native.may_acquire()
-            && !self.requests.locals[0].was_refused_lately(now)
+            && !request.local.was_refused_lately(now)
     }
 
     fn call(&self, at: usize, now: Tick, spare_tokens: u32, lane: Lane) -> Call {
@@ -315,7 +320,7 @@ impl<'a> Attempt<'a> {
                 .acquired(value)
                 .map(|acquired| match acquired {
                     Acquired::Held { token } => AcquiredAll::Held {
-                        tokens: vec![token],
+                        tokens: Few::from_buf([token]),
                     },
                     other => AcquiredAll::Elsewhere {
                         member: 0,

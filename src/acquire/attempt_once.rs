@@ -25,10 +25,9 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     let end = clock.now().after(limit);
     // A server that is slower than the limit is not dead: its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
-    let (locals, all) = ([request.local()], [request]);
+    let all = [request];
     let requests = Requests {
         all: &all,
-        locals: &locals,
         bound: bound(&all, Wait::Never),
     };
     let asking = async {

@@ -41,7 +41,7 @@ pub(super) async fn confirm(
     let holds = holders.each().map(|(request, holder)| Confirmation {
         script: request.protocol.renewal(),
         key: request.name.key().clone(),
-        holder: holder.clone(),
+        holder: *holder,
         until: sent.after(request.policy.lease()),
     });
     let closing = core.closing.mark();

@@ -13,11 +13,13 @@ use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Counts;
 use crate::fencing::FencingToken;
+use crate::few::Few;
 use crate::hint::Mark;
 use crate::hold::protocol::HolderRef;
 use crate::hold::undo::{PendingRelease, Undo};
 use crate::hold::unguarded::Unguarded;
 use crate::hold::{NewHold, Share};
+use crate::holder::HolderId;
 use crate::owner::Owner;
 use crate::script::{Call, catalog};
 
@@ -25,7 +27,7 @@ use crate::script::{Call, catalog};
 pub(super) struct Holders<'a> {
     requests: Requests<'a>,
     /// The number in the holder id, and the id itself.
-    ids: Vec<(u64, Arc<str>)>,
+    ids: Few<(u64, HolderId)>,
     /// The lane of an attempt whose outcome is not known.
     unanswered: Option<Lane>,
     /// Whether that may have left this client.
@@ -63,7 +65,7 @@ impl<'a> Holders<'a> {
     }
 
     /// Each request with its holder id.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&'a LockRequest, &Arc<str>)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = (&'a LockRequest, &HolderId)> {
         self.requests
             .all
             .iter()
@@ -104,7 +106,7 @@ impl<'a> Holders<'a> {
                 let unguarded = Unguarded {
                     protocol: request.protocol,
                     name: request.name.clone(),
-                    holder: Arc::clone(holder),
+                    holder: *holder,
                     fenced: request.options.fenced,
                     lease: request.policy.lease(),
                 };
@@ -154,16 +156,16 @@ impl<'a> Holders<'a> {
         &mut self,
         grant: Grant,
         tokens: &[Option<FencingToken>],
-    ) -> Vec<Share> {
+    ) -> Few<Share> {
         self.gone();
-        let locks = self.requests.all.iter().zip(self.requests.locals);
+        let locks = self.requests.all.iter();
         let shares = locks
             .zip(self.ids.iter().zip(tokens))
-            .map(|((request, local), ((number, holder), token))| {
+            .map(|(request, ((number, holder), token))| {
                 let hold = NewHold {
                     owner: request.options.owner.clone().unwrap_or_else(Owner::new),
                     number: *number,
-                    holder: Arc::clone(holder),
+                    holder: *holder,
                     sent: grant.sent,
                     moved: grant.moved,
                     handover: grant.handover,
@@ -177,7 +179,13 @@ impl<'a> Holders<'a> {
                     replication: request.options.replication,
                     give_up: request.give_up(),
                 };
-                Share::granted(&request.core, local, request.protocol, &request.name, hold)
+                Share::granted(
+                    &request.core,
+                    &request.local,
+                    request.protocol,
+                    &request.name,
+                    hold,
+                )
             })
             .collect();
         self.forget();
@@ -201,7 +209,9 @@ impl<'a> Holders<'a> {
         let lease = leases.max().unwrap_or_default();
         let now = core.clock.now();
         let until = now.after(core.timing.linger.max(lease));
-        let release = PendingRelease::of(self.requests.locals.to_vec());
+        let locals = self.requests.all.iter();
+        let locals = locals.map(|request| Arc::clone(&request.local));
+        let release = PendingRelease::of(locals.collect());
         core.undo_later(Undo::new(self.release(), lane, lease, until, Some(release)));
     }
 }

@@ -26,7 +26,7 @@ use crate::hold::{Hold, Share};
 pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
     request.ensure_open()?;
     match owned_hold(request) {
-        Some(hold) => enter_again(request, &hold, bound).await,
+        Some(hold) => Box::pin(enter_again(request, &hold, bound)).await,
         None => Ok(None),
     }
 }
@@ -47,14 +47,14 @@ pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
 
 fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let owner = request.options.owner.as_ref()?;
-    request.local().holds.of_owner(owner)
+    request.local.holds.of_owner(owner)
 }
 
 /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
 pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
     if requests.all.len() > 1 {
-        let mut locks = requests.all.iter().zip(requests.locals);
-        let is_owned = locks.any(|(request, local)| hold_to_enter(request, local).is_some());
+        let mut locks = requests.all.iter();
+        let is_owned = locks.any(|request| hold_to_enter(request).is_some());
         return Ok(is_owned.then_some(Outcome::Refused {
             at,
             remaining: None,
@@ -62,17 +62,21 @@ pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Ou
         }));
     }
     let request = &requests.all[at];
-    let Some(hold) = hold_to_enter(request, &requests.locals[at]) else {
+    let Some(hold) = hold_to_enter(request) else {
         return Ok(None);
     };
-    let share = enter_again(request, &hold, &requests.bound).await?;
-    Ok(share.map(|share| Outcome::Granted(vec![share])))
+    // Boxed, as few calls come here, and it is large.
+    let share = Box::pin(enter_again(request, &hold, &requests.bound)).await?;
+    Ok(share.map(Outcome::granted))
 }
 
 /// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of its
 /// owner may end that.
-fn hold_to_enter(request: &LockRequest, local: &LocalLock) -> Option<Arc<Hold>> {
-    let hold: Arc<Hold> = local.holds.of_owner(request.options.owner.as_ref()?)?;
+fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
+    let hold: Arc<Hold> = request
+        .local
+        .holds
+        .of_owner(request.options.owner.as_ref()?)?;
     (request.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
 }
 
@@ -112,9 +116,7 @@ pub(super) async fn take_over(
         share.accept_handoff();
         !share.is_lost()
     } else {
-        share
-            .adopt(request.policy, request.operation, bound)
-            .await?
+        Box::pin(share.adopt(request.policy, request.operation, bound)).await?
     };
     if is_held {
         share.count_handoff();
@@ -129,7 +131,7 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
     std::iter::once(at)
         .chain(others)
         .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
-        .find_map(|index| Some((index, requests.locals[index].exclusive_until()?)))
+        .find_map(|index| Some((index, requests.all[index].local.exclusive_until()?)))
 }
 
 /// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks takes
@@ -146,7 +148,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         replication: request.options.replication,
         give_up: request.give_up(),
     });
-    Some(requests.locals[at].queue.push(request.mode, handoff))
+    Some(request.local.queue.push(request.mode, handoff))
 }
 
 /// How the wait of a task behind others in its client ended.

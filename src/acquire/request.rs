@@ -1,7 +1,7 @@
 //! What a call asks for (which lock, on which terms, how long it waits) and what becomes of it.
 //!
-//! A handle makes one [`LockRequest`] for each call. [`Requests`] are those that are granted together or
-//! not at all, with what this client knows of each lock.
+//! A handle makes one [`LockRequest`] for each call, with what this client knows of the lock. [`Requests`] are
+//! those that are granted together or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
+use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
@@ -21,6 +22,8 @@ use crate::options::{LeasePolicy, Options, Replication};
 #[derive(Clone, Debug)]
 pub(crate) struct LockRequest {
     pub(crate) core: Arc<Core>,
+    /// What this client knows of the lock.
+    pub(crate) local: Arc<LocalLock>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
     pub(crate) options: Options,
@@ -40,12 +43,6 @@ impl LockRequest {
     pub(crate) fn kept_until(&self) -> Tick {
         let at_least = self.options.at_least;
         at_least.map_or(Tick::ZERO, |span| self.core.clock.now().after(span))
-    }
-
-    /// What this client knows of the lock.
-    pub(super) fn local(&self) -> Arc<LocalLock> {
-        let (kind, key) = (self.protocol.kind(), self.name.key());
-        self.core.locals.get_or_insert(kind, key)
     }
 
     pub(crate) fn ensure_open(&self) -> Result<()> {
@@ -119,7 +116,7 @@ impl Wait {
 /// What became of an attempt, or of a wait.
 pub(crate) enum Outcome {
     /// One share of each lock, in the order of the requests; released when dropped.
-    Granted(Vec<Share>),
+    Granted(Few<Share>),
     Refused {
         /// The first lock that was refused.
         at: usize,
@@ -131,6 +128,11 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// One lock.
+    pub(super) fn granted(share: Share) -> Self {
+        Self::Granted(Few::from_buf([share]))
+    }
+
     pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
         Self::Refused {
             at,
@@ -148,11 +150,10 @@ pub(crate) fn bound(requests: &[LockRequest], wait: Wait) -> Bound {
         .bound(give_up.unwrap_or_default(), wait.deadline())
 }
 
-/// The requests of one call, at least one, and what this client knows of each lock.
+/// The requests of one call, at least one.
 #[derive(Clone, Copy)]
 pub(super) struct Requests<'a> {
     pub(super) all: &'a [LockRequest],
-    pub(super) locals: &'a [Arc<LocalLock>],
     pub(super) bound: Bound,
 }
 
@@ -198,7 +199,7 @@ impl<'a> Requests<'a> {
         let core = self.core();
         let now = core.clock.now();
         let limit = now.after(core.timing.reply.min(now.until(end) / 2));
-        for local in self.locals {
+        for LockRequest { local, .. } in self.all {
             loop {
                 let mark = local.hint().mark();
                 if !local.has_unsent_release() || core.clock.now() >= limit {

@@ -13,6 +13,7 @@ use super::local::{is_owned, reenter};
 use super::request::{LockRequest, Outcome, Wait, bound};
 use super::wait::{all, one};
 use crate::error::Result;
+use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 
@@ -38,7 +39,7 @@ async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Sha
         let others = others.filter(|(_, is_owned)| !**is_owned);
         let others: Vec<LockRequest> = others.map(|(request, _)| request.clone()).collect();
         let granted = if others.is_empty() {
-            Vec::new()
+            Few::new()
         } else {
             match all(&others, wait, bound).await? {
                 Outcome::Granted(granted) => granted,
@@ -60,7 +61,7 @@ async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Sha
 async fn join_owned(
     requests: &[LockRequest],
     are_owned: &[bool],
-    granted: Vec<Share>,
+    granted: Few<Share>,
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
     let mut granted = granted.into_iter();

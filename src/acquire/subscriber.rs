@@ -17,8 +17,8 @@ const POLLS: u32 = 4;
 
 /// Gives `released` whenever this lock may have become free, until it is dropped.
 pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
-    let local = request.local();
-    let subscriber = Subscriber::new(&request, &local);
+    let local = &request.local;
+    let subscriber = Subscriber::new(&request);
     let clock = request.core.clock;
     loop {
         let mark = local.hint().mark();
@@ -41,7 +41,8 @@ struct Subscriber<'a> {
 }
 
 impl<'a> Subscriber<'a> {
-    fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
+    fn new(request: &'a LockRequest) -> Self {
+        let local = &request.local;
         local.subscription.add_listener();
         Self { request, local }
     }

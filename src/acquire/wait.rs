@@ -86,15 +86,16 @@ pub(crate) async fn one_or_remaining(request: &LockRequest) -> Result<Result<Sha
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
 pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> Result<Outcome> {
-    let locals: Vec<_> = requests.iter().map(LockRequest::local).collect();
     let requests = Requests {
         all: requests,
-        locals: &locals,
         bound,
     };
     match wait {
         Wait::Never => once(requests).await,
-        Wait::Until(_) | Wait::Forever => Waiting::new(requests).run().await,
+        Wait::Until(_) | Wait::Forever => {
+            let mut waiting = Waiting::new(requests);
+            waiting.run().await
+        }
     }
 }
 
@@ -141,7 +142,7 @@ impl<'a> Waiting<'a> {
             requests,
             attempt: Attempt::waiting(requests, requests.bound.deadline()),
             place: take_place(requests, 0),
-            waiter: Waiter::new(&requests.all[0], &requests.locals[0]),
+            waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
             at: 0,
             lane: Lane::Command,
             hints_in_a_row: 0,
@@ -150,7 +151,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<Outcome> {
+    async fn run(&mut self) -> Result<Outcome> {
         loop {
             let step = self.step().await;
             if let Err(error) = &step {
@@ -259,7 +260,7 @@ impl<'a> Waiting<'a> {
         let share = take_over(self.request(), handoff, &self.requests.bound).await?;
         Ok(share.map(|share| {
             self.silence().ends();
-            Step::Ended(Outcome::Granted(vec![share]))
+            Step::Ended(Outcome::granted(share))
         }))
     }
 
@@ -298,7 +299,8 @@ impl<'a> Waiting<'a> {
             let asking = self
                 .waiter
                 .subscribe_and_ask(&mut self.attempt, self.at, end);
-            match asking.await {
+            // Boxed, as few calls come here, and it is large.
+            match Box::pin(asking).await {
                 Ok(outcome) => return Ok(outcome),
                 // It was granted, and would be no other on the other lane.
                 Err(error) if error.is_not_replicated() => return Err(error),
@@ -373,9 +375,9 @@ impl<'a> Waiting<'a> {
         // Never waits for one place while it has another.
         self.place = None;
         self.place = take_place(self.requests, at);
-        self.waiter = Waiter::new(&self.requests.all[at], &self.requests.locals[at]);
-        self.own_silence = Silence::default();
         (self.at, self.lane) = (at, lane);
+        self.waiter = Waiter::new(self.request(), self.local());
+        self.own_silence = Silence::default();
     }
 
     async fn pause(&self, span: Duration) {
@@ -389,7 +391,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn local(&self) -> &'a Arc<LocalLock> {
-        &self.requests.locals[self.at]
+        &self.request().local
     }
 
     /// How long those who ask for this lock have had no answer.

@@ -144,6 +144,7 @@ async fn write(
         .arg("PX")
         .arg(millis(record.kept_for));
     let index = index_commands(id);
+    let index = index.each_ref();
     let transport = &scripts.transport;
     let (own, _) = join(
         transport.send(Lane::Renewal, &key, &set, limit),

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
@@ -17,9 +17,9 @@ pub(crate) fn mark() {
     WAS_SENT.set(true);
 }
 
-/// Drives `work`, and sets `sent` before it returns if a command may have been sent by then.
-pub(crate) async fn track<F: Future>(sent: &AtomicBool, work: F) -> F::Output {
-    let mut work = pin!(work);
+/// Drives `work`, and sets `sent` before it returns if a command may have been sent by then. By reference: a
+/// future that is moved into another is there twice.
+pub(crate) async fn track<F: Future>(sent: &AtomicBool, mut work: Pin<&mut F>) -> F::Output {
     std::future::poll_fn(|context| {
         let before = WAS_SENT.replace(false);
         let polled = work.as_mut().poll(context);
@@ -35,6 +35,7 @@ pub(crate) async fn track<F: Future>(sent: &AtomicBool, work: F) -> F::Output {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::{Context, Waker};
 
     use super::*;
@@ -43,13 +44,15 @@ mod tests {
     fn a_sent_command_is_seen_by_all_that_drive_it_and_by_no_other() {
         let [outer, inner, other] = [(); 3].map(|()| AtomicBool::new(false));
         let mut context = Context::from_waker(Waker::noop());
-        let waits = track(&other, std::future::pending::<()>());
+        let mut nothing = pin!(std::future::pending::<()>());
+        let waits = track(&other, nothing.as_mut());
         assert!(pin!(waits).poll(&mut context).is_pending());
-        let work = track(&inner, async { mark() });
+        let sends = pin!(async { mark() });
+        let work = pin!(track(&inner, sends));
         assert!(pin!(track(&outer, work)).poll(&mut context).is_ready());
-        let waits = track(&other, std::future::pending::<()>());
+        let waits = track(&other, nothing);
         assert!(pin!(waits).poll(&mut context).is_pending());
-        let sent = [outer, inner, other].map(AtomicBool::into_inner);
+        let sent = [&outer, &inner, &other].map(|sent| sent.load(Ordering::Relaxed));
         assert_eq!(sent, [true, true, false]);
         WAS_SENT.set(false);
     }

@@ -135,7 +135,7 @@ impl Transport for SingleServer {
         &'a self,
         lane: Lane,
         _route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         self.link(lane).send_together(commands, limit).boxed()

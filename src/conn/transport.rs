@@ -116,7 +116,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
 

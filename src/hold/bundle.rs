@@ -19,6 +19,7 @@ use super::shell::{Group, Hold, RawShare};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::few::Few;
 use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
 use crate::owner::Owner;
@@ -115,7 +116,7 @@ impl Members {
     }
 
     /// Takes out the shares that are still to be given back, of the holds that `which` says.
-    fn end(&self, which: impl Fn(&Hold) -> bool) -> Vec<RawShare> {
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
         let members = self.all.iter().filter(|member| which(&member.hold));
         members
             .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -22,6 +22,7 @@ use crate::clock::{Clock, Tick};
 use crate::conn::{Channels, Lane};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
+use crate::holder::HolderId;
 use crate::observe::Observed;
 use crate::replicas::Replicas;
 use crate::script::{CallBudget, Scripts};
@@ -94,9 +95,9 @@ impl Core {
 
     /// A holder id that nobody has used: Redisson's `uuid:number`, with a new number each time a
     /// lock is taken. So nothing late can ever concern a later hold, whoever owns it.
-    pub(crate) fn new_holder(&self) -> (u64, Arc<str>) {
+    pub(crate) fn new_holder(&self) -> (u64, HolderId) {
         let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
-        (number, format!("{}:{number}", self.id).into())
+        (number, HolderId::new(&self.id, number))
     }
 
     /// Whether one script can name this key of ours and that of another client, which may be this.
@@ -217,8 +218,7 @@ impl Core {
 
     /// Drives what is done for a caller who has no guard yet; `None` once the client is closed: from
     /// then on nothing is sent for it any more.
-    pub(crate) async fn while_open<F: Future>(&self, work: F) -> Option<F::Output> {
-        let mut work = pin!(work);
+    pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
             if self.is_closed() {
                 return Poll::Ready(None);

@@ -3,7 +3,6 @@
 //! The words between [`State`](super::state::State) and everything around it: plain values.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::share_lease::ShareLease;
@@ -11,6 +10,7 @@ use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
 use crate::hint::Mark;
+use crate::holder::HolderId;
 use crate::lost::LostReason;
 use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
@@ -20,7 +20,7 @@ use crate::owner::Owner;
 pub(crate) struct NewHold {
     pub(crate) owner: Owner,
     pub(crate) number: u64,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: HolderId,
     /// When the request that was granted was sent.
     pub(crate) sent: Tick,
     /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before that.

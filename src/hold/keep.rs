@@ -6,6 +6,7 @@
 //! is touched; nobody renews it any more, and no guard of this client has it. A process that dies before leaves
 //! the lock to the lease that it had.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use super::event::Event;
@@ -53,7 +54,7 @@ impl Hold {
             let on_its_way = || {
                 self.apply(Event::CountsSent(Counts::NONE));
             };
-            match on_first_poll(run, on_its_way).await {
+            match on_first_poll(pin!(run), on_its_way).await {
                 Ok(answer) => {
                     let kept = self.protocol.released(&answer.value)?;
                     let is_repeated = answer.repeated || first_sent.is_some();

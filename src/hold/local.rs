@@ -4,12 +4,13 @@
 //! for a while. Invariant: nothing here is the truth about the lock; scripts decide.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use redis::Cmd;
 
 use super::handoff::{Handoff, HandoffBudget, HandoffRequest};
 use super::queue::{LocalQueue, Place};
@@ -29,7 +30,7 @@ const REFUSED_LATELY: Duration = Duration::from_secs(1);
 /// A place in the local queue of a lock.
 pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff>;
 
-/// All locks that this client uses just now, and the channels it listens to.
+/// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Namesakes>,
@@ -65,7 +66,38 @@ pub(crate) struct LocalLock {
     pub(crate) gained: Hint,
     /// What this client holds of it.
     pub(crate) holds: LocalHolds,
+    /// So many handles keep it for the next call.
+    kept: AtomicUsize,
+    /// What tells others that it is free, if a plain command can.
+    pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
     state: Mutex<State>,
+}
+
+/// What a handle keeps of its lock between two calls, which is no use of the lock.
+#[derive(Debug)]
+pub(crate) struct KeptLocal(Arc<LocalLock>);
+
+impl KeptLocal {
+    pub(crate) fn new(local: Arc<LocalLock>) -> Self {
+        local.kept.fetch_add(1, Ordering::AcqRel);
+        Self(local)
+    }
+
+    pub(crate) fn get(&self) -> &Arc<LocalLock> {
+        &self.0
+    }
+}
+
+impl Clone for KeptLocal {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for KeptLocal {
+    fn drop(&mut self) {
+        self.0.kept.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +146,8 @@ impl Locals {
                 .unwrap_or_default(),
             gained: Hint::default(),
             holds: LocalHolds::default(),
+            kept: AtomicUsize::new(0),
+            tell: OnceLock::new(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);
@@ -123,12 +157,14 @@ impl Locals {
         local
     }
 
+    /// Those that are in use: not those that are but kept for the next call.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
-        self.locks
-            .iter()
-            .flat_map(|entry| entry.value().clone())
-            .filter_map(|local| local.upgrade())
-            .collect()
+        let all = self.locks.iter();
+        let all = all.flat_map(|entry| entry.value().clone());
+        let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
+        // Not above: the last one to let go of a lock takes it out of the map.
+        all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
+        all
     }
 
     /// How many wait, wherever they queue.
@@ -219,6 +255,15 @@ impl LocalLock {
     pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
         self.holds.add(hold);
         self.gained.give();
+    }
+
+    /// A task of this client has it no more. Nobody here who has it or waits for it: what comes next is
+    /// not in a row with what was.
+    pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
+        let is_last = self.holds.remove(hold);
+        if is_last && self.waiters() == 0 {
+            self.reset_handoffs();
+        }
     }
 
     /// A release or cancellation was decided on.

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
@@ -26,8 +26,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Gives up a whole hold by plain commands; `None` if there is more to do.
-    fn release_plain(&self, _holder: &HolderRef<'_>, _publish: &str) -> Option<Call> {
+    /// What tells others of a whole hold that was given up by a plain command: the same for all holds of a
+    /// lock. `None` if there is more to do.
+    fn tell_plain(&self, _name: &LockName, _publish: &str) -> Option<Cmd> {
         None
     }
 

@@ -8,15 +8,17 @@
 //! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
 //! dropped with the place or when that is passed over, and never under the lock of the queue.
 
+mod places;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
+use self::places::Places;
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::hint::Mark;
@@ -34,7 +36,7 @@ pub(crate) struct LocalQueue<R, T>(Mutex<State<R, T>>);
 struct State<R, T> {
     /// By number, in the order of arrival. Nothing is kept of a waiter that has left, wherever it
     /// stood: thousands may come and go behind one that waits for long.
-    places: BTreeMap<u64, Entry<R, T>>,
+    places: Places<Entry<R, T>>,
     /// Those that were passed over and have not come since.
     absent: BTreeMap<u64, Entry<R, T>>,
     /// The number of the next place.
@@ -60,7 +62,8 @@ struct Entry<R, T> {
     rest: Option<(Mark, Tick)>,
     /// How often in a row it was missing since it should have come.
     missed: u32,
-    woken: Arc<Notify>,
+    /// Whoever waits in it, to be woken when it is at the head or was handed something.
+    waiting: Option<Waker>,
 }
 
 /// A place in the queue; left when dropped.
@@ -68,13 +71,12 @@ struct Entry<R, T> {
 pub(crate) struct Place<'a, R, T> {
     queue: &'a LocalQueue<R, T>,
     number: u64,
-    woken: Arc<Notify>,
 }
 
 impl<R, T> Default for LocalQueue<R, T> {
     fn default() -> Self {
         Self(Mutex::new(State {
-            places: BTreeMap::new(),
+            places: Places::default(),
             absent: BTreeMap::new(),
             end: 0,
             next: 0,
@@ -89,7 +91,6 @@ impl<R, T> Default for LocalQueue<R, T> {
 impl<R, T> LocalQueue<R, T> {
     /// Takes the last place. With a request, it may be handed what another task has.
     pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T> {
-        let woken = Arc::<Notify>::default();
         let mut state = self.0.lock();
         let number = state.end;
         state.end += 1;
@@ -101,14 +102,13 @@ impl<R, T> LocalQueue<R, T> {
             handoff: None,
             rest: None,
             missed: 0,
-            woken: Arc::clone(&woken),
+            waiting: None,
         };
         state.places.insert(number, entry);
         state.promote();
         Place {
             queue: self,
             number,
-            woken,
         }
     }
 
@@ -119,7 +119,7 @@ impl<R, T> LocalQueue<R, T> {
         let Some(alone) = state.alone else {
             return false;
         };
-        let Some(head) = state.places.get_mut(&alone) else {
+        let Some(head) = state.places.get_mut(alone) else {
             return false;
         };
         if head.is_asking || head.handoff.is_some() {
@@ -127,7 +127,7 @@ impl<R, T> LocalQueue<R, T> {
         }
         head.handoff = head.request.as_ref().and_then(offer);
         if head.handoff.is_some() {
-            head.woken.notify_one();
+            head.wake();
         }
         head.handoff.is_some()
     }
@@ -135,9 +135,8 @@ impl<R, T> LocalQueue<R, T> {
     /// The number of the place that was taken first, of those that are left.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let state = self.0.lock();
-        let absent = state.absent.keys().next();
-        let oldest = state.places.keys().chain(absent).min();
-        oldest.copied()
+        let absent = state.absent.keys().next().copied();
+        state.places.first().into_iter().chain(absent).min()
     }
 
     /// Whether anybody waits behind the head.
@@ -162,10 +161,10 @@ impl<R, T> LocalQueue<R, T> {
             return None;
         }
         let count = state.heads as usize;
-        let heads = state.places.iter_mut().filter(|(_, entry)| entry.is_head);
+        let heads = state.places.from(0).filter(|(_, entry)| entry.is_head);
         let missing: Vec<u64> = heads
             .take(count)
-            .filter_map(|(number, head)| head.is_missing(seen, now).then_some(*number))
+            .filter_map(|(number, head)| head.is_missing(seen, now).then_some(number))
             .collect();
         let handoffs = missing.into_iter().filter_map(|head| state.pass_over(head));
         Some(handoffs.collect())
@@ -175,13 +174,27 @@ impl<R, T> LocalQueue<R, T> {
     pub(crate) fn close(&self) {
         let mut state = self.0.lock();
         state.is_closed = true;
-        for entry in state.places.values() {
-            entry.woken.notify_one();
+        for (_, entry) in state.places.from(0) {
+            entry.wake();
         }
     }
 }
 
 impl<R, T> Entry<R, T> {
+    fn wake(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Notes who is to be woken.
+    fn wait(&mut self, context: &Context<'_>) {
+        match &mut self.waiting {
+            Some(waiting) => waiting.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+    }
+
     /// Checks on one head. True if it has been missing for long enough.
     fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
         let may_rest = self
@@ -202,7 +215,7 @@ impl<R, T> State<R, T> {
 
     /// Moves those to the head whose turn it is.
     fn promote(&mut self) {
-        for (number, entry) in self.places.range_mut(self.next..) {
+        for (number, entry) in self.places.from(self.next) {
             if entry.is_head {
                 // Behind one that was passed over, and has come back.
                 continue;
@@ -214,10 +227,10 @@ impl<R, T> State<R, T> {
             if !has_room {
                 return;
             }
-            entry.woken.notify_one();
+            entry.wake();
             entry.is_head = true;
             self.heads += 1;
-            self.alone = (entry.mode == Mode::Exclusive).then_some(*number);
+            self.alone = (entry.mode == Mode::Exclusive).then_some(number);
             self.next = number + 1;
         }
     }
@@ -229,11 +242,17 @@ impl<R, T> State<R, T> {
             self.next = self.next.min(number);
             self.promote();
         }
-        let entry = self.places.get_mut(&number);
+        let entry = self.places.get_mut(number);
         entry.is_some_and(|entry| {
             (entry.missed, entry.rest) = (0, None);
             entry.is_head
         })
+    }
+
+    fn entry(&mut self, number: u64) -> &mut Entry<R, T> {
+        let entry = self.places.get_mut(number);
+        let entry = entry.or_else(|| self.absent.get_mut(&number));
+        entry.expect("a place is in the queue until it is dropped")
     }
 
     /// The head does not come. What it had been handed is for others.
@@ -246,13 +265,9 @@ impl<R, T> State<R, T> {
     }
 
     fn leave(&mut self, number: u64) -> Option<Entry<R, T>> {
-        let Some(entry) = self.places.remove(&number) else {
+        let Some(entry) = self.places.remove(number) else {
             return self.absent.remove(&number);
         };
-        if self.places.is_empty() {
-            // An empty one keeps its last node, which would be a third of what a hold costs.
-            self.places = BTreeMap::new();
-        }
         if entry.is_head {
             self.heads -= 1;
             self.alone = None;
@@ -270,22 +285,29 @@ impl<R, T> Place<'_, R, T> {
 
     /// Resolves when it is at the head, or the client is closed. Cancel safe.
     pub(crate) async fn turn(&self) {
-        loop {
-            if self.is_head() || self.queue.0.lock().is_closed {
-                return;
+        poll_fn(|context| {
+            let mut state = self.queue.0.lock();
+            if state.come(self.number) || state.is_closed {
+                return Poll::Ready(());
             }
-            self.woken.notified().await;
-        }
+            state.entry(self.number).wait(context);
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Resolves when it was handed something. Cancel safe.
     pub(crate) async fn handed_off(&self) {
-        loop {
-            if self.with(|entry| entry.handoff.is_some()) {
-                return;
-            }
-            self.woken.notified().await;
-        }
+        let handed_off = |context: &mut Context<'_>| {
+            self.with(|entry| {
+                if entry.handoff.is_some() {
+                    return Poll::Ready(());
+                }
+                entry.wait(context);
+                Poll::Pending
+            })
+        };
+        poll_fn(handed_off).await;
     }
 
     /// Takes out what it was handed.
@@ -314,11 +336,8 @@ impl<R, T> Place<'_, R, T> {
     }
 
     fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T>) -> X) -> X {
-        let mut guard = self.queue.0.lock();
-        let state = &mut *guard;
-        let entry = state.places.get_mut(&self.number);
-        let entry = entry.or_else(|| state.absent.get_mut(&self.number));
-        let entry = entry.expect("a place is in the queue until it is dropped");
+        let mut state = self.queue.0.lock();
+        let entry = state.entry(self.number);
         entry.missed = 0;
         change(entry)
     }

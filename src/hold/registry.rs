@@ -36,10 +36,16 @@ impl LocalHolds {
         self.0.lock().push(hold);
     }
 
-    pub(crate) fn remove<H: LocalHold>(&self, hold: &H) {
+    /// True if there is no other.
+    pub(crate) fn remove<H: LocalHold>(&self, hold: &H) -> bool {
         let hold: *const H = hold;
         let mut holds = self.0.lock();
         holds.retain(|other| !std::ptr::addr_eq(other.as_ptr(), hold));
+        if holds.is_empty() {
+            // What many took is given back.
+            holds.shrink_to(4);
+        }
+        holds.is_empty()
     }
 
     /// A live hold of `owner`; an exclusive one if there is one.
@@ -58,8 +64,12 @@ impl LocalHolds {
     /// All but this one, whether or not they are over.
     pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
         let this: *const H = this;
-        let mut others = self.all();
-        others.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), this));
+        let holds = self.0.lock();
+        let others = holds
+            .iter()
+            .filter(|other| !std::ptr::addr_eq(other.as_ptr(), this));
+        let others: Vec<_> = others.filter_map(Weak::upgrade).collect();
+        drop(holds);
         others.into_iter().filter_map(known).collect()
     }
 

@@ -5,6 +5,7 @@
 //! repeats it until the server agrees or the lease is over. What several holds on one server give
 //! back together takes one script.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
+use crate::few::Few;
 use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
 use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
@@ -53,12 +55,12 @@ impl RawShare {
     /// Gives the share back and waits for the server to agree. If this future is dropped, the watchdog
     /// task goes on with it.
     pub(super) async fn release(self) -> Result<()> {
-        release_all(vec![self]).await
+        release_all(Few::from_buf([self])).await
     }
 
     /// Gives the share back without waiting; what `Drop` does. Never blocks or panics.
     pub(super) fn release_later(self) {
-        release_all_later(vec![self]);
+        release_all_later(Few::from_buf([self]));
     }
 }
 
@@ -94,7 +96,7 @@ impl Hold {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
         if !is_left && self.counts().is_none() {
-            settle_later(vec![self]);
+            settle_later(Few::from_buf([self]));
         }
     }
 
@@ -138,6 +140,13 @@ impl Hold {
         remaining.max(Duration::from_millis(1))
     }
 
+    /// Gives up the whole hold by plain commands, if that is all there is to do.
+    fn release_plain(&self, publish: &str) -> Option<Call> {
+        let tell = || self.protocol.tell_plain(&self.name, publish).map(Arc::new);
+        let tell = self.local.tell.get_or_init(tell).clone()?;
+        Some(Call::release_plain(self.name.key(), &self.holder, tell))
+    }
+
     /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
     /// again only then.
     fn undo_late_entry(&self) {
@@ -160,7 +169,7 @@ impl Hold {
 }
 
 /// Gives shares back and waits for the servers to agree.
-pub(super) async fn release_all(shares: Vec<RawShare>) -> Result<()> {
+pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
     let (to_settle, lost) = end_all(shares);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
@@ -180,7 +189,7 @@ pub(super) async fn release_all(shares: Vec<RawShare>) -> Result<()> {
 }
 
 /// Gives shares back without waiting.
-pub(super) fn release_all_later(shares: Vec<RawShare>) {
+pub(super) fn release_all_later(shares: Few<RawShare>) {
     let (to_settle, _) = end_all(shares);
     for holds in by_server(to_settle) {
         settle_later(holds);
@@ -191,9 +200,9 @@ type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
 /// Ends shares, last one first, or hands them off: the holds that the server has to hear of, and the
 /// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
-fn end_all(shares: Vec<RawShare>) -> (Vec<Arc<Hold>>, FirstLost) {
+fn end_all(shares: Few<RawShare>) -> (Few<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
-    let mut to_settle = Vec::with_capacity(shares.len());
+    let mut to_settle = Few::with_capacity(shares.len());
     for RawShare { hold, mode, lease } in shares.into_iter().rev() {
         if hold.hand_off(mode, lease) {
             continue;
@@ -216,12 +225,12 @@ fn end_all(shares: Vec<RawShare>) -> (Vec<Arc<Hold>>, FirstLost) {
 }
 
 /// Holds that one script can name, in this order.
-fn by_server(holds: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
-    let mut servers: Vec<Vec<Arc<Hold>>> = Vec::new();
+fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
+    let mut servers: Few<Few<Arc<Hold>>> = Few::new();
     for hold in holds {
         match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {
             Some(holds) => holds.push(hold),
-            None => servers.push(vec![hold]),
+            None => servers.push(Few::from_buf([hold])),
         }
     }
     servers
@@ -252,7 +261,7 @@ fn names(holds: &[Arc<Hold>]) -> String {
     names.join(", ")
 }
 
-fn settle_later(holds: Vec<Arc<Hold>>) {
+fn settle_later(holds: Few<Arc<Hold>>) {
     let core = Arc::clone(&holds[0].core);
     let work = async move {
         let core = &holds[0].core;
@@ -290,16 +299,16 @@ async fn settle(
     holds: &[Arc<Hold>],
     budget: CallBudget,
     operation: &'static str,
-) -> Result<Vec<Option<LostReason>>> {
+) -> Result<Few<Option<LostReason>>> {
     // In one order for all who take several turns.
-    let mut in_turn: Vec<&Arc<Hold>> = holds.iter().collect();
+    let mut in_turn: Few<&Arc<Hold>> = holds.iter().collect();
     in_turn.sort_by_key(|hold| hold.number);
-    let mut turns = Vec::with_capacity(holds.len());
+    let mut turns: Few<_> = Few::with_capacity(holds.len());
     for hold in in_turn {
         turns.push(hold.one_at_a_time(budget, operation).await?);
     }
     let mut settled = keep_all(holds, budget, operation).await?;
-    let open: Vec<(usize, &Hold, Counts)> = holds
+    let open: Few<(usize, &Hold, Counts)> = holds
         .iter()
         .enumerate()
         .filter(|(index, _)| settled[*index].is_none())
@@ -316,9 +325,7 @@ async fn settle(
     let call = match open.len() {
         1 => {
             let holder = first.holder_ref(*counts);
-            let plain = counts
-                .is_none()
-                .then(|| first.protocol.release_plain(&holder, publish));
+            let plain = counts.is_none().then(|| first.release_plain(publish));
             plain.flatten().unwrap_or_else(|| {
                 let lease = first.lease_to_keep(*counts);
                 first.protocol.release(&holder, lease, publish)
@@ -340,17 +347,19 @@ async fn settle(
             hold.apply(Event::CountsSent(*counts));
         }
     };
-    let answer = on_first_poll(run, on_its_way).await.map_err(|failure| {
-        // The one it is about, or all.
-        let about = failure.member().and_then(|member| open.get(member));
-        let names: Vec<_> = match about {
-            Some((_, hold, _)) => vec![hold.name()],
-            None => open.iter().map(|(_, hold, _)| hold.name()).collect(),
-        };
-        failure.into_error(operation).of_lock(&names.join(", "))
-    })?;
+    let answer = on_first_poll(pin!(run), on_its_way)
+        .await
+        .map_err(|failure| {
+            // The one it is about, or all.
+            let about = failure.member().and_then(|member| open.get(member));
+            let names: Vec<_> = match about {
+                Some((_, hold, _)) => vec![hold.name()],
+                None => open.iter().map(|(_, hold, _)| hold.name()).collect(),
+            };
+            failure.into_error(operation).of_lock(&names.join(", "))
+        })?;
     let released = match open.len() {
-        1 => vec![first.protocol.released(&answer.value)?],
+        1 => Few::from_buf([first.protocol.released(&answer.value)?]),
         count => reply::released_each(&answer.value, count)?,
     };
     for ((index, hold, counts), released) in open.into_iter().zip(released) {
@@ -365,8 +374,8 @@ async fn keep_all(
     holds: &[Arc<Hold>],
     budget: CallBudget,
     operation: &'static str,
-) -> Result<Vec<Option<LostReason>>> {
-    let mut lost = vec![None; holds.len()];
+) -> Result<Few<Option<LostReason>>> {
+    let mut lost = Few::from_elem(None, holds.len());
     let kept = holds.iter().enumerate();
     let kept = kept.filter(|(_, hold)| hold.is_to_be_kept());
     let keeping = kept.map(|(index, hold)| async move {
@@ -405,6 +414,6 @@ impl Drop for Repair<'_> {
         for hold in self.0 {
             hold.apply(Event::CountsInDoubt);
         }
-        settle_later(self.0.to_vec());
+        settle_later(self.0.into());
     }
 }

@@ -26,6 +26,7 @@ use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
+use crate::holder::HolderId;
 use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::Replication;
@@ -48,7 +49,7 @@ pub(crate) struct Hold {
     is_handover: bool,
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
-    pub(super) holder: Arc<str>,
+    pub(super) holder: HolderId,
     state: Mutex<State>,
     /// One operation on the counts at a time.
     pub(super) operation: tokio::sync::Mutex<()>,
@@ -175,7 +176,7 @@ impl Hold {
     fn carry_out(&self, effects: Effects) {
         if effects.is_over {
             self.core.watchdog.withdraw(self.number);
-            self.local.holds.remove(self);
+            self.local.remove_hold(self);
         } else if let Some(at) = effects.check_at {
             self.core.watchdog.shift(self.number, at);
         }
@@ -310,7 +311,7 @@ impl Hold {
         Unguarded {
             protocol: self.protocol,
             name: self.name.clone(),
-            holder: Arc::clone(&self.holder),
+            holder: self.holder,
             fenced: state.token().is_some(),
             lease: state.lease(),
         }
@@ -465,7 +466,7 @@ impl Leased for Hold {
                     request: RenewalRequest {
                         script: self.protocol.renewal(),
                         key: Arc::clone(self.name.key()),
-                        holder: Arc::clone(&self.holder),
+                        holder: self.holder,
                         lease,
                     },
                     deadline,

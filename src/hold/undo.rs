@@ -10,6 +10,7 @@
 //! over only once the client is gone, or if the server answers with refusals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -135,7 +136,7 @@ impl Undo {
         let release = self.release.take();
         let cancel = scripts.run(self.lane, &self.call, CallBudget::once(reply));
         let answer = if self.lane == Lane::Command {
-            on_first_poll(cancel, || drop(release)).await
+            on_first_poll(pin!(cancel), || drop(release)).await
         } else {
             // What this client asks next takes another lane, and might arrive first.
             let answer = cancel.await;

@@ -7,13 +7,13 @@
 //! left, or the watchdog's task has been handed what undoes it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::protocol::{HolderRef, Protocol};
 use crate::counts::Counts;
+use crate::holder::HolderId;
 use crate::keys::LockName;
 use crate::script::Call;
 
@@ -26,7 +26,7 @@ pub(super) struct AllUnguarded(Mutex<HashMap<u64, Unguarded>>);
 pub(crate) struct Unguarded {
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: HolderId,
     pub(crate) fenced: bool,
     pub(crate) lease: Duration,
 }

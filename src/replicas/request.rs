@@ -6,6 +6,7 @@ use redis::RedisError;
 use tokio::sync::oneshot;
 
 use crate::clock::Tick;
+use crate::holder::HolderId;
 use crate::options::Replication;
 use crate::script::{Failure, Script};
 
@@ -15,7 +16,7 @@ pub(crate) struct Confirmation {
     /// Renews any number of holds of this kind; as of [`RenewalRequest`](crate::watchdog::RenewalRequest).
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: HolderId,
     /// The end of its lease, which is not lengthened.
     pub(crate) until: Tick,
 }

@@ -38,13 +38,8 @@ impl Call {
     }
 
     /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.
-    pub(crate) fn release_plain(
-        key: &Arc<str>,
-        holder: &str,
-        channel: &str,
-        publish: &str,
-    ) -> Self {
-        let native = native::release(key, holder, channel, publish);
+    pub(crate) fn release_plain(key: &Arc<str>, holder: &str, tell: Arc<Cmd>) -> Self {
+        let native = native::release(key, holder, tell);
         Self::of_native(&catalog::REENTRANT_RELEASE, key, native)
     }
 

@@ -21,5 +21,5 @@ pub(crate) use call::{Call, Part, millis};
 pub(crate) use catalog::Script;
 pub(crate) use failure::{Executed, Failure};
 pub use native::NativePath;
-pub(crate) use native::NativeState;
+pub(crate) use native::{NativeState, tell};
 pub(crate) use run::{Answer, CallBudget, Scripts, on_first_poll};

@@ -9,6 +9,7 @@
 //!   holder; a release is repeated as it is, since its message may not have been sent;
 //! * a release that finds nothing has the script say why.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use redis::{Cmd, RedisError, Value};
@@ -20,9 +21,9 @@ use crate::conn::error_reply::{code, is_unknown_command};
 #[derive(Clone, Debug)]
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
-    Acquire(Box<Cmd>),
-    /// `HDEL key holder` and `PUBLISH channel 0`
-    Release(Box<[Cmd; 2]>),
+    Acquire(Cmd),
+    /// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
+    Release { hdel: Cmd, tell: Arc<Cmd> },
 }
 
 /// Whether a client takes and releases locks by plain commands where that is possible; from
@@ -99,22 +100,27 @@ impl NativeState {
 /// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
 pub(super) fn acquire(key: &str, holder: &str, lease_ms: u64) -> Option<Native> {
     let dump = payload::of_one_hold(holder)?;
-    let mut restore = Cmd::with_capacity(4, key.len() + dump.len() + 32);
+    let mut restore = Cmd::with_capacity(4, key.len() + dump.len() + 20);
     // A lease of 0 would be none.
     restore
         .arg("RESTORE")
         .arg(key)
         .arg(lease_ms.max(1))
-        .arg(dump);
-    Some(Native::Acquire(Box::new(restore)))
+        .arg(&dump[..]);
+    Some(Native::Acquire(restore))
 }
 
-pub(super) fn release(key: &str, holder: &str, channel: &str, publish: &str) -> Native {
+/// What tells those who wait that a lock is free.
+pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
+    let mut tell = redis::cmd(publish);
+    tell.arg(channel).arg("0");
+    tell
+}
+
+pub(super) fn release(key: &str, holder: &str, tell: Arc<Cmd>) -> Native {
     let mut hdel = Cmd::with_capacity(3, key.len() + holder.len() + 4);
     hdel.arg("HDEL").arg(key).arg(holder);
-    let mut tell = Cmd::with_capacity(3, publish.len() + channel.len() + 1);
-    tell.arg(publish).arg(channel).arg("0");
-    Native::Release(Box::new([hdel, tell]))
+    Native::Release { hdel, tell }
 }
 
 impl Native {
@@ -125,8 +131,7 @@ impl Native {
                 let dump = word(restore, 3);
                 vec![payload::holder(dump), b"1", word(restore, 2), b"0"]
             }
-            Self::Release(pair) => {
-                let [hdel, tell] = &**pair;
+            Self::Release { hdel, tell } => {
                 vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
             }
         }

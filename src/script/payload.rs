@@ -4,6 +4,8 @@
 //! one field, the count 1, the version of the format and a check sum. Invariant: what results is what
 //! `HSET` makes of a new key. Pure.
 
+use smallvec::SmallVec;
+
 /// A hash, field by field.
 const HASH: u8 = 4;
 
@@ -19,18 +21,22 @@ const BEFORE: usize = 3;
 /// Behind it: length and digit of the count, format, check sum.
 const BEHIND: usize = 2 + FORMAT.len() + 8;
 
+/// The longest has 78 bytes.
+pub(super) type Dump = SmallVec<[u8; 96]>;
+
 /// The dump of a lock that this holder has once; `None` if its id is too long.
-pub(super) fn of_one_hold(holder: &str) -> Option<Vec<u8>> {
+pub(super) fn of_one_hold(holder: &str) -> Option<Dump> {
     let length = u8::try_from(holder.len()).ok()?;
     if holder.len() > HOLDER_BYTES_MAX {
         return None;
     }
-    let mut dump = Vec::with_capacity(BEFORE + holder.len() + BEHIND);
-    dump.extend([HASH, 1, length]);
-    dump.extend(holder.as_bytes());
-    dump.extend([1, b'1']);
-    dump.extend(FORMAT);
-    dump.extend(crc64(&dump).to_le_bytes());
+    let mut dump = Dump::new();
+    dump.extend_from_slice(&[HASH, 1, length]);
+    dump.extend_from_slice(holder.as_bytes());
+    dump.extend_from_slice(&[1, b'1']);
+    dump.extend_from_slice(&FORMAT);
+    let sum = crc64(&dump).to_le_bytes();
+    dump.extend_from_slice(&sum);
     Some(dump)
 }
 
@@ -79,10 +85,10 @@ mod tests {
     fn a_dump_is_as_long_as_was_planned_and_names_its_holder() {
         let holder_id = "4e3b8f2a-5c1d-4b7e-9a60-0123456789ab:7";
         let dump = of_one_hold(holder_id).unwrap();
-        assert_eq!(dump.len(), dump.capacity());
+        assert_eq!(dump.len(), BEFORE + holder_id.len() + BEHIND);
         assert_eq!(holder(&dump), holder_id.as_bytes());
         assert_eq!(dump[..3], [4, 1, 38]);
-        assert!(of_one_hold(&"x".repeat(63)).is_some());
+        assert!(!of_one_hold(&"x".repeat(63)).unwrap().spilled());
         assert!(of_one_hold(&"x".repeat(64)).is_none());
         assert_eq!(holder(b""), b"");
     }

@@ -8,6 +8,7 @@ use crate::conn::value::text;
 use crate::counts::Mode;
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
+use crate::few::Few;
 
 const YES: i64 = 1;
 /// A release: this holder does not hold the lock.
@@ -57,7 +58,7 @@ impl Acquired {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcquiredAll {
     /// All of them, with these tokens.
-    Held { tokens: Vec<Option<FencingToken>> },
+    Held { tokens: Few<Option<FencingToken>> },
     /// None, because of this one.
     Elsewhere {
         member: usize,
@@ -134,7 +135,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
 }
 
 /// One entry for each hold.
-pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Vec<Released>, Error> {
+pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Few<Released>, Error> {
     let items = array(value)?;
     if items.len() != holds {
         return Err(unreadable(value));

@@ -4,7 +4,7 @@
 //! the answer, and with the failure.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,8 +192,8 @@ impl Scripts {
         last: &Cmd,
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let scripts = calls.iter().map(|call| call.by_sha().clone());
-        let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+        let scripts = calls.iter().map(Call::by_sha);
+        let commands: Vec<&Cmd> = scripts.chain([last]).collect();
         let end = self.clock.now().after(reply);
         let left = || self.clock.now().until(end);
         let mut answers = match self.send_all(lane, route, &commands, reply).await {
@@ -205,8 +205,8 @@ impl Scripts {
         let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
         if answers.iter().any(is_unknown) {
             // All once more: the command has to come behind all of them.
-            let scripts = calls.iter().map(Call::by_text);
-            let commands: Vec<Cmd> = scripts.chain([last.clone()]).collect();
+            let scripts: Vec<Cmd> = calls.iter().map(Call::by_text).collect();
+            let commands: Vec<&Cmd> = scripts.iter().chain([last]).collect();
             answers = self.send_all(lane, route, &commands, reply).await?;
         }
         Ok(answers)
@@ -217,7 +217,7 @@ impl Scripts {
         &self,
         lane: Lane,
         route: &str,
-        commands: &[Cmd],
+        commands: &[&Cmd],
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
         let sent = self.transport.send_together(lane, route, commands, reply);
@@ -246,8 +246,9 @@ impl Scripts {
                 }
                 native::acquired(&answer)
             }
-            Some(Native::Release(pair)) if self.native.may_release() => {
-                let replies = transport.send_together(attempt.lane, &call.route, &pair[..], reply);
+            Some(Native::Release { hdel, tell }) if self.native.may_release() => {
+                let pair = [hdel, &**tell];
+                let replies = transport.send_together(attempt.lane, &call.route, &pair, reply);
                 native::released(&replies.await?).map_err(Fault::Answered)?
             }
             _ => return self.by_script(call, attempt, reply).await,
@@ -303,12 +304,12 @@ fn executed(first_sent: Option<Tick>) -> Executed {
 
 /// Drives `work` and calls `then` once it has been polled for the first time: what it sends first
 /// is on its way then.
-pub(crate) async fn on_first_poll<F: Future>(work: F, then: impl FnOnce()) -> F::Output {
+pub(crate) async fn on_first_poll<F: Future>(work: Pin<&mut F>, then: impl FnOnce()) -> F::Output {
     // Unconstrained: a task that has used up its budget is told "not yet" by channels that have room.
-    let mut work = pin!(tokio::task::unconstrained(work));
+    let mut work = tokio::task::unconstrained(work);
     let mut then = Some(then);
     std::future::poll_fn(move |context| {
-        let polled = work.as_mut().poll(context);
+        let polled = Pin::new(&mut work).poll(context);
         if let Some(then) = then.take() {
             then();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
+use crate::holder::HolderId;
 use crate::script::Script;
 
 /// Something with a lease that has to be renewed until it is given up.
@@ -56,6 +57,6 @@ pub(crate) struct RenewalRequest {
     /// Renews any number of holds of this kind: keys, and for each a holder and a lease.
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: HolderId,
     pub(crate) lease: Duration,
 }

@@ -101,7 +101,7 @@ impl Transport for Cluster {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         self.router

@@ -235,7 +235,7 @@ impl Router {
         &self,
         lane: Lane,
         route: &str,
-        commands: &[Cmd],
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let clock = self.nodes.setup().clock;
@@ -255,9 +255,7 @@ impl Router {
             let link = self.link(&node, lane, false);
             let replies = if is_asking {
                 let asking = commands.iter();
-                let asking: Vec<Cmd> = asking
-                    .flat_map(|command| [ASKING.clone(), command.clone()])
-                    .collect();
+                let asking: Vec<&Cmd> = asking.flat_map(|command| [&*ASKING, command]).collect();
                 let replies = link.send_together(&asking, remaining).await;
                 replies.map(|replies| replies.into_iter().skip(1).step_by(2).collect())
             } else {

@@ -91,7 +91,8 @@ impl Connection {
                     let mut connection = connection.clone();
                     connection.send_packed_commands(&pipe, 0, pipe.len()).await
                 };
-                self.replied(self.clock.within(limit, replies).await)
+                // Likewise.
+                self.replied(Box::pin(self.clock.within(limit, replies)).await)
             }
         }
     }

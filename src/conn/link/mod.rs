@@ -85,8 +85,13 @@ impl Link {
         self.dialer.connector().process()
     }
 
-    pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
-        self.send_behind(None, command, limit).await
+    /// The future of [`send_behind`](Self::send_behind) itself: around it, it would be larger.
+    pub(crate) fn send<'a>(
+        &'a self,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
+        self.send_behind(None, command, limit)
     }
 
     /// Sends `first` and right behind it, with nothing in between, the command that counts.
@@ -127,13 +132,12 @@ impl Link {
     /// place. Not for a connection that is for push.
     pub(crate) async fn send_together(
         &self,
-        commands: &[Cmd],
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        let commands: Vec<&Cmd> = commands.iter().collect();
-        match connection.send_each(&commands, remaining).await {
+        match connection.send_each(commands, remaining).await {
             Some(Ok(values)) => {
                 for value in &values {
                     self.replace_if_demoted(&connection, value);

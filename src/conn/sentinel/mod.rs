@@ -90,7 +90,7 @@ impl Transport for FollowedPrimary {
         &'a self,
         lane: Lane,
         _route: &'a str,
-        commands: &'a [Cmd],
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         async move {

@@ -1,6 +1,7 @@
 //! What one guard has of a quorum hold: given back exactly once, by `release`, by `forget`, or by `Drop`.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,7 +150,7 @@ impl QuorumShare {
             }
             first.filter(|_| done < enough)
         };
-        let failed = on_first_poll(work, || hold.releases_sent()).await;
+        let failed = on_first_poll(pin!(work), || hold.releases_sent()).await;
         match (loss, failed) {
             (Some(reason), _) => Err(hold.not_held("release", reason)),
             (None, Some(error)) => Err(error),

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hint::Hint;
+use crate::holder::HolderId;
 
 const LEASE: Duration = Duration::from_secs(30);
 const REPLY: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
     NewHold {
         owner: Owner::new(),
         number: 1,
-        holder: "h:1".into(),
+        holder: HolderId::new("h", 1),
         sent: secs(100),
         moved: Hint::default().mark(),
         handover: None,

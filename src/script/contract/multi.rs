@@ -4,6 +4,7 @@ use redis::{RedisResult, Value};
 
 use super::fixture::{Fixture, Keys, Subscriber, U1, U2, U3, U4, U9, list, near};
 use crate::conn::error_reply::code;
+use crate::few::Few;
 use crate::script::reply::{self, AcquiredAll};
 
 /// A lock of each kind, by the letter that is its name.
@@ -173,7 +174,7 @@ async fn the_multi_trace() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
     let held = AcquiredAll::Held {
-        tokens: vec![None; 4],
+        tokens: Few::from_elem(None, 4),
     };
     let mut first = Keys::new();
     for round in 0..2 {

@@ -68,6 +68,8 @@ impl Unanswered {
             self.requests.len() - 1
         });
         let request = &mut self.requests[number];
+        // For one command or a pair, whichever is next.
+        request.replies.reserve_exact(commands.max(2));
         request.wait = Wait::Waiting(None);
         request.missing = commands;
         request.proves_silence = proves_silence;

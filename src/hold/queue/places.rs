@@ -1,0 +1,100 @@
+//! The places of a queue by number, in order.
+//!
+//! Invariants: nothing is kept of a place that was left; a place that is the only one asks the allocator for
+//! nothing.
+
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+pub(super) struct Places<E> {
+    /// The only one. Else it is among the others.
+    only: Option<(u64, E)>,
+    all: BTreeMap<u64, E>,
+}
+
+impl<E> Default for Places<E> {
+    fn default() -> Self {
+        Self {
+            only: None,
+            all: BTreeMap::new(),
+        }
+    }
+}
+
+impl<E> Places<E> {
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.only.is_some()) + self.all.len()
+    }
+
+    pub(super) fn insert(&mut self, number: u64, entry: E) {
+        if self.len() == 0 {
+            self.only = Some((number, entry));
+            return;
+        }
+        self.all.extend(self.only.take());
+        self.all.insert(number, entry);
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<E> {
+        if let Some((_, entry)) = self.only.take_if(|(only, _)| *only == number) {
+            return Some(entry);
+        }
+        let entry = self.all.remove(&number)?;
+        if self.all.is_empty() {
+            // An empty one keeps its last node.
+            self.all = BTreeMap::new();
+        }
+        Some(entry)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut E> {
+        match &mut self.only {
+            Some((only, entry)) => (*only == number).then_some(entry),
+            None => self.all.get_mut(&number),
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<u64> {
+        let only = self.only.as_ref().map(|(number, _)| *number);
+        only.or_else(|| self.all.keys().next().copied())
+    }
+
+    /// Those with this number or a higher one, in order.
+    pub(super) fn from(&mut self, first: u64) -> impl Iterator<Item = (u64, &mut E)> {
+        let only = self.only.iter_mut();
+        let only = only.map(|(number, entry)| (*number, entry));
+        let all = self.all.range_mut(first..);
+        only.filter(move |(number, _)| *number >= first)
+            .chain(all.map(|(number, entry)| (*number, entry)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_are_what_a_map_of_them_is(steps in proptest::collection::vec((0..6_u64, any::<bool>()), 0..40)) {
+            let (mut places, mut map) = (Places::default(), BTreeMap::new());
+            for (number, is_new) in steps {
+                // No number is taken twice.
+                if is_new && !map.contains_key(&number) {
+                    places.insert(number, number);
+                    map.insert(number, number);
+                } else {
+                    prop_assert_eq!(places.remove(number), map.remove(&number));
+                }
+                prop_assert_eq!(places.len(), map.len());
+                prop_assert_eq!(places.first(), map.keys().next().copied());
+                for number in 0..6 {
+                    prop_assert_eq!(places.get_mut(number), map.get_mut(&number));
+                    let behind: Vec<_> = places.from(number).map(|(at, _)| at).collect();
+                    prop_assert_eq!(behind, map.range(number..).map(|(at, _)| *at).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}
