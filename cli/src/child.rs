@@ -13,6 +13,7 @@ mod clock;
 mod command;
 mod control;
 mod group;
+mod program;
 mod runner;
 mod signals;
 mod supervisor;
@@ -20,13 +21,9 @@ mod terminal;
 
 use std::ffi::OsString;
 
+use self::program::{BECOME, SUPERVISE};
 pub(crate) use runner::{Child, Ended, Limits};
 pub(crate) use signals::Signals;
-
-/// How this program is asked to be the supervisor of the command that follows.
-const SUPERVISE: &str = "--supervise";
-/// How it is asked to become the command that follows.
-const BECOME: &str = "--become";
 
 /// The status of this process if it was started as one of the other two.
 pub(crate) fn part() -> Option<u8> {
@@ -37,14 +34,5 @@ pub(crate) fn part() -> Option<u8> {
         SUPERVISE => Some(supervisor::run(rest)),
         BECOME => Some(command::run(rest)),
         _ => None,
-    }
-}
-
-/// This program, even if its file was replaced meanwhile.
-fn this_program() -> std::path::PathBuf {
-    let link = std::path::Path::new("/proc/self/exe");
-    match std::env::current_exe() {
-        Ok(file) if !link.exists() => file,
-        _ => link.to_owned(),
     }
 }

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use lockset::{Client, ClientBuilder, Redlock, Tls};
 use tokio::time::timeout;
 
-use crate::args::Globals;
 use crate::failure::Failure;
+use crate::globals::Globals;
 use crate::output::Output;
 
 /// What a verb is run with.

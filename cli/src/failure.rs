@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 
 use lockset::{Error, ErrorKind};
 
+use crate::message::complain;
 use crate::status;
 
 /// How a verb ends: with a status of its own, or because it could not go on.
@@ -34,7 +35,7 @@ impl Failure {
 
     /// Writes the line, and gives the status.
     pub(crate) fn report(self) -> u8 {
-        crate::output::complain(&self.message);
+        complain(&self.message);
         self.status
     }
 }

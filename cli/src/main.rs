@@ -6,7 +6,9 @@ mod connect;
 mod facts;
 mod failure;
 mod found;
+mod globals;
 mod held;
+mod message;
 mod output;
 mod span;
 mod status;
@@ -14,7 +16,7 @@ mod verb;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::Args;
 use connect::Context;
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(failure::Failure::internal)
-        .and_then(|runtime| runtime.block_on(args.verb.run(&context)));
+        .and_then(|runtime| runtime.block_on(args.verb.run(&context, Args::command)));
     ExitCode::from(ended.unwrap_or_else(|failure| failure.report()))
 }
 

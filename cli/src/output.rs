@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
+pub(crate) use crate::message::{complain, shown};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,32 +130,5 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         // Nobody reads on, as behind `head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Failure::internal),
-    }
-}
-
-/// A line on standard error; what comes from elsewhere cannot add lines or terminal sequences to it.
-pub(crate) fn complain(text: &str) {
-    // A closed standard error: nobody reads it.
-    let _ = writeln!(io::stderr().lock(), "lockset: {text}");
-}
-
-/// A name or an id from a server as it can be shown: control characters are escaped.
-pub(crate) fn shown(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.escape_debug().to_string()
-    } else {
-        text.to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_server_says_cannot_reach_the_terminal() {
-        assert_eq!(shown("order:7"), "order:7");
-        assert_eq!(shown("a\x1b[2J\nb"), "a\\u{1b}[2J\\nb");
-        assert_eq!(shown("größe"), "größe");
     }
 }

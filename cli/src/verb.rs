@@ -11,7 +11,7 @@ mod show;
 mod top;
 mod wait;
 
-use clap::Subcommand;
+use clap::{Command, Subcommand};
 
 use crate::connect::Context;
 use crate::failure::Outcome;
@@ -34,7 +34,8 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    /// `program` is what the arguments are read by.
+    pub(crate) async fn run(self, context: &Context, program: fn() -> Command) -> Outcome {
         match self {
             Self::Run(run) => run.run(context).await,
             Self::Once(once) => once.run(context).await,
@@ -45,8 +46,8 @@ impl Verb {
             Self::Release(release) => release.run(context).await,
             Self::Free(free) => free.run(context).await,
             Self::Wait(wait) => wait.run(context).await,
-            Self::Completions(completions) => completions.run(),
-            Self::Man(man) => man.run(context),
+            Self::Completions(completions) => completions.run(program),
+            Self::Man(man) => man.run(context, program),
         }
     }
 }

@@ -5,8 +5,10 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Block, Expr, ItemFn, Signature, Stmt, TraitItemFn, Type, parse_quote_spanned};
 
-use crate::options::{Busy, Fenced, Kind, Locks, Member, Options, Time, Wait};
+use crate::locks::{Kind, Locks, Member};
+use crate::options::{Options, Wait};
 use crate::shape::Body;
+use crate::values::{Busy, Fenced, Time};
 use crate::{client, refused};
 
 /// The function with its lock; or what is wrong, and the item as it was, so that nothing else is reported.

@@ -3,7 +3,8 @@
 //! Use it as `lockset::locked`, with the feature `macros` of lockset. Its documentation is there too.
 //!
 //! ```text
-//! options.rs  what is written in the attribute; duration.rs: "1m 30s"; key.rs: "order:{order.id}"
+//! options.rs  what is written in the attribute; words.rs: its words, and what to write instead of others
+//! locks.rs    which locks; key.rs: "order:{order.id}"; values.rs: other values; duration.rs: "1m 30s"
 //! refused.rs  functions and arguments that cannot work, and what to write
 //! shape.rs    where the body stands: in an async function, or in a future that it returns
 //! client.rs   which client is asked
@@ -17,11 +18,14 @@ mod client;
 mod duration;
 mod expand;
 mod key;
+mod locks;
 mod options;
 mod refused;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod values;
+mod words;
 
 use proc_macro::TokenStream;
 

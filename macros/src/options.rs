@@ -2,24 +2,17 @@
 //!
 //! Every error points at the word that is wrong and says what to write.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::spanned::Spanned;
-use syn::{Expr, Ident, Lit, LitStr, Path, Token, parenthesized};
+use syn::{Expr, Ident, LitStr, Path, Token};
 
-use crate::duration;
 use crate::key::Key;
-
-const ALL: &str = "`client`, `wait`, `try`, `busy`, `lease`, `fixed_lease`, `at_least`, `max_hold`, `owner`, \
-                   `fenced`, `guard`, `fair`, `read`, `write`, `all(..)` and `crate`";
-
-/// What `lockset` accepts as a lease.
-const LEASES: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(50)..=Duration::from_secs(365 * 24 * 60 * 60);
+use crate::locks::{Kind, Locks, Member, members};
+use crate::values::{Busy, Fenced, Time, local, path, unusable};
+use crate::words::{ALL, example, fail, instead_of};
 
 /// The attribute as it was written.
 pub(crate) struct Options {
@@ -35,24 +28,6 @@ pub(crate) struct Options {
     pub(crate) krate: Option<Path>,
 }
 
-pub(crate) enum Locks {
-    One(Member),
-    All(Vec<Member>),
-}
-
-pub(crate) struct Member {
-    pub(crate) kind: Kind,
-    pub(crate) key: Key,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Reentrant,
-    Fair,
-    Read,
-    Write,
-}
-
 /// How long the function waits for the lock.
 #[expect(
     clippy::large_enum_variant,
@@ -62,40 +37,6 @@ pub(crate) enum Wait {
     Forever,
     Never,
     For(Time),
-}
-
-/// What the function returns if the lock is held.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each attribute, and short-lived"
-)]
-pub(crate) enum Busy {
-    Error,
-    Skip,
-    Value(Expr),
-}
-
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each attribute, and short-lived"
-)]
-pub(crate) enum Time {
-    Fixed(Duration),
-    Given(Expr),
-}
-
-/// `fenced`, or `fenced = token`.
-pub(crate) struct Fenced {
-    pub(crate) token: Option<Ident>,
-}
-
-impl Locks {
-    pub(crate) fn members(&self) -> &[Member] {
-        match self {
-            Self::One(member) => std::slice::from_ref(member),
-            Self::All(members) => members,
-        }
-    }
 }
 
 /// While it is read.
@@ -348,169 +289,4 @@ impl Read {
         }
         Ok(())
     }
-}
-
-impl Kind {
-    fn named(name: &Ident) -> Option<Self> {
-        match name.to_string().as_str() {
-            "fair" => Some(Self::Fair),
-            "read" => Some(Self::Read),
-            "write" => Some(Self::Write),
-            _ => None,
-        }
-    }
-}
-
-/// `all("order:{id}", read "prices")`
-fn members(name: &Ident, input: ParseStream<'_>) -> syn::Result<Vec<Member>> {
-    const HOW: &str = "write `all(\"order:{id}\", read \"prices\")`";
-    if !input.peek(syn::token::Paren) {
-        return Err(fail(name.span(), format!("`all` needs its keys; {HOW}")));
-    }
-    let inside;
-    parenthesized!(inside in input);
-    let mut members = Vec::new();
-    while !inside.is_empty() {
-        members.push(member(&inside, HOW)?);
-        if !inside.is_empty() && !inside.peek(Token![,]) {
-            return Err(inside.error("expected `,` between two keys"));
-        }
-        inside.parse::<Option<Token![,]>>()?;
-    }
-    if members.is_empty() {
-        return Err(fail(name.span(), format!("`all` of no locks; {HOW}")));
-    }
-    Ok(members)
-}
-
-fn member(input: ParseStream<'_>, how: &str) -> syn::Result<Member> {
-    let expected = |error: syn::Error| fail(error.span(), format!("expected a key; {how}"));
-    let kind = if input.peek(LitStr) {
-        Kind::Reentrant
-    } else {
-        let word = Ident::parse_any(input).map_err(expected)?;
-        Kind::named(&word).ok_or_else(|| {
-            let message = format!("`{word}` is no kind; the kinds are `fair`, `read` and `write`");
-            fail(word.span(), message)
-        })?
-    };
-    let key = Key::parse(&input.parse().map_err(expected)?)?;
-    Ok(Member { kind, key })
-}
-
-impl Parse for Busy {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let ahead = input.fork();
-        if let Ok(word) = ahead.call(Ident::parse_any)
-            && (ahead.is_empty() || ahead.peek(Token![,]))
-        {
-            let keyword = match word.to_string().as_str() {
-                "error" => Some(Self::Error),
-                "skip" => Some(Self::Skip),
-                _ => None,
-            };
-            if let Some(keyword) = keyword {
-                Ident::parse_any(input)?;
-                return Ok(keyword);
-            }
-        }
-        input.parse().map(Self::Value)
-    }
-}
-
-impl Parse for Time {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let given: Expr = input.parse()?;
-        let Expr::Lit(literal) = &given else {
-            return Ok(Self::Given(given));
-        };
-        let span = literal.span();
-        match &literal.lit {
-            Lit::Str(text) => duration::parse(&text.value())
-                .map(Self::Fixed)
-                .map_err(|why| fail(span, why)),
-            Lit::Int(number) if !number.suffix().is_empty() => Err(fail(
-                span,
-                format!("a span of time is a text: write \"{number}\""),
-            )),
-            other => {
-                let other = quote::quote!(#other);
-                Err(fail(
-                    span,
-                    format!("{other} is no span of time; write it with its unit, like \"5s\""),
-                ))
-            }
-        }
-    }
-}
-
-/// The name of a variable that the body sees.
-fn local(option: &Ident, input: ParseStream<'_>) -> syn::Result<Ident> {
-    input.parse().map_err(|error: syn::Error| {
-        fail(
-            error.span(),
-            format!(
-                "`{option}` names a variable for the body: `{option} = {}`",
-                example(&option.to_string())
-            ),
-        )
-    })
-}
-
-fn path(input: ParseStream<'_>) -> syn::Result<Path> {
-    if input.peek(LitStr) {
-        return input.parse::<LitStr>()?.parse();
-    }
-    input.call(Path::parse_mod_style)
-}
-
-fn unusable(option: &str, span: Duration) -> Option<String> {
-    let is_lease = option.ends_with("lease");
-    if is_lease && !LEASES.contains(&span) {
-        return Some(format!(
-            "a lease is from \"50ms\" to \"365d\", and this is {span:?}"
-        ));
-    }
-    span.is_zero().then(|| {
-        format!("`{option}` of no time; leave it out, or write it like `{option} = \"14m\"`")
-    })
-}
-
-fn example(option: &str) -> &'static str {
-    match option {
-        "client" => "self.locks",
-        "busy" => "skip",
-        "owner" => "&me",
-        "fenced" => "token",
-        "guard" => "g",
-        "crate" => "path::to::lockset",
-        "lease" | "fixed_lease" => "\"30s\"",
-        "at_least" | "max_hold" => "\"14m\"",
-        _ => "\"5s\"",
-    }
-}
-
-/// Words of other libraries, and near misses.
-fn instead_of(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "key" | "keys" | "name" | "lock" => {
-            "the key comes without a name: `#[locked(\"order:{id}\")]`, several as `all(..)`"
-        }
-        "skip" => "write `busy = skip`",
-        "timeout" | "wait_time" | "blocking" => "write `wait = \"5s\"`, or `try` to ask once",
-        "ttl" | "expire" | "lease_time" => {
-            "write `lease = \"30s\"`, which is renewed, or `fixed_lease = \"30s\"`"
-        }
-        "token" => "write `fenced = token`",
-        "at_most" => "write `max_hold = \"14m\"`",
-        "locks" | "redis" | "connection" => "write `client = self.locks`",
-        "kind" | "reentrant" => {
-            "write `fair`, `read` or `write` before the key, or nothing for a reentrant lock"
-        }
-        _ => return None,
-    })
-}
-
-fn fail(span: Span, message: impl Display) -> syn::Error {
-    syn::Error::new(span, message)
 }

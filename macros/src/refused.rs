@@ -6,7 +6,8 @@ use syn::{
     FnArg, GenericArgument, Ident, Pat, PathArguments, Signature, Token, Type, TypeReference,
 };
 
-use crate::options::{Fenced, Options};
+use crate::options::Options;
+use crate::values::Fenced;
 
 /// Arguments that are an open transaction, or may be inside of one.
 pub(crate) fn check_arguments(signature: &Signature) -> syn::Result<()> {

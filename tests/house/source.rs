@@ -1,4 +1,4 @@
-//! The sources of the library as its module tree: what is compiled only for tests is left out.
+//! The sources of a crate as its module tree: what is compiled only for tests is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// One file of `src/`.
+/// One file of a crate.
 pub(crate) struct Module {
     pub(crate) file: PathBuf,
     pub(crate) tokens: Vec<TokenTree>,
@@ -14,11 +14,19 @@ pub(crate) struct Module {
     children: BTreeSet<String>,
 }
 
-/// All of them by their paths: `hold::share`; the crate's root is "".
+/// The files of the library.
 pub(crate) fn library() -> BTreeMap<String, Module> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let found = modules("src/lib.rs");
+    assert!(found.len() > 50, "the tree was walked");
+    found
+}
+
+/// All files of a crate by their paths: `hold::share`; the crate's root is "".
+pub(crate) fn modules(root: &str) -> BTreeMap<String, Module> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(root);
+    let source = root.parent().unwrap().to_owned();
     let mut found = BTreeMap::new();
-    let mut next = vec![(String::new(), source.join("lib.rs"))];
+    let mut next = vec![(String::new(), root)];
     while let Some((path, file)) = next.pop() {
         let text = fs::read_to_string(&file).unwrap();
         let tokens = without_tests(text.parse().expect("Rust"));
@@ -46,7 +54,6 @@ pub(crate) fn library() -> BTreeMap<String, Module> {
         };
         found.insert(path, module);
     }
-    assert!(found.len() > 50, "the tree was walked");
     found
 }
 

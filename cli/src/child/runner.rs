@@ -17,9 +17,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::clock::{Due, Moment, Until};
 use super::control::{self, Order, Report};
 use super::group::Group;
+use super::program::{SUPERVISE, this_program};
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::{SUPERVISE, this_program};
 
 /// How long what was killed may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::clock::{Due, Moment, Until};
 use super::control::{self, Order, Report};
 use super::group::Group;
-use super::{BECOME, this_program};
+use super::program::{BECOME, this_program};
 use crate::output::complain;
 use crate::status;
 

@@ -1,11 +1,12 @@
 //! `doctor`: connects as a program would, and says what is wrong.
 
+mod check;
 mod checks;
 mod sentinels;
 
 use clap::Args;
-use serde::Serialize;
 
+use self::check::{Check, Verdict};
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Style};
@@ -26,59 +27,6 @@ pub(crate) struct Doctor {
     /// The status is 1 for warnings too.
     #[arg(long)]
     strict: bool,
-}
-
-/// How a check went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    Ok,
-    Warn,
-    Fail,
-}
-
-/// One check of one server.
-#[derive(Debug, Serialize)]
-pub(crate) struct Check {
-    server: String,
-    check: &'static str,
-    verdict: Verdict,
-    found: String,
-    /// What to do, unless it is ok.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-impl Check {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            server: String::new(),
-            check,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            advice: None,
-        }
-    }
-
-    fn wrong(
-        check: &'static str,
-        verdict: Verdict,
-        found: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            verdict,
-            advice: Some(advice.into()),
-            ..Self::ok(check, found)
-        }
-    }
-
-    fn at(self, server: &str) -> Self {
-        Self {
-            server: server.to_owned(),
-            ..self
-        }
-    }
 }
 
 impl Doctor {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::connect::Context;
@@ -17,14 +17,9 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self, program: fn() -> Command) -> Outcome {
         let mut text = Vec::new();
-        clap_complete::generate(
-            self.shell,
-            &mut crate::args::Args::command(),
-            "lockset",
-            &mut text,
-        );
+        clap_complete::generate(self.shell, &mut program(), "lockset", &mut text);
         // Through a buffer: a closed standard output is no panic.
         let text = String::from_utf8(text).map_err(Failure::internal)?;
         crate::output::print(&text)?;
@@ -39,8 +34,8 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(&self, context: &Context) -> Outcome {
-        let mut program = crate::args::Args::command();
+    pub(crate) fn run(&self, context: &Context, program: fn() -> Command) -> Outcome {
+        let mut program = program();
         program.build();
         let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
         let of_verbs = verbs.map(|verb| (format!("lockset-{}", verb.get_name()), verb.clone()));

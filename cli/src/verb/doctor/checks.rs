@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockset::{Right, ServerReport};
 
-use super::{Check, Verdict};
+use super::check::{Check, Verdict};
 use crate::span;
 
 /// From which version on servers can serve locks.

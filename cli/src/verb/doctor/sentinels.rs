@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Check, Verdict};
+use super::check::{Check, Verdict};
 
 /// Host, port and name in `redis+sentinel://[login@]host:port,host:port/name`; `None` for another URL, and for
 /// what this cannot ask: sentinels over TLS.

@@ -1,0 +1,83 @@
+//! Which locks an attribute names, and of which kinds.
+
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Ident, LitStr, Token, parenthesized};
+
+use crate::key::Key;
+use crate::words::fail;
+
+pub(crate) enum Locks {
+    One(Member),
+    All(Vec<Member>),
+}
+
+pub(crate) struct Member {
+    pub(crate) kind: Kind,
+    pub(crate) key: Key,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+}
+
+impl Locks {
+    pub(crate) fn members(&self) -> &[Member] {
+        match self {
+            Self::One(member) => std::slice::from_ref(member),
+            Self::All(members) => members,
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) fn named(name: &Ident) -> Option<Self> {
+        match name.to_string().as_str() {
+            "fair" => Some(Self::Fair),
+            "read" => Some(Self::Read),
+            "write" => Some(Self::Write),
+            _ => None,
+        }
+    }
+}
+
+/// `all("order:{id}", read "prices")`
+pub(crate) fn members(name: &Ident, input: ParseStream<'_>) -> syn::Result<Vec<Member>> {
+    const HOW: &str = "write `all(\"order:{id}\", read \"prices\")`";
+    if !input.peek(syn::token::Paren) {
+        return Err(fail(name.span(), format!("`all` needs its keys; {HOW}")));
+    }
+    let inside;
+    parenthesized!(inside in input);
+    let mut members = Vec::new();
+    while !inside.is_empty() {
+        members.push(member(&inside, HOW)?);
+        if !inside.is_empty() && !inside.peek(Token![,]) {
+            return Err(inside.error("expected `,` between two keys"));
+        }
+        inside.parse::<Option<Token![,]>>()?;
+    }
+    if members.is_empty() {
+        return Err(fail(name.span(), format!("`all` of no locks; {HOW}")));
+    }
+    Ok(members)
+}
+
+fn member(input: ParseStream<'_>, how: &str) -> syn::Result<Member> {
+    let expected = |error: syn::Error| fail(error.span(), format!("expected a key; {how}"));
+    let kind = if input.peek(LitStr) {
+        Kind::Reentrant
+    } else {
+        let word = Ident::parse_any(input).map_err(expected)?;
+        Kind::named(&word).ok_or_else(|| {
+            let message = format!("`{word}` is no kind; the kinds are `fair`, `read` and `write`");
+            fail(word.span(), message)
+        })?
+    };
+    let key = Key::parse(&input.parse().map_err(expected)?)?;
+    Ok(Member { kind, key })
+}

@@ -1,0 +1,118 @@
+//! The values of options: spans of time, what to do if the lock is held, names for the body.
+
+use std::time::Duration;
+
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, Lit, LitStr, Path, Token};
+
+use crate::duration;
+use crate::words::{example, fail};
+
+/// What `lockset` accepts as a lease.
+const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What the function returns if the lock is held.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each attribute, and short-lived"
+)]
+pub(crate) enum Busy {
+    Error,
+    Skip,
+    Value(Expr),
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each attribute, and short-lived"
+)]
+pub(crate) enum Time {
+    Fixed(Duration),
+    Given(Expr),
+}
+
+/// `fenced`, or `fenced = token`.
+pub(crate) struct Fenced {
+    pub(crate) token: Option<Ident>,
+}
+
+impl Parse for Busy {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let ahead = input.fork();
+        if let Ok(word) = ahead.call(Ident::parse_any)
+            && (ahead.is_empty() || ahead.peek(Token![,]))
+        {
+            let keyword = match word.to_string().as_str() {
+                "error" => Some(Self::Error),
+                "skip" => Some(Self::Skip),
+                _ => None,
+            };
+            if let Some(keyword) = keyword {
+                Ident::parse_any(input)?;
+                return Ok(keyword);
+            }
+        }
+        input.parse().map(Self::Value)
+    }
+}
+
+impl Parse for Time {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let given: Expr = input.parse()?;
+        let Expr::Lit(literal) = &given else {
+            return Ok(Self::Given(given));
+        };
+        let span = literal.span();
+        match &literal.lit {
+            Lit::Str(text) => duration::parse(&text.value())
+                .map(Self::Fixed)
+                .map_err(|why| fail(span, why)),
+            Lit::Int(number) if !number.suffix().is_empty() => Err(fail(
+                span,
+                format!("a span of time is a text: write \"{number}\""),
+            )),
+            other => {
+                let other = quote::quote!(#other);
+                Err(fail(
+                    span,
+                    format!("{other} is no span of time; write it with its unit, like \"5s\""),
+                ))
+            }
+        }
+    }
+}
+
+/// The name of a variable that the body sees.
+pub(crate) fn local(option: &Ident, input: ParseStream<'_>) -> syn::Result<Ident> {
+    input.parse().map_err(|error: syn::Error| {
+        fail(
+            error.span(),
+            format!(
+                "`{option}` names a variable for the body: `{option} = {}`",
+                example(&option.to_string())
+            ),
+        )
+    })
+}
+
+pub(crate) fn path(input: ParseStream<'_>) -> syn::Result<Path> {
+    if input.peek(LitStr) {
+        return input.parse::<LitStr>()?.parse();
+    }
+    input.call(Path::parse_mod_style)
+}
+
+pub(crate) fn unusable(option: &str, span: Duration) -> Option<String> {
+    let is_lease = option.ends_with("lease");
+    if is_lease && !LEASES.contains(&span) {
+        return Some(format!(
+            "a lease is from \"50ms\" to \"365d\", and this is {span:?}"
+        ));
+    }
+    span.is_zero().then(|| {
+        format!("`{option}` of no time; leave it out, or write it like `{option} = \"14m\"`")
+    })
+}
