@@ -96,6 +96,37 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
     }
 }
 
+/// What became of a counter of fencing tokens; from [`Client::purge_token`](crate::Client::purge_token).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TokenPurge {
+    /// It was removed.
+    Purged,
+    /// There is none.
+    Absent,
+    /// A token was given since. The counter is left as it is.
+    UsedSince,
+    /// The lock is held, or somebody waits for it. The counter is left as it is.
+    InUse,
+    /// The counter has to stay: Redisson counts with it too and would begin with 1 again, or it is ahead of
+    /// the server's clock, which was set back.
+    Stays,
+}
+
+impl TokenPurge {
+    /// In one word: `purged`, `absent`, `used-since`, `in-use`, `stays`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Purged => "purged",
+            Self::Absent => "absent",
+            Self::UsedSince => "used-since",
+            Self::InUse => "in-use",
+            Self::Stays => "stays",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

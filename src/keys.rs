@@ -69,6 +69,26 @@ impl LockName {
         self.helper("redisson_lock_token")
     }
 
+    /// All keys that say that a lock which counts with the same tokens is held or waited for. None of them is
+    /// the counter.
+    pub(crate) fn keys_in_use(&self) -> Vec<String> {
+        let key = &*self.key;
+        let twin = match within_braces(key) {
+            Some(inner) => Some(inner.to_owned()),
+            None => (!key.contains('{')).then(|| format!("{{{key}}}")),
+        };
+        let twin = twin.map(|key| Self {
+            name: Arc::clone(&self.name),
+            key: key.into(),
+        });
+        let mut keys = vec![self.fair_queue_key(), self.fair_alive_key()];
+        for lock in [Some(self), twin.as_ref()].into_iter().flatten() {
+            keys.push(lock.key.as_ref().to_owned());
+            keys.push(lock.rw_waiting_key());
+        }
+        keys
+    }
+
     /// The queue of a fair lock.
     pub(crate) fn fair_queue_key(&self) -> String {
         self.helper("redisson_lock_queue")
@@ -123,6 +143,12 @@ impl LockName {
             format!("{prefix}:{{{key}}}")
         }
     }
+}
+
+/// The key of the lock whose tokens are counted in this key, if there is one. `x` and `{x}` share theirs.
+pub(crate) fn lock_of_token_key(token_key: &str) -> Option<&str> {
+    let rest = token_key.strip_prefix("redisson_lock_token:")?;
+    within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
 }
 
 /// The keys of the locks whose release is published on a channel of this name, or which have a helper key of
@@ -256,6 +282,40 @@ mod tests {
         ] {
             assert!(keys_behind(other).is_empty(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_counter_leads_back_to_its_lock_and_to_what_shows_its_use() {
+        let holder = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        for (name, lock) in [
+            ("abc", "abc"),
+            ("{abc}", "abc"),
+            ("a{b}c", "a{b}c"),
+            (&format!("a{{b}}:{holder}"), &format!("a{{b}}:{holder}")),
+        ] {
+            let name = LockName::new("", name).unwrap();
+            assert_eq!(lock_of_token_key(&name.token_key()), Some(lock));
+            assert!(!name.keys_in_use().contains(&name.token_key()));
+            assert!(
+                name.keys_in_use()
+                    .iter()
+                    .all(|key| tag(key) == tag(name.key()))
+            );
+        }
+        for other in [
+            "redisson_lock_token:abc",
+            "redisson_lock_queue:{abc}",
+            "abc",
+        ] {
+            assert_eq!(lock_of_token_key(other), None, "{other}");
+        }
+        let sorted = |name| {
+            let mut keys = LockName::new("", name).unwrap().keys_in_use();
+            keys.sort();
+            keys
+        };
+        assert_eq!(sorted("abc"), sorted("{abc}"), "they share the counter");
+        assert!(sorted("abc").contains(&"{abc}".to_owned()));
     }
 
     #[test]

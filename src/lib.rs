@@ -106,6 +106,7 @@ mod once;
 mod operator;
 mod options;
 mod owner;
+mod purge;
 mod redlock;
 mod reentrant;
 mod replicas;
@@ -129,7 +130,7 @@ pub use conn::tls::Tls;
 pub use error::{Error, ErrorKind, Result};
 pub use events::Event;
 pub use fair::{FairGuard, FairLock};
-pub use fencing::FencingToken;
+pub use fencing::{FencingToken, TokenPurge};
 pub use handle::Holder;
 pub use job::{Job, JobRun};
 pub use keys::NAME_BYTES_MAX;
@@ -140,7 +141,7 @@ pub use observe::Observer;
 pub use once::{Claim, Once, OnceKey, OnceRun};
 pub use operator::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
-    LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey,
+    LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey, TokenCounter, TokenScan,
 };
 pub use options::{LEASE_MAX, LEASE_MIN};
 pub use owner::Owner;

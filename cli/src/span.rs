@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `10s`, `2.5s`, `1m30s`, `500ms`; a bare number is seconds.
+//! Spans of time as people write them: `10s`, `2.5s`, `1m30s`, `500ms`; a bare number is seconds. And parts of a whole.
 
 use std::time::Duration;
 
@@ -18,6 +18,13 @@ pub(crate) fn read(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// A part of the server's time, in percent; for clap.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim_end_matches('%').parse().ok();
+    let number = number.filter(|number| (0.01..=100.0).contains(number));
+    number.ok_or_else(|| "write a part of 100, such as 5".to_owned())
 }
 
 fn wrong() -> String {

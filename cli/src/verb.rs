@@ -8,6 +8,7 @@ mod once;
 mod release;
 mod run;
 mod show;
+mod tokens;
 mod top;
 mod wait;
 
@@ -27,6 +28,7 @@ pub(crate) enum Verb {
     Top(top::Top),
     Release(release::Release),
     Free(free::Free),
+    Tokens(tokens::Tokens),
     Wait(wait::Wait),
     Completions(generate::Completions),
     #[command(hide = true)]
@@ -45,6 +47,7 @@ impl Verb {
             Self::Top(top) => top.run(context).await,
             Self::Release(release) => release.run(context).await,
             Self::Free(free) => free.run(context).await,
+            Self::Tokens(tokens) => tokens.run(context).await,
             Self::Wait(wait) => wait.run(context).await,
             Self::Completions(completions) => completions.run(program),
             Self::Man(man) => man.run(context, program),

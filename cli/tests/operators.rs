@@ -90,6 +90,66 @@ async fn list_finds_locks_among_thousands_of_other_keys() {
     guard.release().await.unwrap();
 }
 
+/// A counter of tokens whose last one was given so many days ago.
+async fn counter(admin: &mut redis::aio::MultiplexedConnection, lock: &str, days: u64) {
+    let now: (u64, u64) = redis::cmd("TIME").query_async(admin).await.unwrap();
+    let then = (now.0 - days * 86_400) * 1_000_000;
+    let mut set = redis::cmd("SET");
+    set.arg(format!("redisson_lock_token:{lock}"));
+    let () = set.arg(then - then % 64).query_async(admin).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_lists_and_purges_only_what_nobody_has_used() {
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    for (lock, days) in [("{old}", 100), ("{held}", 100), ("{newer}", 10)] {
+        counter(&mut admin, lock, days).await;
+    }
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.lock("held").lock().await.unwrap();
+    let token = || client.survey().tokens(Duration::from_secs(3600));
+    let dry = lockset(&server.url(), &["tokens", "--older", "90d"]).await;
+    let table = text(&dry);
+    assert!(table.starts_with("NAME  TOKEN"), "{table}");
+    assert!(
+        table.contains("for ever  unused") && table.contains("in-use"),
+        "{table}"
+    );
+    let said = String::from_utf8_lossy(&dry.stderr);
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert!(
+        said.contains("clock is not set back by more than 90d"),
+        "{said}"
+    );
+    assert_eq!(token().next().await.unwrap().unwrap().len(), 3);
+
+    let purge = ["tokens", "--older", "90d", "--purge", "--json"];
+    let mut became = objects(&lockset(&server.url(), &purge).await, 0);
+    became.sort_by_key(|counter| counter["name"].to_string());
+    let [held, old] = &*became else {
+        panic!("{became:?}")
+    };
+    assert_eq!(
+        (&old["name"], &old["outcome"]),
+        (&"old".into(), &"purged".into())
+    );
+    assert_eq!(
+        (&old["purged"], &old["kept_ms"]),
+        (&true.into(), &Value::Null)
+    );
+    assert_eq!(
+        (&held["purged"], &held["outcome"]),
+        (&false.into(), &"in-use".into())
+    );
+    assert!(old["unused_ms"].as_u64() >= Some(100 * 86_400_000), "{old}");
+    let left = token().next().await.unwrap().unwrap();
+    assert_eq!(left.len(), 2, "{left:?}");
+    let brief = lockset(&server.url(), &["tokens", "--older", "10m"]).await;
+    assert_eq!(brief.status.code(), Some(64));
+    guard.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn show_tells_all_of_one_lock_and_whether_it_is_free() {
     let server = Server::start();
@@ -188,11 +248,13 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
     make_operator(&server).await;
     let client = announcing(&server.url()).await;
     let guard = client.rw_lock("rw").read().await.unwrap();
+    counter(&mut server.admin().await, "{old}", 100).await;
     let url = as_operator(&server.url());
     for verb in [
         &["list", "--json"][..],
         &["list", "--contended"],
         &["show", "rw"],
+        &["tokens"],
         &["doctor", "--json"],
     ] {
         let output = lockset(&url, verb).await;
@@ -202,6 +264,14 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
     }
     let denied = denials(&server).await;
     assert!(denied.is_empty(), "{denied:?}");
+    let purged = lockset(&url, &["tokens", "--purge"]).await;
+    assert_eq!(purged.status.code(), Some(77), "{purged:?}");
+    assert!(
+        server
+            .keys()
+            .await
+            .contains(&"redisson_lock_token:{old}".to_owned())
+    );
     let taken = Client::connect(&url)
         .await
         .unwrap()

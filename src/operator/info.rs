@@ -186,6 +186,25 @@ pub struct QueuedWaiter {
     pub client: Option<Arc<ClientInfo>>,
 }
 
+/// A counter of fencing tokens that was not used for some time; from [`Survey::tokens`](crate::Survey::tokens).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TokenCounter {
+    /// The name of the lock, as a client with this key prefix names it. The lock with the same name in braces
+    /// counts with it too.
+    pub name: String,
+    /// The key of the counter at the server.
+    pub key: String,
+    /// The last token: the time of its grant, in microseconds since 1970 by the server's clock then.
+    pub token: FencingToken,
+    /// How long ago that is, by the server's clock now.
+    pub unused_for: Duration,
+    /// After what time the server drops it by itself; `None`: never.
+    pub kept_for: Option<Duration>,
+    /// Whether a lock that counts with it is held or waited for.
+    pub in_use: bool,
+}
+
 /// A server as this client meets it; from [`Survey::servers`](crate::Survey::servers).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

@@ -6,25 +6,31 @@
 mod ask;
 mod clients;
 mod contended;
+mod glob;
 mod health;
 mod info;
 mod inspect;
+mod pass;
 mod read;
 mod recognize;
 mod rights;
 mod scan;
+mod tokens;
 mod values;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::ask::Asking;
 use self::clients::Clients;
 pub use self::info::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
-    QueuedWaiter, Right, ServerLoad, ServerReport,
+    QueuedWaiter, Right, ServerLoad, ServerReport, TokenCounter,
 };
+use self::pass::Pass;
 use self::read::Reader;
 pub use self::scan::LockScan;
+pub use self::tokens::TokenScan;
 use crate::client::Client;
 use crate::error::Result;
 use crate::keys::glob_of;
@@ -125,6 +131,16 @@ impl Survey {
     pub fn scan(&self) -> LockScan {
         let glob = format!("{}{}", glob_of(&self.prefix), self.pattern);
         LockScan::new(&self.asking, self.reader(), glob, self.share)
+    }
+
+    /// Counters of [fencing tokens](crate::FencingToken) that have given no token for `unused_for`, found by a
+    /// pass over all keys, slice by slice; for [`Client::purge_token`](crate::Client::purge_token).
+    #[must_use = "it looks at nothing until `next` is awaited"]
+    pub fn tokens(&self, unused_for: Duration) -> TokenScan {
+        let glob = tokens::GLOB.to_owned();
+        let pass = Pass::new(&self.asking, glob, "string", self.share);
+        let names = [&*self.prefix, &*self.pattern];
+        TokenScan::new(pass, self.reader(), &self.asking, names, unused_for)
     }
 
     /// The locks with these names that are held.

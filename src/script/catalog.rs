@@ -143,6 +143,7 @@ scripts! {
     MULTI_ACQUIRE multi_acquire
     MULTI_RELEASE multi_release
     RAISE_TOKEN raise_token
+    PURGE_TOKEN purge_token
     RENEW renew
     KEEP keep
     RW_RENEW rw_renew

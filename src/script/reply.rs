@@ -7,7 +7,7 @@ use redis::Value;
 use crate::conn::value::text;
 use crate::counts::Mode;
 use crate::error::{Error, Kind};
-use crate::fencing::FencingToken;
+use crate::fencing::{FencingToken, TokenPurge};
 use crate::few::Few;
 
 const YES: i64 = 1;
@@ -229,6 +229,18 @@ pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
 
 pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
     int(Some(value)).map(|status| status == YES)
+}
+
+/// What became of a counter that was to be removed.
+pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
+    Ok(match int(Some(value))? {
+        YES => TokenPurge::Purged,
+        0 => TokenPurge::Absent,
+        -1 => TokenPurge::UsedSince,
+        -2 => TokenPurge::InUse,
+        -3 => TokenPurge::Stays,
+        _ => return Err(unreadable(value)),
+    })
 }
 
 /// A PTTL: negative means that there is no end.

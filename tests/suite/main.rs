@@ -54,6 +54,7 @@ mod shutdown;
 mod spans;
 #[cfg(feature = "tls")]
 mod tls;
+mod tokens;
 #[cfg(feature = "tracing")]
 mod traced;
 mod traits;

@@ -33,14 +33,8 @@ pub(crate) struct List {
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     held_longer: Option<Duration>,
     /// The part of the server's time that looking may take, in percent.
-    #[arg(long, default_value_t = 10.0, value_parser = percent, value_name = "PERCENT")]
+    #[arg(long, default_value_t = 10.0, value_parser = span::percent, value_name = "PERCENT")]
     budget: f64,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.trim_end_matches('%').parse().ok();
-    let number = number.filter(|number| (0.01..=100.0).contains(number));
-    number.ok_or_else(|| "write a part of 100, such as 5".to_owned())
 }
 
 impl List {

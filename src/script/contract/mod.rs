@@ -9,6 +9,7 @@ mod fair_names;
 mod fixture;
 mod keep;
 mod multi;
+mod purge;
 mod reentrant;
 mod rw;
 mod rw_limits;

@@ -1,0 +1,28 @@
+-- uses: counter_stays
+--[[
+  purge_token: remove the fencing counter of a lock that has given no token for long, for operators.
+  KEYS[1]  token      STRING  last fencing token
+  KEYS[i]  in use     the locks that count with it, and where those are noted that wait for them
+  ARGV[1]  unused_us  by the server's clock, the least time since the last token
+  ARGV[2]  numsub     NUMSUB or SHARDNUMSUB
+  ARGV[i]  channel    where those listen that wait for these locks
+  Reply    1 it is removed | 0 there is none | -1 a token was given since | -2 a lock is held or waited for
+           -3 it stays: Redisson counts too, or it is ahead of the server's clock
+]]
+local last = redis.call('GET', KEYS[1])
+if not last then return 0 end
+last = tonumber(last)
+if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
+local now = redis.call('TIME')
+now = tonumber(now[1]) * 1000000 + tonumber(now[2])
+-- Only of what is a time it is known since when nobody used it.
+if last <= 0 or counter_stays(last) or last > now then return -3 end
+if now - last < tonumber(ARGV[1]) then return -1 end
+for i = 2, #KEYS do
+  if redis.call('EXISTS', KEYS[i]) == 1 then return -2 end
+end
+for i = 3, #ARGV do
+  if redis.call('PUBSUB', ARGV[2], ARGV[i])[2] > 0 then return -2 end
+end
+redis.call('DEL', KEYS[1])
+return 1

@@ -1,0 +1,129 @@
+//! A pass over the keys of all servers, slice by slice, at a bounded part of their time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ask::{Asking, command};
+use super::values::{integer, list, texts};
+use crate::clock::Tick;
+use crate::error::Result;
+
+/// Keys that one call looks at. A call of 100 costs the server 40 % more for each key, and one of 10 000
+/// holds it up for 7 to 25 ms.
+const SLICE_KEYS: u64 = 1000;
+
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Which keys are still to be looked at.
+#[derive(Debug)]
+pub(super) struct Pass {
+    asking: Asking,
+    glob: String,
+    kind: &'static str,
+    share: f64,
+    /// Servers that are still to be asked, the current one first.
+    servers: VecDeque<Arc<str>>,
+    cursor: String,
+    next_at: Tick,
+    looked_at: u64,
+}
+
+/// Some keys of one server.
+pub(super) struct Slice {
+    pub(super) server: Arc<str>,
+    pub(super) keys: Vec<String>,
+    cursor: i64,
+    busy: Duration,
+}
+
+impl Pass {
+    /// Over the keys of one type that match.
+    pub(super) fn new(asking: &Asking, glob: String, kind: &'static str, share: f64) -> Self {
+        Self {
+            servers: asking.servers().into(),
+            asking: asking.clone(),
+            glob,
+            kind,
+            share,
+            cursor: "0".to_owned(),
+            next_at: Tick::ZERO,
+            looked_at: 0,
+        }
+    }
+
+    /// The next keys, the same again until they are [`done`](Self::done); `None` when all were looked at.
+    /// Sleeps first, for as long as the server is to be left alone.
+    pub(super) async fn slice(&self) -> Result<Option<Slice>> {
+        let Some(server) = self.servers.front().cloned() else {
+            return Ok(None);
+        };
+        let clock = self.asking.core.clock;
+        clock.sleep_until(self.next_at).await;
+        let began = clock.now();
+        let count = SLICE_KEYS.to_string();
+        let slice = command(&[
+            "SCAN",
+            &self.cursor,
+            "MATCH",
+            &self.glob,
+            "COUNT",
+            &count,
+            "TYPE",
+            self.kind,
+        ]);
+        let reply = self.asking.ask(&server, &slice).await?;
+        let (cursor, keys) = match list(&reply) {
+            [cursor, keys] => (integer(cursor).unwrap_or(0), texts(keys)),
+            _ => (0, Vec::new()),
+        };
+        let busy = began.until(clock.now());
+        Ok(Some(Slice {
+            server,
+            keys,
+            cursor,
+            busy,
+        }))
+    }
+
+    /// They were looked at, which took the server `busy` beside the search.
+    pub(super) fn done(&mut self, slice: &Slice, busy: Duration) {
+        let now = self.asking.core.clock.now();
+        self.next_at = now.after(pause(slice.busy + busy, self.share));
+        self.looked_at += SLICE_KEYS;
+        self.cursor = slice.cursor.to_string();
+        if slice.cursor == 0 {
+            self.servers.pop_front();
+        }
+    }
+
+    pub(super) fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+}
+
+/// What so many calls take together.
+pub(super) fn times(cost: Duration, count: usize) -> Duration {
+    cost * u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// How long to leave a server alone after a call that took it `busy` at most.
+fn pause(busy: Duration, share: f64) -> Duration {
+    busy.mul_f64((1.0 / share - 1.0).clamp(0.0, 1000.0))
+        .min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_leaves_the_server_its_time() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(2), 0.5), ms(2));
+        assert_eq!(pause(ms(2), 0.125), ms(14));
+        assert_eq!(pause(ms(2), 1.0), ms(0));
+        assert_eq!(pause(ms(900), 0.01), PAUSE_MAX);
+        assert_eq!(pause(ms(900), 0.0), PAUSE_MAX);
+    }
+}

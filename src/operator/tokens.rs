@@ -1,0 +1,216 @@
+//! Counters of fencing tokens that nobody has used for long.
+//!
+//! A counter of ours stands at the time of its last grant, so it says by itself since when it was not used.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::ask::{Asking, Question, command};
+use super::glob;
+use super::info::TokenCounter;
+use super::pass::{Pass, times};
+use super::read::Reader;
+use super::values::{integer, list};
+use crate::error::Result;
+use crate::keys::{LockName, lock_of_token_key};
+
+/// What counters are called.
+pub(super) const GLOB: &str = "redisson_lock_token:*";
+
+/// What looking at a counter takes of a server's time.
+const READ_COST: Duration = Duration::from_micros(4);
+
+/// A counter of ours stands at a multiple of this.
+const STEP: u64 = 64;
+
+/// Microseconds since 1970 have been more than this since 2001. Redisson counts from 1.
+const TIME_MIN: u64 = 1_000_000_000_000_000;
+
+/// A pass over all keys that finds unused counters of fencing tokens; from
+/// [`Survey::tokens`](crate::Survey::tokens).
+#[derive(Debug)]
+pub struct TokenScan {
+    pass: Pass,
+    asking: Asking,
+    reader: Reader,
+    prefix: Arc<str>,
+    pattern: String,
+    unused_for: Duration,
+    /// A key may be named more than once.
+    found: HashSet<String>,
+    passed_over: u64,
+}
+
+impl TokenScan {
+    pub(super) fn new(
+        pass: Pass,
+        reader: Reader,
+        asking: &Asking,
+        names: [&str; 2],
+        unused_for: Duration,
+    ) -> Self {
+        let [prefix, pattern] = names;
+        Self {
+            pass,
+            asking: asking.clone(),
+            reader,
+            prefix: prefix.into(),
+            pattern: pattern.to_owned(),
+            unused_for,
+            found: HashSet::new(),
+            passed_over: 0,
+        }
+    }
+
+    /// The counters of the next slice, often none; `None` when all keys have been looked at.
+    ///
+    /// It sleeps first, so that the pass as a whole takes no more than its [share](crate::Survey::share) of
+    /// the server's time. Ages are by the clock of the server that has the counter.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call looks at the same slice.
+    ///
+    /// # Errors
+    /// As for [`Survey::locks`](crate::Survey::locks).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let quarter = std::time::Duration::from_secs(90 * 24 * 60 * 60);
+    /// let mut scan = client.survey().matching("order:*").tokens(quarter);
+    /// while let Some(counters) = scan.next().await? {
+    ///     for counter in counters {
+    ///         println!("{} was not used for {:?}", counter.name, counter.unused_for);
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Result<Option<Vec<TokenCounter>>> {
+        let Some(slice) = self.pass.slice().await? else {
+            return Ok(None);
+        };
+        let now = self.now_us(&slice.server).await?;
+        let new = slice.keys.iter().filter(|key| !self.found.contains(*key));
+        let named: Vec<(String, LockName)> = new
+            .filter_map(|key| Some((key.clone(), self.name(key)?)))
+            .collect();
+        let busy = times(READ_COST, named.len());
+        let counters = self.read(&named).await?;
+        let stay = counters
+            .iter()
+            .filter(|(_, token, _)| !is_time(*token, now));
+        self.passed_over += stay.count() as u64;
+        let unused = counters.into_iter().filter_map(|(name, token, kept)| {
+            let unused_for = Duration::from_micros(now.checked_sub(token)?);
+            (is_time(token, now) && unused_for >= self.unused_for).then(|| {
+                let counter = TokenCounter {
+                    name: name.as_str().to_owned(),
+                    key: name.token_key(),
+                    token: token.into(),
+                    unused_for,
+                    kept_for: kept,
+                    in_use: false,
+                };
+                (name, counter)
+            })
+        });
+        let unused = self.with_use(unused.collect()).await?;
+        self.pass.done(&slice, busy);
+        self.found.extend(named.into_iter().map(|(key, _)| key));
+        Ok(Some(unused))
+    }
+
+    /// How many counters were passed over so far because of what they count nothing is known about time:
+    /// Redisson counts with them too, or they are ahead of the server's clock, which was set back. These are
+    /// never purged.
+    #[must_use]
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
+    /// The name of the lock that counts with this key, if it is wanted.
+    fn name(&self, token_key: &str) -> Option<LockName> {
+        let name = lock_of_token_key(token_key)?.strip_prefix(&*self.prefix)?;
+        let name = LockName::new(&self.prefix, name).ok()?;
+        glob::matches(&self.pattern, name.as_str()).then_some(name)
+    }
+
+    async fn now_us(&self, server: &str) -> Result<u64> {
+        let time = self.asking.ask(server, &command(&["TIME"])).await?;
+        let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
+        Ok(u64::try_from(part(0) * 1_000_000 + part(1)).unwrap_or_default())
+    }
+
+    /// Each counter with its number, and for how long it is kept unless it is used.
+    async fn read(
+        &self,
+        named: &[(String, LockName)],
+    ) -> Result<Vec<(LockName, u64, Option<Duration>)>> {
+        let questions = named.iter().flat_map(|(key, name)| {
+            let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
+            [ask(&["GET", key]), ask(&["PTTL", key])]
+        });
+        let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+        let mut counters = Vec::new();
+        for ((_, name), answers) in named.iter().zip(answers.chunks_exact(2)) {
+            let number =
+                |answer: &Result<Value>| answer.as_ref().map_err(Clone::clone).map(integer);
+            let (token, kept) = (number(&answers[0])?, number(&answers[1])?);
+            // Gone meanwhile, or no number.
+            let Some(token) = token.and_then(|token| u64::try_from(token).ok()) else {
+                continue;
+            };
+            let kept = kept.and_then(|ms| u64::try_from(ms).ok());
+            counters.push((name.clone(), token, kept.map(Duration::from_millis)));
+        }
+        Ok(counters)
+    }
+
+    /// The same, saying whether their locks are held or waited for.
+    async fn with_use(&self, unused: Vec<(LockName, TokenCounter)>) -> Result<Vec<TokenCounter>> {
+        let questions: Vec<Question> = unused
+            .iter()
+            .map(|(name, _)| {
+                let mut exists = command(&["EXISTS"]);
+                exists.arg(name.keys_in_use());
+                (Arc::clone(name.key()), exists)
+            })
+            .collect();
+        let answers = self.asking.ask_all(&questions).await;
+        let channels = unused.iter().flat_map(|(name, _)| {
+            [name.lock_channel(), name.rw_channel()]
+                .map(|channel| (Arc::clone(name.key()), channel))
+        });
+        let listening = self.reader.subscribers(&channels.collect::<Vec<_>>()).await;
+        let is_heard = |channel: String| listening.get(&channel).is_some_and(|count| *count > 0);
+        let mut counters = Vec::new();
+        for ((name, mut counter), answer) in unused.into_iter().zip(answers) {
+            counter.in_use = integer(&answer?) > Some(0)
+                || is_heard(name.lock_channel())
+                || is_heard(name.rw_channel());
+            counters.push(counter);
+        }
+        Ok(counters)
+    }
+}
+
+/// Whether a number in a counter is the time of its last grant.
+fn is_time(token: u64, now: u64) -> bool {
+    token.is_multiple_of(STEP) && (TIME_MIN..=now).contains(&token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_time_that_has_passed_says_when_a_counter_was_used() {
+        let now = 1_790_000_000_000_000;
+        assert!(is_time(now - now % 64, now));
+        for other in [0, 1, 64, 6_400, now + 64, now - now % 64 - 63] {
+            assert!(!is_time(other, now), "{other}");
+        }
+    }
+}

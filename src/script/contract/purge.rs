@@ -1,0 +1,99 @@
+//! Counters of tokens that are removed, and those that are not.
+
+use redis::Value;
+
+use super::fixture::{Fixture, U1, U2};
+use crate::fencing::TokenPurge;
+use crate::script::reply;
+
+const COUNTER: &str = "redisson_lock_token:{L}";
+const CHANNEL: &str = "redisson_lock__channel:{L}";
+const IN_USE: [&str; 3] = ["L", "{L}", "redisson_lock_queue:{L}"];
+const HOUR_US: i64 = 3_600_000_000;
+
+impl Fixture {
+    /// A counter whose last token was given so long ago.
+    async fn counter(&mut self, age_us: i64) {
+        let now = self.now().await * 1_000 - age_us;
+        self.make(&["SET", COUNTER, &(now - now % 64).to_string()])
+            .await;
+    }
+
+    async fn purge(&mut self) -> TokenPurge {
+        let keys = [&[COUNTER], &IN_USE[..]].concat();
+        let args = [&HOUR_US.to_string(), "NUMSUB", CHANNEL];
+        let reply = self.run("purge_token", &keys, &args).await;
+        reply::purged(&reply).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_counter_goes_once_nobody_has_used_it_for_long() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.purge().await, TokenPurge::Absent);
+    fixture.counter(HOUR_US + 1_000_000).await;
+    assert_eq!(fixture.purge().await, TokenPurge::Purged);
+    assert_eq!(fixture.purge().await, TokenPurge::Absent);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+    fixture.counter(HOUR_US - 60_000_000).await;
+    assert_eq!(fixture.purge().await, TokenPurge::UsedSince);
+    assert_eq!(fixture.server.keys().await, [COUNTER]);
+}
+
+#[tokio::test]
+async fn a_counter_in_use_stays() {
+    let mut fixture = Fixture::new().await;
+    fixture.counter(2 * HOUR_US).await;
+    for key in IN_USE {
+        fixture.make(&["HSET", key, U1, "1"]).await;
+        assert_eq!(fixture.purge().await, TokenPurge::InUse, "{key}");
+        fixture.make(&["DEL", key]).await;
+    }
+    let client = redis::Client::open(fixture.server.url()).unwrap();
+    let mut listener = client.get_async_pubsub().await.unwrap();
+    listener.subscribe(CHANNEL).await.unwrap();
+    assert_eq!(fixture.purge().await, TokenPurge::InUse);
+    listener.unsubscribe(CHANNEL).await.unwrap();
+    assert_eq!(fixture.purge().await, TokenPurge::Purged);
+}
+
+/// What is no time, or one that has not come, says nothing of when it was used.
+#[tokio::test]
+async fn a_counter_that_is_no_time_stays() {
+    let mut fixture = Fixture::new().await;
+    let now = fixture.now().await * 1_000;
+    let ahead = (now - now % 64 + 64 * 1_000_000).to_string();
+    let raised = (now - now % 64 - 2 * HOUR_US + 1).to_string();
+    for number in ["0", "-64", "1", "64", "6400", &ahead, &raised] {
+        fixture.make(&["SET", COUNTER, number]).await;
+        assert_eq!(fixture.purge().await, TokenPurge::Stays, "{number}");
+    }
+    for make in [["RPUSH", COUNTER, "x"], ["SET", COUNTER, "not a number"]] {
+        fixture.make(&["DEL", COUNTER]).await;
+        fixture.make(&make).await;
+        let args = [&HOUR_US.to_string(), "NUMSUB"];
+        let error = fixture.refused("purge_token", &[COUNTER], &args).await;
+        let code = crate::conn::error_reply::code(&error);
+        assert_eq!(code, Some("WRONGTYPE"), "{error}");
+    }
+    assert_eq!(fixture.server.keys().await, [COUNTER]);
+}
+
+/// The token after it is larger than the one before it.
+#[tokio::test]
+async fn tokens_grow_over_a_purge() {
+    let mut fixture = Fixture::new().await;
+    fixture.counter(HOUR_US + 1_000_000).await;
+    let last: i64 = fixture.ask(&["GET", COUNTER]).await;
+    assert_eq!(fixture.purge().await, TokenPurge::Purged);
+    let args = [U2, "1", "30000", "1"];
+    let granted = fixture
+        .run("reentrant_acquire", &["L", COUNTER], &args)
+        .await;
+    let reply::Acquired::Held { token: Some(token) } = reply::acquired(&granted).unwrap() else {
+        panic!("{granted:?}");
+    };
+    assert!(token.get() > u64::try_from(last).unwrap());
+    assert_eq!(fixture.purge().await, TokenPurge::UsedSince);
+    let _: Value = fixture.ask(&["DEL", "L"]).await;
+}
