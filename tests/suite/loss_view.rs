@@ -73,6 +73,35 @@ async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
     }
 }
 
+/// On one thread, whoever waits for the loss is polled again when the release is on its way already.
+async fn whoever_waits_rests_after_a_release<P: Primitive>() {
+    let server = Server::start();
+    let url = server.url();
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    // A thread of its own: a task that never yields would hold up this one.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let client = client(&url).await;
+            let guard = P::of(&client, "x").lock().await.unwrap();
+            let loss = guard.loss();
+            let waiting = tokio::spawn(async move { loss.wait().await });
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!waiting.is_finished());
+            waiting.abort();
+        });
+        done.send(()).expect("the test waits");
+    });
+    within(SOON, is_done).await.expect("it did not panic");
+}
+
 /// Each guard has a view of its own, though they share a hold.
 async fn it_ends_with_its_own_guard<P: Primitive>() {
     let server = Server::start();
@@ -113,6 +142,7 @@ async fn it_keeps_nothing_alive<P: Primitive>() {
 for_every_primitive!("multi_thread":
     it_says_what_the_guard_says
     a_released_guard_is_never_lost_by_its_view
+    whoever_waits_rests_after_a_release
     it_ends_with_its_own_guard
     it_keeps_nothing_alive
 );
@@ -120,6 +150,7 @@ for_every_primitive!("multi_thread":
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     it_says_what_the_guard_says
     a_released_guard_is_never_lost_by_its_view
+    whoever_waits_rests_after_a_release
     it_ends_with_its_own_guard
     it_keeps_nothing_alive
 }

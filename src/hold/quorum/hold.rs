@@ -192,11 +192,13 @@ impl QuorumHold {
             if let Some(reason) = self.loss_of(lease) {
                 return reason;
             }
+            let is_held = self.state.lock().phase == Phase::Held;
             let end = self.deadline().min(lease.end());
             tokio::select! {
                 () = self.changed.past(mark) => {}
-                // If the deadline comes sooner, that is a change.
-                () = self.config.clock.sleep_until(end) => {}
+                // If the deadline comes sooner, that is a change. One that was given back is never lost, and
+                // has none.
+                () = self.config.clock.sleep_until(end), if is_held => {}
             }
         }
     }
