@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo cli-demo failover desk config order test test-tls test-valkey \
+.PHONY: help examples soak demo cli-demo failover desk config order test test-alerts test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants
@@ -21,6 +21,7 @@ help:
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-tls     those that need a server that speaks TLS, as Debian's Redis does"
+	@echo "make test-alerts  the alert rules, by promtool"
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
 	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
 	@echo "make test-scripts the suites of reentrant locks without plain commands in place of scripts"
@@ -82,6 +83,11 @@ TLS = --all-features -- --test-threads 4 --ignored
 test-tls:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN, 4 at a time" && \
 	  cargo test --workspace --test suite $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
+
+# What Prometheus itself says of the rules.
+test-alerts:
+	@promtool=$$(scripts/find-promtool) && PATH="$$(dirname "$$promtool"):$$PATH" \
+	  cargo test --all-features --test house -- --ignored
 
 # No doctest needs a server.
 test-valkey test-valkey-short: LESS = --lib --tests
