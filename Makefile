@@ -3,7 +3,8 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo cli-demo failover desk config order test test-alerts test-tls test-valkey \
+.PHONY: help examples soak demo cli-demo top-demo top-frame failover desk config order test test-alerts \
+        test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants
@@ -12,6 +13,7 @@ help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
 	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
 	@echo "make cli-demo     the command line on a real server: run, busy, a kill, a loss, free"
+	@echo "make top-demo     the live view of locks, while a holder is killed; make top-frame: one frame of it"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
 	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own"
 	@echo "make soak         load and a fault every 5 s, 10 minutes on each topology: memory and connections;"
@@ -50,6 +52,10 @@ demo:
 
 desk config order failover soak:
 	@$(EXAMPLE) $@
+
+top-demo top-frame:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --package lockset-cli && \
+	  LOCKSET="$${CARGO_TARGET_DIR:-target}/debug/lockset" scripts/with-server scripts/$@
 
 cli-demo:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --package lockset-cli && \
