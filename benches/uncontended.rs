@@ -9,7 +9,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
-use lockset::ReentrantLock;
+use lockset::{ReentrantLock, STICKY_MAX};
 use lockset_testkit::Server;
 use tokio::runtime::Runtime;
 
@@ -40,6 +40,7 @@ fn main() {
         if arguments.wants(&name) {
             cycle_ratio(&arguments, &server, flavour, &name);
             round_trips(&arguments, &server, flavour, &name);
+            sticky(&arguments, &server, flavour, &name);
         }
     }
 }
@@ -192,4 +193,34 @@ fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
             .collect();
         report(arguments, name, &format!("{verb}, in PINGs"), &ratios);
     }
+}
+
+/// How many times as fast as the floor a client takes a lock again that stayed with it.
+fn sticky(arguments: &Arguments, server: &Server, flavour: Flavour, name: &str) {
+    let runtime = flavour.runtime();
+    let (floor, client) = runtime.block_on(async {
+        let floor = Subject::floor(server).await;
+        (floor, lockset_client(&server.url()).await)
+    });
+    let lock = client.lock("uncontended:sticky").sticky(STICKY_MAX);
+    let sticky = Subject::Lockset(lock);
+    let blocks = arguments.scaled(BLOCKS);
+    let block = arguments.scaled(BLOCK);
+    let ratios = rounds(arguments, ROUNDS, name, |_| {
+        let (mut floor, mut sticky) = (floor.clone(), sticky.clone());
+        in_a_task(&runtime, async move {
+            let (mut floors, mut stickies) = (Vec::new(), Vec::new());
+            for _ in 0..blocks {
+                floor.sample(block, &mut floors).await;
+                sticky.sample(block, &mut stickies).await;
+            }
+            median_micros(&floors) / median_micros(&stickies)
+        })
+    });
+    report(
+        arguments,
+        name,
+        "sticky, taken again: floor/lockset p50",
+        &ratios,
+    );
 }

@@ -100,6 +100,38 @@ macro_rules! guard_methods {
                 self.0.lost().await
             }
 
+            /// Waits until somebody waits for the lock, in this process or in another: give it back when you can.
+            ///
+            /// For work that has good moments to stop, such as a batch between two items. It resolves at once if
+            /// somebody has asked for this hold before, who may have left since. Not all who wait ask: clients of
+            /// Redisson do not, nor does `try_lock`, and a message may be lost, which is repeated within a second.
+            /// A waiter that a [reader]($crate::ReadGuard) does not keep out is none. Without a waiter it never
+            /// resolves, whether or not the lock is lost: [`lost`](Self::lost) tells that.
+            ///
+            /// From the first call on, the client listens to one channel of its own: see
+            /// [docs/rights.md](https://github.com/lockset-rs/lockset/blob/main/docs/rights.md).
+            ///
+            /// # Cancel safety
+            /// Cancel safe. It may be called any number of times.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// for item in 0..1000 {
+            ///     work(item).await;
+            ///     tokio::select! {
+            ///         biased;
+            ///         () = guard.recalled() => break,
+            ///         () = std::future::ready(()) => {} // nobody waits
+            ///     }
+            /// }
+            /// guard.release().await?;
+            /// # Ok(()) }
+            /// # async fn work(_: u32) {}
+            /// ```
+            pub async fn recalled(&self) {
+                self.0.recalled().await;
+            }
+
             /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
             /// clone. See [`Loss`]($crate::Loss).
             ///

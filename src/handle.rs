@@ -183,7 +183,7 @@ impl Handle {
         if share.is_none() {
             count(&self.core.observed().counters.refusals);
         }
-        Ok(share.map(|share| share.guarded(request.kept_until())))
+        Ok(share.map(|share| share.guarded(request.kept_until(), request.sticky())))
     }
 
     /// One attempt: a share, or how long the lease of somebody else lasts yet.
@@ -204,7 +204,7 @@ impl Handle {
             count(&self.core.observed().counters.refusals);
             return Ok(Err(remaining));
         };
-        Ok(Ok(share.guarded(request.kept_until())))
+        Ok(Ok(share.guarded(request.kept_until(), request.sticky())))
     }
 
     /// Tells whoever observes the client if this call waits for long.
@@ -530,6 +530,45 @@ macro_rules! option_methods {
     };
 }
 
+/// Adds what only a lock can have whose waiters queue in their clients.
+macro_rules! sticky_methods {
+    ($lock:ident) => {
+        impl $lock {
+            /// Leaves the lock with this client for up to `span` when the last guard is released: the client's
+            /// next task has it without a round trip. Off by default; at most [`STICKY_MAX`]($crate::STICKY_MAX).
+            ///
+            /// For a lock that one process uses again and again and others now and then. Meanwhile the lock stays
+            /// held at the server and is renewed; nobody inside it has a guard. It is released as soon as a waiter
+            /// of this library at another client asks for it (a recall), when `span` is over, and with
+            /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server
+            /// granted the lock, so whoever cannot ask, as Redisson, waits for `span` and for one guard at most,
+            /// however often this client uses the lock meanwhile.
+            ///
+            /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after
+            ///   the last renewal, the next task that takes it learns so.
+            /// * `try_lock` of others does not ask for it, and gives `None` until it is released.
+            /// * If this process dies, or drops the client without shutting it down, the lease or `span` ends it.
+            /// * What was granted with a [fencing token](Self::fenced) gives each of the next 16 tasks a token of
+            ///   its own, then it is released.
+            /// * Without effect on guards that are released before their [`at_least`](Self::at_least), on readers,
+            ///   and as a member of a [`MultiLock`]($crate::MultiLock).
+            ///
+            /// A call fails with [`is_invalid`]($crate::Error::is_invalid) if `span` is longer than allowed, or
+            /// together with a [`fixed_lease`](Self::fixed_lease).
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.sticky(std::time::Duration::from_millis(200));
+            /// # drop(lock) }
+            /// ```
+            pub fn sticky(mut self, span: ::std::time::Duration) -> Self {
+                self.0.options.sticky = Some(span);
+                self
+            }
+        }
+    };
+}
+
 /// Adds the methods that acquire to a public handle, a newtype over [`Handle`].
 macro_rules! verb_methods {
     ($lock:ident, $guard:ident) => {
@@ -713,4 +752,4 @@ macro_rules! holder_methods {
     };
 }
 
-pub(crate) use {holder_methods, option_methods, verb_methods};
+pub(crate) use {holder_methods, option_methods, sticky_methods, verb_methods};

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
 pub const NAME_BYTES_MAX: usize = 512;
 
+/// The channel on which waiters recall what a client holds, before its uuid.
+pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
+
 /// A checked name: what the user calls the lock and what the server calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockName {

@@ -143,7 +143,7 @@ pub use operator::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
     LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey, TokenCounter, TokenScan,
 };
-pub use options::{LEASE_MAX, LEASE_MIN};
+pub use options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
 pub use owner::Owner;
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};

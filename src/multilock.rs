@@ -316,7 +316,8 @@ impl MultiLock {
         }
         let guarded = |shares: Vec<Share>| {
             let shares = shares.into_iter().zip(&requests);
-            let shares = shares.map(|(share, request)| share.guarded(request.kept_until()));
+            let shares =
+                shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
             MultiGuard(Bundle::of(shares.collect()))
         };
         Ok(shares.map(guarded))
@@ -473,6 +474,15 @@ impl MultiGuard {
     /// ```
     pub async fn lost_member(&self) -> (&str, LostReason) {
         self.0.lost().await
+    }
+
+    /// Waits until somebody waits for a member, in this process or in another; as
+    /// [`ReentrantGuard::recalled`](crate::ReentrantGuard::recalled).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. It may be called any number of times.
+    pub async fn recalled(&self) {
+        self.0.recalled().await;
     }
 
     /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to

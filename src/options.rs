@@ -12,6 +12,9 @@ pub const LEASE_MIN: Duration = Duration::from_millis(50);
 /// The longest lease: a year.
 pub const LEASE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// The longest time for which a hold stays with its client after its guards: a minute.
+pub const STICKY_MAX: Duration = Duration::from_secs(60);
+
 /// How long a counter of fencing tokens outlives the last grant, unless the client says otherwise: longer
 /// than a clock is ever set back by accident.
 pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -84,6 +87,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     /// A hold is left at the server for so long, however early it is released.
     pub(crate) at_least: Option<Duration>,
+    /// A hold stays with the client for so long when no guard has it.
+    pub(crate) sticky: Option<Duration>,
     pub(crate) fenced: bool,
     /// What replicas have to confirm before a grant counts.
     pub(crate) replication: Option<Replication>,
@@ -133,6 +138,7 @@ impl Options {
             policy: None,
             max_hold: None,
             at_least: None,
+            sticky: None,
             fenced: false,
             replication: None,
             give_up: None,
@@ -157,6 +163,9 @@ impl Options {
         if let Some(span) = &self.at_least {
             shown.field("at_least", span);
         }
+        if let Some(span) = &self.sticky {
+            shown.field("sticky", span);
+        }
         if self.fenced {
             shown.field("fenced", &true);
         }
@@ -172,6 +181,7 @@ impl Options {
         let policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
         check_lease(policy.lease())?;
         self.check_at_least(policy)?;
+        self.check_sticky(policy)?;
         match self.max_hold {
             None => Ok(policy),
             Some(max) if max < LEASE_MIN => Err(Error::invalid(
@@ -203,6 +213,23 @@ impl Options {
             )),
             None => Ok(()),
         }
+    }
+}
+
+impl Options {
+    fn check_sticky(&self, policy: LeasePolicy) -> Result<()> {
+        let message = match (self.sticky, policy) {
+            (Some(span), _) if span > STICKY_MAX => format!(
+                "sticky {span:?} keeps others out for long if they cannot say that they wait; use at \
+                 most {STICKY_MAX:?}"
+            ),
+            (Some(_), LeasePolicy::Fixed(_)) => {
+                "a hold with a fixed_lease cannot be sticky, as nothing renews it; use `lease`"
+                    .to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::invalid("sticky", message))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::guard::guard_methods;
-use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
+use crate::handle::{Handle, Holder, holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
@@ -57,6 +57,7 @@ impl Client {
 pub struct ReentrantLock(pub(crate) Handle);
 
 option_methods!(ReentrantLock);
+sticky_methods!(ReentrantLock);
 verb_methods!(ReentrantLock, ReentrantGuard);
 holder_methods!(ReentrantLock);
 

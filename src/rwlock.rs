@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::guard::guard_methods;
-use crate::handle::{Handle, Holder, holder_methods, option_methods, verb_methods};
+use crate::handle::{Handle, Holder, holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::keys::LockName;
@@ -70,6 +70,7 @@ impl Client {
 pub struct RwLock(pub(crate) Handle);
 
 option_methods!(RwLock);
+sticky_methods!(RwLock);
 
 impl RwLock {
     /// The read side as a lock of its own, with the options set so far: for a
@@ -257,6 +258,7 @@ impl ReadSide {
 pub struct WriteSide(pub(crate) Handle);
 
 option_methods!(WriteSide);
+sticky_methods!(WriteSide);
 verb_methods!(WriteSide, WriteGuard);
 holder_methods!(WriteSide);
 

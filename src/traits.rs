@@ -177,6 +177,9 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// Waits until the lock is lost, and returns the reason. Cancel safe; may be called any number of times.
     fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send + '_>>;
 
+    /// Waits until somebody waits for the lock. Cancel safe; may be called any number of times.
+    fn recalled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
     /// Whether the lock is lost, for tasks and threads that do not have the guard.
     fn loss(&self) -> Loss;
 

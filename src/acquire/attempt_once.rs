@@ -32,6 +32,7 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     };
     let asking = async {
         let mut attempt = Attempt::single(requests);
+        drop(requests.all[0].local.sticky.take());
         requests.releases_sent(end).await;
         let mut outcome = attempt.ask(0, Lane::Command, budget).await;
         if outcome.is_err() && attempt.is_in_doubt() {

@@ -141,14 +141,22 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     if request.protocol.queue() == Queue::Server {
         return None;
     }
-    let handoff = (requests.all.len() == 1).then(|| HandoffRequest {
+    let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
+    let local = &request.local;
+    let place = local.queue.push(request.mode, handoff);
+    local.wanted.give();
+    Some(place)
+}
+
+/// What would have to be handed off to it.
+pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
+    HandoffRequest {
         owner: request.options.owner.clone(),
         policy: request.policy,
         fenced: request.options.fenced,
         replication: request.options.replication,
         give_up: request.give_up(),
-    });
-    Some(request.local.queue.push(request.mode, handoff))
+    }
 }
 
 /// How the wait of a task behind others in its client ended.

@@ -13,8 +13,10 @@ mod handover;
 mod holders;
 mod local;
 mod plan;
+mod recall;
 mod request;
 mod several;
+mod sticky;
 mod subscribe;
 mod subscriber;
 #[cfg(test)]

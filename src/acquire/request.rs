@@ -45,6 +45,14 @@ impl LockRequest {
         at_least.map_or(Tick::ZERO, |span| self.core.clock.now().after(span))
     }
 
+    /// For how long its hold may stay with the client after the last guard; not that of a reader.
+    pub(crate) fn sticky(&self) -> Duration {
+        match self.mode {
+            Mode::Exclusive => self.options.sticky.unwrap_or_default(),
+            Mode::Shared => Duration::ZERO,
+        }
+    }
+
     pub(crate) fn ensure_open(&self) -> Result<()> {
         let open = self.core.ensure_open(self.operation);
         open.map_err(|error| error.of_lock(self.name.as_str()))

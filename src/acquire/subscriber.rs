@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::recall::recall;
 use super::request::LockRequest;
 use super::subscribe::{LINGER, subscribing, unsubscribe_later};
 use crate::conn::Lane;
@@ -22,6 +23,9 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
     let clock = request.core.clock;
     loop {
         let mark = local.hint().mark();
+        if !request.core.is_closed() {
+            recall(&request, &local);
+        }
         if !request.core.is_closed() && subscriber.subscribe().await {
             // A message before the server had the subscription was missed.
             released.give();

@@ -19,7 +19,9 @@ use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
 use super::local::{Turn, held_here, owned, reenter, take_over, take_place, turn};
 use super::plan::{self, Next};
+use super::recall::recall;
 use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use super::sticky::take_sticky;
 use super::waiter::{Marks, Waiter, Woken};
 use crate::clock::{Clock, Tick};
 use crate::conn::Lane;
@@ -90,6 +92,11 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> R
         all: requests,
         bound,
     };
+    // One attempt never queues.
+    let is_next = matches!(wait, Wait::Never);
+    if let Some(outcome) = take_sticky(requests, is_next).await? {
+        return Ok(outcome);
+    }
     match wait {
         Wait::Never => once(requests).await,
         Wait::Until(_) | Wait::Forever => {
@@ -125,6 +132,8 @@ struct Waiting<'a> {
     hints_in_a_row: u32,
     /// That of a lock that queues at the server, where each asks for itself.
     own_silence: Silence,
+    /// Whether those who were in the way at the last refusal know of it.
+    has_recalled: bool,
     has_waited: bool,
 }
 
@@ -147,6 +156,7 @@ impl<'a> Waiting<'a> {
             lane: Lane::Command,
             hints_in_a_row: 0,
             own_silence: Silence::default(),
+            has_recalled: false,
             has_waited: false,
         }
     }
@@ -233,6 +243,10 @@ impl<'a> Waiting<'a> {
             return Ok(Some(step));
         }
         if let Some(outcome) = owned(self.requests, self.at).await? {
+            return Ok(Some(Step::Ended(outcome)));
+        }
+        if let Some(outcome) = take_sticky(self.requests, true).await? {
+            self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }
         let now = self.clock().now();
@@ -328,6 +342,9 @@ impl<'a> Waiting<'a> {
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
             return Ok(Step::Ended(self.refused()));
         };
+        if !std::mem::replace(&mut self.has_recalled, true) {
+            recall(self.request(), self.local());
+        }
         self.waiter.rest(marks, self.place.as_ref(), time);
         if self.lane != Lane::Push
             && self.waiter.may_subscribe(deadline)
@@ -337,6 +354,7 @@ impl<'a> Waiting<'a> {
             self.lane = Lane::Push;
             return Ok(Step::Again);
         }
+        self.has_recalled = false;
         loop {
             match self.waiter.wait(marks, self.place.as_ref(), time).await {
                 Woken::HandedOff => self.lane = Lane::Command,
@@ -375,6 +393,7 @@ impl<'a> Waiting<'a> {
         // Never waits for one place while it has another.
         self.place = None;
         self.place = take_place(self.requests, at);
+        self.has_recalled = false;
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request(), self.local());
         self.own_silence = Silence::default();

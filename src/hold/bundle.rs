@@ -224,6 +224,13 @@ impl Bundle {
         self.0.lost().await
     }
 
+    /// Resolves when somebody waits for one of them.
+    pub(crate) async fn recalled(&self) {
+        let members = self.0.all.iter();
+        let each = members.map(|member| Box::pin(member.hold.recalled(member.mode)));
+        select_all(each).await;
+    }
+
     pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost = async {
             let (name, reason) = self.lost().await;

@@ -249,9 +249,11 @@ impl Core {
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
+        self.locals.recalls.changed.give();
         self.undo_queues.end();
         for local in self.locals.all() {
             local.queue.close();
+            drop(local.sticky.take());
             for hold in local.holds.live() {
                 hold.close();
             }

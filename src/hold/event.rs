@@ -42,10 +42,20 @@ pub(super) enum Event {
     /// Somebody wants to know whether it is held.
     ClockRead,
     Lost(LostReason),
-    /// There is a guard of it, for which it is kept until then at least.
+    /// There is a guard of it, for which it is kept until then at least; and for how long it may stay with its
+    /// client after that.
     GuardMade {
         kept_until: Tick,
+        sticky: Duration,
     },
+    /// Its only guard has gone, and it stays with its client until then.
+    LeftToClient {
+        before: ShareLease,
+        after: ShareLease,
+        end: Tick,
+    },
+    /// Somebody waits for it.
+    Recalled,
     /// It is kept no longer than its guards.
     KeepWaived,
     /// A guard gives its share back.

@@ -1,4 +1,4 @@
-//! What one task of a client hands off to another, and how often in a row.
+//! What one task of a client hands off to another, at once or later, and how often in a row.
 //!
 //! Invariant: what was handed off is taken, or given back when it is dropped.
 
@@ -42,6 +42,8 @@ pub(crate) struct Handoff {
 pub(super) trait HandedOff: LocalHold {
     /// Nobody takes it.
     fn give_back(self: Arc<Self>, lease: ShareLease);
+    /// Makes it what `request` asks for, if that is possible.
+    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff>;
 }
 
 impl Handoff {
@@ -57,6 +59,14 @@ impl Handoff {
             lease,
             is_complete,
         }
+    }
+
+    /// What `request` asks for, made of it. `None`: it is something else, and was given back.
+    pub(crate) fn pass_on(mut self, request: &HandoffRequest) -> Option<Self> {
+        let hold = Arc::clone(self.hold.as_ref()?);
+        let next = hold.pass_on(self.lease, request)?;
+        self.hold = None;
+        Some(next)
     }
 
     /// Takes the hold out: the caller has to give it back.

@@ -14,14 +14,16 @@ use redis::Cmd;
 
 use super::handoff::{Handoff, HandoffBudget, HandoffRequest};
 use super::queue::{LocalQueue, Place};
+use super::recalls::Recalls;
 use super::registry::{LocalHold, LocalHolds};
 use super::silence::Silence;
+use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
 use crate::events::Event;
 use crate::hint::Hint;
-use crate::keys::within_braces;
+use crate::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::Observed;
 
 /// For so long after a refusal, another one is likely.
@@ -41,6 +43,8 @@ pub(crate) struct Locals {
     pub(crate) waiter_left: Hint,
     /// Given when the server has to be asked again whether it has what is held.
     pub(crate) moved: Arc<Hint>,
+    /// What waiters elsewhere ask of this client.
+    pub(super) recalls: Recalls,
     pub(crate) observed: Arc<Observed>,
 }
 
@@ -70,6 +74,10 @@ pub(crate) struct LocalLock {
     kept: AtomicUsize,
     /// What tells others that it is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
+    /// What of that no guard has, and the next task can take.
+    pub(crate) sticky: Arc<StickySlot>,
+    /// Given when somebody begins to wait for it, here or elsewhere.
+    pub(crate) wanted: Hint,
     state: Mutex<State>,
 }
 
@@ -109,6 +117,8 @@ struct State {
     others_listen: bool,
     /// Until when it counts as a lock that may be held elsewhere.
     busy_until: Tick,
+    /// Whoever holds it elsewhere is not recalled before this.
+    recall_after: Tick,
 }
 
 impl Locals {
@@ -148,6 +158,8 @@ impl Locals {
             holds: LocalHolds::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
+            sticky: Arc::default(),
+            wanted: Hint::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);
@@ -204,7 +216,9 @@ impl Locals {
 
 impl EventHandler for Locals {
     fn message(&self, channel: &[u8], message: &[u8]) {
-        if let Ok(channel) = std::str::from_utf8(channel)
+        if channel.starts_with(RECALL_CHANNEL.as_bytes()) {
+            self.recalls.on_message(message);
+        } else if let Ok(channel) = std::str::from_utf8(channel)
             && let Some(subscription) = self.channels.get(channel)
         {
             subscription.on_message(channel, message);
@@ -216,6 +230,7 @@ impl EventHandler for Locals {
         for subscription in &self.channels {
             subscription.hint.give();
         }
+        self.recalls.changed.give();
     }
 
     fn moved(&self) {
@@ -306,6 +321,15 @@ impl LocalLock {
 
     pub(crate) fn was_refused_lately(&self, now: Tick) -> bool {
         now < self.state.lock().busy_until
+    }
+
+    /// Whether whoever holds it elsewhere is to be recalled.
+    pub(crate) fn may_recall(&self, now: Tick) -> bool {
+        now >= self.state.lock().recall_after
+    }
+
+    pub(crate) fn recall_after(&self, at: Tick) {
+        self.state.lock().recall_after = at;
     }
 
     /// The lock was seen elsewhere: others had their turn.

@@ -139,6 +139,13 @@ impl<R, T> LocalQueue<R, T> {
         state.places.first().into_iter().chain(absent).min()
     }
 
+    /// Whether anybody waits who is kept out by a hold of this mode.
+    pub(crate) fn is_wanted(&self, held: Mode) -> bool {
+        let state = self.0.lock();
+        let mut all = state.places.values().chain(state.absent.values());
+        all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
+    }
+
     /// Whether anybody waits behind the head.
     pub(crate) fn has_more(&self) -> bool {
         self.0.lock().has_more()

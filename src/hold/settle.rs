@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::event::Event;
-use super::handoff::HandedOff;
+use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::told::tell_release_failed;
@@ -72,6 +72,10 @@ impl HandedOff for Hold {
             lease,
         };
         share.release_later();
+    }
+
+    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
+        self.hand_off_later(request, lease)
     }
 }
 
@@ -198,13 +202,14 @@ pub(super) fn release_all_later(shares: Few<RawShare>) {
 
 type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
-/// Ends shares, last one first, or hands them off: the holds that the server has to hear of, and the
-/// first that was lost before. Who waits for several waits for the first of them, and finds all of them ended.
+/// Ends shares, last one first, hands them off, or leaves them to the client: the holds that the server has to
+/// hear of, and the first that was lost before. Who waits for several waits for the first of them, and finds
+/// all of them ended.
 fn end_all(shares: Few<RawShare>) -> (Few<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut to_settle = Few::with_capacity(shares.len());
     for RawShare { hold, mode, lease } in shares.into_iter().rev() {
-        if hold.hand_off(mode, lease) {
+        if hold.hand_off(mode, lease) || hold.leave_to_client(mode, lease) {
             continue;
         }
         let ended = hold.end_of(lease);

@@ -94,9 +94,13 @@ impl Share {
         }
     }
 
-    /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then.
-    pub(crate) fn guarded(mut self, kept_until: Tick) -> Self {
-        self.hold().apply(Event::GuardMade { kept_until });
+    /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then;
+    /// after that it may stay with this client for as long as `sticky`.
+    pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
+        if !sticky.is_zero() {
+            self.hold().listen_for_recalls();
+        }
+        self.hold().apply(Event::GuardMade { kept_until, sticky });
         self.span = HoldSpan::begin(self.name(), self.holder_id(), || self.fencing_token());
         self
     }
@@ -232,6 +236,10 @@ impl Share {
 
     pub(crate) async fn lost(&self) -> LostReason {
         self.hold().lost(self.lease()).await
+    }
+
+    pub(crate) async fn recalled(&self) {
+        self.hold().recalled(self.raw().mode).await;
     }
 
     pub(crate) fn loss_view(&self) -> Loss {

@@ -195,6 +195,7 @@ impl Hold {
             self.core.undo_unguarded(&unguarded, Lane::Command);
         }
         if let Some(reason) = effects.lost {
+            self.end_stay();
             self.tell_lost(reason);
             let groups = std::mem::take(&mut *self.groups.lock());
             for group in groups.iter().filter_map(Weak::upgrade) {
@@ -496,5 +497,9 @@ impl Leased for Hold {
 
     fn expired(&self) {
         self.apply(Event::Lost(LostReason::Expired));
+    }
+
+    fn wanted(&self) {
+        self.recall();
     }
 }

@@ -4,22 +4,23 @@
 //! released, kept, forgotten or lost, once, and never back; what the server grants counts only before the local
 //! deadline, and the deadline is counted from before the request was sent; it never lies behind the end of
 //! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
-//! a hold that is certain and is one exclusive share is handed off.
+//! a hold that is certain and is one exclusive share is handed off, or left to its client.
 
+mod passing;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 use std::time::Duration;
 
-use super::event::{Effects, Event, NewHold, NextOwner, NextStep, Reentry, ReleaseStep};
+use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
 use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
+use super::sticky_span::StickySpan;
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
 use crate::lost::LostReason;
-use crate::options::LeasePolicy;
 use crate::owner::Owner;
 
 /// A lock that was handed over by the server comes with a short lease. Its holder has this long, or a quarter
@@ -59,6 +60,8 @@ pub(super) struct State {
     has_guard: bool,
     /// If its last guard goes before this, it is left at the server until then.
     kept_until: Tick,
+    /// For how long it stays with its client when no guard has it.
+    sticky: StickySpan,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
@@ -111,6 +114,7 @@ impl State {
             is_check_put_off: false,
             has_guard: false,
             kept_until: Tick::ZERO,
+            sticky: StickySpan::default(),
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
@@ -128,10 +132,16 @@ impl State {
             Event::ClockRead => {}
             Event::Lost(LostReason::Expired) => return self.expire(now),
             Event::Lost(reason) => return self.lose(reason),
-            Event::GuardMade { kept_until } => {
+            Event::GuardMade { kept_until, sticky } => {
                 self.has_guard = true;
                 self.kept_until = self.kept_until.max(kept_until);
+                self.sticky.ask(sticky);
             }
+            Event::LeftToClient { before, after, end } => {
+                self.sticky.begin(end);
+                effects.check_at = self.leave_to_client(before, after);
+            }
+            Event::Recalled => self.sticky.recall(),
             Event::KeepWaived => self.kept_until = Tick::ZERO,
             Event::ShareReleased { mode, lease } => return self.end_share(now, mode, Some(lease)),
             Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
@@ -292,22 +302,6 @@ impl State {
         is_accepted
     }
 
-    fn change_owner(&mut self, next: NextOwner) {
-        self.leases.add(next.after);
-        self.remove_lease(next.before);
-        // The watchdog may not check it before the end that it had.
-        self.is_check_put_off = next.before != next.after;
-        self.owner = next.owner;
-        self.is_unclaimed = true;
-        self.has_guard = false;
-        self.give_up = next.give_up;
-        self.token = if next.fenced {
-            self.spare_tokens.next().map(FencingToken::from)
-        } else {
-            None
-        };
-    }
-
     fn set_token(&mut self, token: FencingToken) {
         self.token = Some(token);
         self.spare_tokens = 0..0;
@@ -378,36 +372,13 @@ impl State {
         }
     }
 
-    /// Whether a waiter that wants this lease can take over the share that has `lease`: `Some(true)` if that
-    /// is all it needs, `Some(false)` if the server has to agree to the other lease, which takes up to
-    /// `reply`.
-    pub(super) fn can_hand_off(
-        &self,
-        now: Tick,
-        lease: ShareLease,
-        policy: LeasePolicy,
-        fenced: bool,
-        reply: Duration,
-    ) -> Option<bool> {
-        let one = Counts::one(Mode::Exclusive);
-        let is_one_certain_share = self.is_held()
-            && self.counts == one
-            && self.forgotten.is_none()
-            && self.server_counts == Some(one)
-            && self.doubted_since.is_none()
-            && !self.is_release_unsent
-            && now >= self.kept_until;
-        let has_token = !fenced || !self.spare_tokens.is_empty();
-        let wanted = policy.lease();
-        let is_complete = policy.is_renewed() && lease.renewed() == Some(wanted);
-        let remaining = now.until(self.deadline);
-        let fits = if is_complete {
-            remaining >= wanted / 2
-        } else {
-            // The server can agree to the other lease in time, and need not shorten this one.
-            remaining >= reply && now.after(wanted) >= self.server_end()
-        };
-        (is_one_certain_share && has_token && fits).then_some(is_complete)
+    /// Whether its guard asks for it to stay with the client.
+    pub(super) fn is_sticky(&self) -> bool {
+        self.sticky.is_asked()
+    }
+
+    pub(super) fn is_recalled(&self) -> bool {
+        self.sticky.is_recalled()
     }
 
     /// Whether it is to be left at the server, or was.

@@ -11,6 +11,7 @@ use super::event::{Event, NextOwner};
 use super::handoff::{Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::Hold;
+use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::Result;
@@ -29,17 +30,37 @@ impl Hold {
             return false;
         };
         let queue = &self.local.queue;
-        let is_handed_off = queue.hand_off(|request| self.hand_off_to(request, lease));
+        let local = &self.local;
+        let is_handed_off = queue.hand_off(|request| {
+            self.hand_off_to(request, lease, |now| local.try_spend_handoff(now))
+        });
         if is_handed_off {
             self.local.gained.give();
         }
         is_handed_off
     }
 
+    /// The same for a task that has come while no guard had it.
+    pub(super) fn hand_off_later(
+        self: &Arc<Self>,
+        request: &HandoffRequest,
+        lease: ShareLease,
+    ) -> Option<Handoff> {
+        if self.loss_of(lease).is_some() {
+            return None;
+        }
+        let _nothing_under_way = self.operation.try_lock().ok()?;
+        // Its span is the bound for the sake of others.
+        let handoff = self.hand_off_to(request, lease, |_| true)?;
+        self.local.gained.give();
+        Some(handoff)
+    }
+
     fn hand_off_to(
         self: &Arc<Self>,
         request: &HandoffRequest,
         lease: ShareLease,
+        may_go_on: impl FnOnce(Tick) -> bool,
     ) -> Option<Handoff> {
         let now = self.core.clock.now();
         let state = self.state();
@@ -49,7 +70,7 @@ impl Hold {
             None => true,
             wanted => is_complete && wanted == self.replication,
         };
-        if !is_replicated || !self.is_alone() || !self.local.try_spend_handoff(now) {
+        if !is_replicated || !self.is_alone() || !may_go_on(now) {
             return None;
         }
         let owner = request.owner.clone().unwrap_or_else(Owner::new);

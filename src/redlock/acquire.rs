@@ -82,6 +82,7 @@ impl Acquisition {
             return self.run_single_round().await;
         }
         let place = self.local.queue.push(Mode::Exclusive, None);
+        self.local.wanted.give();
         let waiter = Waiter::new(&self.queue_request, &self.local);
         // Nobody subscribes for a lock that is free.
         let notified = Arc::<Hint>::default();

@@ -109,6 +109,15 @@ impl RedlockGuard {
         self.share.lost().await
     }
 
+    /// Waits until somebody waits for the lock at one of its servers, in this process or in another; as
+    /// [`ReentrantGuard::recalled`](crate::ReentrantGuard::recalled).
+    ///
+    /// # Cancel safety
+    /// Cancel safe. It may be called any number of times.
+    pub async fn recalled(&self) {
+        self.share.recalled().await;
+    }
+
     /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
     /// clone. See [`Loss`](crate::Loss).
     ///

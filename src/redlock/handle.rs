@@ -60,6 +60,7 @@ impl QuorumHandle {
         let requests = self.members.iter().map(|member| {
             let mut member = member.clone();
             member.options = Options {
+                sticky: None,
                 owner: Some(voter.clone()),
                 policy: Some(policy),
                 // It is a part of the policy.

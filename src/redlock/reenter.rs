@@ -1,6 +1,7 @@
 //! One more hold for an owner that has the lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
@@ -43,7 +44,8 @@ pub(super) async fn reenter(
             Entry::Like(_) => Tick::ZERO,
         };
         let shares = shares.into_iter();
-        let shares = shares.map(|(server, share)| (server, share.guarded(kept_until)));
+        let shares =
+            shares.map(|(server, share)| (server, share.guarded(kept_until, Duration::ZERO)));
         return Ok(QuorumShare::of_members(hold, shares.collect()));
     }
     if !hold.is_held() {

@@ -148,4 +148,5 @@ scripts! {
     KEEP keep
     RW_RENEW rw_renew
     RW_KEEP rw_keep
+    RECALL recall
 }

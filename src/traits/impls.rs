@@ -156,6 +156,9 @@ macro_rules! guards {
                 fn lost(&self) -> Boxed<'_, LostReason> {
                     Box::pin($guard::lost(self))
                 }
+                fn recalled(&self) -> Boxed<'_, ()> {
+                    Box::pin($guard::recalled(self))
+                }
                 fn loss(&self) -> Loss {
                     $guard::loss(self)
                 }
@@ -260,6 +263,9 @@ impl Guard for Box<dyn Guard> {
     }
     fn lost(&self) -> Boxed<'_, LostReason> {
         (**self).lost()
+    }
+    fn recalled(&self) -> Boxed<'_, ()> {
+        (**self).recalled()
     }
     fn loss(&self) -> Loss {
         (**self).loss()

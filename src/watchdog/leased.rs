@@ -27,6 +27,8 @@ pub(crate) trait Leased: Send + Sync {
     fn revoked(&self);
     /// The local deadline has passed.
     fn expired(&self);
+    /// Somebody waits for it.
+    fn wanted(&self) {}
 }
 
 impl fmt::Debug for dyn Leased {

@@ -64,6 +64,14 @@ impl Watchdog {
         self.shared.schedule.lock().remove(id);
     }
 
+    /// Tells `id` that somebody waits for it, if it is still enrolled.
+    pub(crate) fn recall(&self, id: u64) {
+        let lease = self.shared.schedule.lock().get(id).and_then(Weak::upgrade);
+        if let Some(lease) = lease {
+            lease.wanted();
+        }
+    }
+
     /// Has the task drive `work` to its end. Neither blocks nor panics, wherever it is called from;
     /// once the task is gone the work is dropped, and leases expire by themselves.
     pub(crate) fn drive(&self, work: Work) {

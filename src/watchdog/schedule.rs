@@ -115,6 +115,11 @@ impl<T> Schedule<T> {
         Some(place)
     }
 
+    pub(crate) fn get(&self, id: u64) -> Option<&T> {
+        let place = self.places.get(&id)?;
+        self.by_time.get(&(place.at, id))
+    }
+
     pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
         self.by_time.values()
     }

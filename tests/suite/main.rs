@@ -52,6 +52,7 @@ mod share_leases;
 mod shown;
 mod shutdown;
 mod spans;
+mod sticky;
 #[cfg(feature = "tls")]
 mod tls;
 mod tokens;

@@ -154,8 +154,12 @@ async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
     held.release().await.unwrap();
     let guard = within(SOON, waiter).await.unwrap();
     assert_eq!(calls(&server, "restore").await, 1);
-    // Behind the subscription, and after the message.
-    assert_eq!(calls(&server, "evalsha").await, 2);
+    // Behind the subscription, and after the message; and a recall beside them.
+    eventually(SOON, "the recall is sent", async || {
+        calls(&server, "evalsha").await >= 3
+    })
+    .await;
+    assert_eq!(calls(&server, "evalsha").await, 3);
     guard.release().await.unwrap();
 }
 

@@ -18,6 +18,9 @@ pub(super) struct Actor {
 /// After the clock says that a hold is lost, its guard has to say so within the grain of a timer.
 const NOTICE_MAX: Duration = Duration::from_millis(5);
 
+/// For so long a hold stays with a process whose locks are sticky.
+const STICKY: Duration = Duration::from_millis(200);
+
 fn names(kind: Kind, lock: usize) -> Vec<String> {
     match kind {
         Kind::Reentrant => vec![format!("plain:{lock}")],
@@ -82,7 +85,13 @@ impl Actor {
         let names = names(op.kind, op.lock);
         match op.kind {
             Kind::Reentrant => {
-                let guard = self.acquire(self.client.lock(&names[0]), op).await?;
+                let lock = self.client.lock(&names[0]);
+                let lock = if self.is_sticky(op) {
+                    lock.sticky(STICKY)
+                } else {
+                    lock
+                };
+                let guard = self.acquire(lock, op).await?;
                 self.hold(op, &names, boxed(guard)).await
             }
             Kind::Fair => {
@@ -96,9 +105,13 @@ impl Actor {
                 self.hold(op, &names, boxed(guard)).await
             }
             Kind::Write => {
-                let guard = self
-                    .acquire(self.client.rw_lock(&names[0]).write_side(), op)
-                    .await?;
+                let lock = self.client.rw_lock(&names[0]).write_side();
+                let lock = if self.is_sticky(op) {
+                    lock.sticky(STICKY)
+                } else {
+                    lock
+                };
+                let guard = self.acquire(lock, op).await?;
                 match guard {
                     Some(guard) if op.end == End::Downgrade => {
                         self.downgrade(op, &names, guard).await
@@ -116,6 +129,11 @@ impl Actor {
                 self.hold(op, &names, boxed(guard)).await
             }
         }
+    }
+
+    /// Every second process wants its locks again soon.
+    fn is_sticky(&self, op: &Op) -> bool {
+        self.process % 2 == 1 && op.fixed.is_none()
     }
 
     async fn acquire<L: Lock>(&self, lock: L, op: &Op) -> Result<Option<L::Guard>> {

@@ -59,6 +59,11 @@ impl<E> Places<E> {
         only.or_else(|| self.all.keys().next().copied())
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &E> {
+        let only = self.only.iter().map(|(_, entry)| entry);
+        only.chain(self.all.values())
+    }
+
     /// Those with this number or a higher one, in order.
     pub(super) fn from(&mut self, first: u64) -> impl Iterator<Item = (u64, &mut E)> {
         let only = self.only.iter_mut();

@@ -66,7 +66,7 @@ impl QuorumHold {
         let guard = state.add_guard(lease_of(&shares, config.quorum));
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
-            let share = share.guarded(config.kept_until);
+            let share = share.guarded(config.kept_until, Duration::ZERO);
             state.add_share(server, guard.number, share);
         }
         let members = state.members();
@@ -295,7 +295,7 @@ impl QuorumHold {
                     if guard.lease.is_renewed() || share.lease().is_renewed() {
                         share.set_lease(guard.lease);
                     }
-                    let share = share.guarded(self.config.kept_until);
+                    let share = share.guarded(self.config.kept_until, Duration::ZERO);
                     state.add_share(server, guard.number, share);
                     state.joins += 1;
                     None

@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::{QuorumConfig, QuorumHold};
 use super::state::Guard;
+use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
 use crate::hold::{Share, ShareLease};
@@ -112,6 +113,29 @@ impl QuorumShare {
 
     pub(crate) async fn lost(&self) -> LostReason {
         self.hold().lost(self.lease()).await
+    }
+
+    /// Resolves when somebody waits for it, at one of its servers or in this process.
+    pub(crate) async fn recalled(&self) {
+        let hold = self.hold();
+        let (local, changed) = (&hold.config.local, hold.changed());
+        loop {
+            let marks = (local.wanted.mark(), changed.mark());
+            if local.queue.is_wanted(Mode::Exclusive) {
+                return;
+            }
+            let members = hold.members();
+            let each = members
+                .iter()
+                .map(|(_, member)| member.recalled(Mode::Exclusive));
+            let mut each: FuturesUnordered<_> = each.collect();
+            tokio::select! {
+                Some(()) = each.next() => return,
+                () = local.wanted.past(marks.0) => {}
+                // Other servers may be members now.
+                () = changed.past(marks.1) => {}
+            }
+        }
     }
 
     /// It is nobody's from here on: whoever takes it gives it back.

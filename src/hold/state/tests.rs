@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hint::Hint;
+use crate::hold::event::NextOwner;
 use crate::holder::HolderId;
+use crate::options::LeasePolicy;
 
 const LEASE: Duration = Duration::from_secs(30);
 const REPLY: Duration = Duration::from_secs(1);
@@ -73,6 +75,11 @@ fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
         target: state.target_counts().raised(mode),
         token: None,
     })
+}
+
+fn guarded(kept_until: Tick) -> Event {
+    let sticky = Duration::ZERO;
+    Event::GuardMade { kept_until, sticky }
 }
 
 /// One of each phase, with the reason if it is lost.
@@ -419,10 +426,10 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
 #[test]
 fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     let (kept_until, none) = (secs(110), None);
-    let end = |now, waived: bool, guarded: bool| {
+    let end = |now, waived: bool, has_guard: bool| {
         let mut state = held();
-        if guarded {
-            state.apply(secs(100), Event::GuardMade { kept_until });
+        if has_guard {
+            state.apply(secs(100), guarded(kept_until));
         }
         if waived {
             state.apply(secs(101), Event::KeepWaived);
@@ -441,7 +448,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     assert_eq!(end(secs(102), true, true), none, "its group was lost");
     assert_eq!(end(secs(102), false, false), none, "nobody had a guard");
     let mut lost = held();
-    lost.apply(secs(100), Event::GuardMade { kept_until });
+    lost.apply(secs(100), guarded(kept_until));
     lost.apply(secs(101), Event::Lost(LostReason::Revoked));
     lost.apply(secs(102), released(Mode::Exclusive));
     assert_eq!(lost.kept_for(secs(102)), none);
@@ -540,7 +547,7 @@ fn only_what_is_certain_is_handed_off() {
 fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let mut state = held();
     let kept_until = Tick::ZERO;
-    state.apply(secs(100), Event::GuardMade { kept_until });
+    state.apply(secs(100), guarded(kept_until));
     let owner = Owner::new();
     let handed_off = |fenced| {
         Event::HandedOff(NextOwner {
@@ -582,6 +589,82 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let check = accepted.check_at.expect("the renewal put the check off");
     assert_eq!(check, state.next_check());
     assert!(check > secs(120) && check < state.deadline());
+}
+
+/// Held since 100 s, with a guard that lets it stay for 10 s.
+fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
+    let new = new_hold(policy, Mode::Exclusive);
+    let (mut state, share) = State::new(secs(100), &new);
+    let sticky = Duration::from_secs(10);
+    let kept_until = Tick::ZERO;
+    state.apply(secs(100), Event::GuardMade { kept_until, sticky });
+    (state, share)
+}
+
+#[test]
+fn only_one_certain_renewed_share_is_left_to_the_client() {
+    let left = |change: &dyn Fn(&mut State)| {
+        let (mut state, share) = sticky(LeasePolicy::Renewed(LEASE));
+        change(&mut state);
+        state.can_be_left(secs(101), share)
+    };
+    let event = |event: Event| {
+        left(&move |state: &mut State| {
+            state.apply(secs(100), event.clone());
+        })
+    };
+    assert_eq!(left(&|_| {}), Some((secs(111), renewed())));
+    assert_eq!(event(Event::Recalled), None);
+    assert_eq!(event(Event::Doubted), None);
+    assert_eq!(event(Event::CountsInDoubt), None);
+    assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
+    assert_eq!(event(guarded(secs(105))), None, "it is kept for longer");
+    assert_eq!(event(forgotten(Mode::Exclusive)), None);
+    let entered = left(&|state: &mut State| {
+        let reentry = reentry(secs(100), state, Mode::Exclusive);
+        state.apply(secs(100), reentry);
+    });
+    assert_eq!(entered, None, "a guard is left");
+    let last_token = left(&|state: &mut State| state.spare_tokens = 8..8);
+    assert_eq!(last_token, None, "the next task has no token");
+    let (state, share) = sticky(LeasePolicy::Fixed(LEASE));
+    assert_eq!(state.can_be_left(secs(101), share), None, "never renewed");
+    assert_eq!(
+        held().can_be_left(secs(101), renewed()),
+        None,
+        "not asked for"
+    );
+}
+
+#[test]
+fn what_is_left_to_the_client_is_nobodys_and_renewed() {
+    let max = Duration::from_secs(20);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    for policy in [LeasePolicy::Renewed(LEASE), policy] {
+        let (mut state, before) = sticky(policy);
+        let owner = state.owner().clone();
+        let (end, after) = state.can_be_left(secs(101), before).unwrap();
+        let left = Event::LeftToClient { before, after, end };
+        let effects = state.apply(secs(101), left);
+        assert!(*state.owner() != owner && !state.has_guard());
+        assert_eq!(state.counts(), ONE, "the server has it");
+        assert_eq!(effects.release, None);
+        assert!(state.next_check() < state.deadline(), "it is renewed");
+        assert_eq!(
+            effects.check_at,
+            (before != after).then(|| state.next_check())
+        );
+        let next = LeasePolicy::Renewed(LEASE);
+        let taken = state.can_hand_off(secs(102), after, next, true, REPLY);
+        assert_eq!(taken, Some(true), "the next task can have it");
+        assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
+        let sticky = Duration::from_secs(10);
+        let kept_until = Tick::ZERO;
+        state.apply(secs(102), Event::GuardMade { kept_until, sticky });
+        let again = state.can_be_left(secs(103), after);
+        assert_eq!(again, Some((end, after)), "for as long as the first time");
+        assert_eq!(state.can_be_left(end, after), None);
+    }
 }
 
 /// One step of a random life: milliseconds that pass, what happens, and a number for its details.
@@ -743,8 +826,20 @@ impl Model {
             }
             22 => Event::GuardMade {
                 kept_until: self.now.after(lease / 4),
+                sticky: lease * (number % 2) as u32,
             },
             23 => Event::KeepWaived,
+            24 => {
+                let before = self.shares.first()?.1;
+                let (end, after) = self.state.can_be_left(self.now, before)?;
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                assert!(self.now >= self.state.kept_until && self.now < end);
+                assert!(!self.state.is_recalled(), "somebody waits");
+                self.shares[0].1 = after;
+                Event::LeftToClient { before, after, end }
+            }
+            25 => Event::Recalled,
             _ => Event::HandoffAccepted,
         })
     }
@@ -831,7 +926,7 @@ proptest! {
     #[test]
     fn whatever_happens_the_invariants_stand(
         is_shared in any::<bool>(),
-        steps in prop::collection::vec((0_u64..8_000, 0_u8..25, any::<u64>()), 1..80),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..27, any::<u64>()), 1..80),
     ) {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
         let mut model = Model::new(mode);

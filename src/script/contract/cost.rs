@@ -242,6 +242,15 @@ fn what_is_kept() -> Vec<Step> {
     ]
 }
 
+fn recalls() -> Vec<Step> {
+    let recall = |key| step("recall", key, &["lockset_recall:", "PUBLISH"]);
+    vec![
+        step("reentrant_acquire", &["R"], &[U1, "1", "30000", "0"]),
+        recall(&["R"]).called("recall"),
+        recall(READER).called("recall a reader"),
+    ]
+}
+
 #[tokio::test]
 async fn the_table_of_calls_is_true() {
     let mut counter = CallCounter::new().await;
@@ -252,6 +261,7 @@ async fn the_table_of_calls_is_true() {
     counter.run(readers_and_writers()).await;
     counter.run(several_locks_and_tokens()).await;
     counter.run(what_is_kept()).await;
+    counter.run(recalls()).await;
     let readme = file("README.md");
     let rows = counter.rows.join("\n");
     assert!(readme.contains(&rows), "the table should read\n{rows}");

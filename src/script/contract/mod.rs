@@ -10,6 +10,7 @@ mod fixture;
 mod keep;
 mod multi;
 mod purge;
+mod recall;
 mod reentrant;
 mod rw;
 mod rw_limits;

@@ -19,6 +19,7 @@ const FAIR: &[&str] = &["fair locks, also", "`FairLock::waiters`, also"];
 const READ_WRITE: &[&str] = &["read-write locks, also"];
 const LEFT_OUT: &[&str] = &[
     "waking those who wait",
+    "recalls",
     "late commands made impossible",
     "scripts loaded on connecting",
     "names in `CLIENT LIST`",
@@ -198,8 +199,9 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
     let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
     let one = &locks | &rows(LEFT_OUT);
     assert_eq!(commands("One server"), std::slice::from_ref(&one));
-    let cluster = &(&(&one - &row("waking those who wait")) | &row("a cluster, also"))
-        | &row("the same in a cluster, instead");
+    let elsewhere = &one - &row("waking those who wait");
+    let cluster = &(&elsewhere | &row("a cluster, also")) | &row("recalls");
+    let cluster = &cluster | &row("the same in a cluster, instead");
     assert_eq!(commands("A cluster"), [cluster]);
     let role = row("a server's own word behind sentinels");
     assert_eq!(commands("Sentinels")[0], role);

@@ -1,0 +1,97 @@
+//! Which holds go from task to task of one client, at once or after a while, and what that changes.
+
+use std::time::Duration;
+
+use super::State;
+use crate::clock::Tick;
+use crate::counts::{Counts, Mode};
+use crate::fencing::FencingToken;
+use crate::hold::event::NextOwner;
+use crate::hold::share_lease::ShareLease;
+use crate::options::LeasePolicy;
+use crate::owner::Owner;
+
+impl State {
+    /// Whether a waiter that wants this lease can take over the share that has `lease`: `Some(true)` if that
+    /// is all it needs, `Some(false)` if the server has to agree to the other lease, which takes up to
+    /// `reply`.
+    pub(in crate::hold) fn can_hand_off(
+        &self,
+        now: Tick,
+        lease: ShareLease,
+        policy: LeasePolicy,
+        fenced: bool,
+        reply: Duration,
+    ) -> Option<bool> {
+        let has_token = !fenced || !self.spare_tokens.is_empty();
+        let wanted = policy.lease();
+        let is_complete = policy.is_renewed() && lease.renewed() == Some(wanted);
+        let remaining = now.until(self.deadline);
+        let fits = if is_complete {
+            remaining >= wanted / 2
+        } else {
+            // The server can agree to the other lease in time, and need not shorten this one.
+            remaining >= reply && now.after(wanted) >= self.server_end()
+        };
+        (self.is_one_certain_share(now) && has_token && fits).then_some(is_complete)
+    }
+
+    /// Until when it may stay with its client now that its only guard goes, and with which lease.
+    pub(in crate::hold) fn can_be_left(
+        &self,
+        now: Tick,
+        lease: ShareLease,
+    ) -> Option<(Tick, ShareLease)> {
+        let end = self.sticky.end_from(now)?;
+        let after = ShareLease::Renewed(lease.renewed()?);
+        // The next task wants a token too.
+        let has_token = self.token.is_none() || !self.spare_tokens.is_empty();
+        (self.is_one_certain_share(now) && has_token).then_some((end, after))
+    }
+
+    /// Whether the server is known to have exactly one share of it, which is to end now.
+    fn is_one_certain_share(&self, now: Tick) -> bool {
+        let one = Counts::one(Mode::Exclusive);
+        self.is_held()
+            && self.counts == one
+            && self.forgotten.is_none()
+            && self.server_counts == Some(one)
+            && self.doubted_since.is_none()
+            && !self.is_release_unsent
+            && now >= self.kept_until
+    }
+
+    /// Nobody's until a task takes it, and renewed meanwhile. When the watchdog has to check it, if that has
+    /// changed.
+    pub(super) fn leave_to_client(
+        &mut self,
+        before: ShareLease,
+        after: ShareLease,
+    ) -> Option<Tick> {
+        self.owner = Owner::new();
+        self.has_guard = false;
+        if before == after {
+            return None;
+        }
+        self.leases.add(after);
+        self.remove_lease(before);
+        Some(self.next_check())
+    }
+
+    pub(super) fn change_owner(&mut self, next: NextOwner) {
+        self.sticky.pass_on();
+        self.leases.add(next.after);
+        self.remove_lease(next.before);
+        // The watchdog may not check it before the end that it had.
+        self.is_check_put_off = next.before != next.after;
+        self.owner = next.owner;
+        self.is_unclaimed = true;
+        self.has_guard = false;
+        self.give_up = next.give_up;
+        self.token = if next.fenced {
+            self.spare_tokens.next().map(FencingToken::from)
+        } else {
+            None
+        };
+    }
+}
