@@ -102,3 +102,20 @@ async fn others_who_listen_get_the_time_to_ask() {
     );
     nothing_is_left(&client).await;
 }
+
+/// Whoever has it now and then, and waits behind nobody here, has no turns in a row: it never stands back,
+/// whoever listens.
+#[tokio::test(start_paused = true)]
+async fn one_task_alone_does_not_stand_back() {
+    let one_listens =
+        |_: &Sent, what| (what == What::Give(0)).then(|| Answer::Value(Value::Int(1)));
+    let server = generous(one_listens);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let began = tokio::time::Instant::now();
+    for _ in 0..40 {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    nothing_is_left(&client).await;
+}
