@@ -57,6 +57,8 @@ pub(crate) struct Child {
     told: Option<Until>,
     /// A stop was asked for through this process.
     stop_passed_on: bool,
+    /// The command was seen to stop, and was not told to go on since.
+    is_stopped: bool,
 }
 
 impl Child {
@@ -89,6 +91,7 @@ impl Child {
             limits,
             told: None,
             stop_passed_on: false,
+            is_stopped: false,
         })
     }
 
@@ -192,10 +195,17 @@ impl Child {
     }
 
     async fn pass_on(&mut self, signal: Signal) {
+        if signal == Signal::TSTP && self.is_stopped && self.has_foreground() {
+            // The key came before SIGCONT was seen here, and a stop signal takes away a SIGCONT that is still
+            // to be delivered. The command would not notice it, and the shell waits to see this job stop.
+            let _ = kill_current_process_group(Signal::STOP);
+            return;
+        }
         let stops = [Signal::TSTP, Signal::TTIN, Signal::TTOU];
         self.stop_passed_on |= stops.contains(&signal);
         if signal == Signal::CONT {
             self.stop_passed_on = false;
+            self.is_stopped = false;
             if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
                 terminal.give_to(group);
             }
@@ -204,12 +214,19 @@ impl Child {
         // Whoever ends a stopped command with one of these means it to end now.
         let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
         if ends.contains(&signal) {
+            self.is_stopped = false;
             self.order(Order::Signal(Signal::CONT.as_raw())).await;
         }
     }
 
+    /// Whether the keys of the terminal come to this process.
+    fn has_foreground(&self) -> bool {
+        self.terminal.as_ref().is_some_and(Terminal::is_ours)
+    }
+
     /// The command was stopped. Where a shell waits for this process, it has to see that.
     async fn stop(&mut self, signal: i32) {
+        self.is_stopped = true;
         let (Some(terminal), Some(group)) = (&self.terminal, self.group) else {
             if self.stop_passed_on {
                 stop_this_process();
@@ -221,6 +238,7 @@ impl Child {
             .contains(&signal);
         if is_of_terminal && terminal.is_for(group) {
             // It was stopped just before this job came to the foreground.
+            self.is_stopped = false;
             terminal.give_to(group);
             self.order(Order::Signal(Signal::CONT.as_raw())).await;
             return;

@@ -38,9 +38,14 @@ impl Terminal {
         Some(Self { file, own, modes })
     }
 
+    /// Whether this process's job has it, and not the command.
+    pub(super) fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.file) == Ok(self.own)
+    }
+
     /// Gives it to the command, if it is this process's to give.
     pub(super) fn give_to(&self, group: Group) {
-        if tcgetpgrp(&self.file) == Ok(self.own) {
+        if self.is_ours() {
             self.set(group.0);
         }
     }

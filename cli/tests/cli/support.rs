@@ -257,6 +257,23 @@ impl Terminal {
         self.read = read + find().unwrap() + text.len();
     }
 
+    /// Stops the job until the shell has the terminal: a key may come when nobody has it. The word `Stopped`
+    /// tells nothing here: bash does not always say it of a job that stops right after `fg`, whatever job it is.
+    pub(crate) async fn stop_job(&mut self) {
+        const AGAIN: Duration = Duration::from_millis(300);
+        for key in 0..10 {
+            self.press("\x1a");
+            self.enter(&format!("echo ba''ck{key}"));
+            let (screen, read) = (Arc::clone(&self.screen), self.read);
+            let is_back = || screen.lock().unwrap()[read..].contains("back");
+            let seen = eventually(BOUND, "the shell is back", async || is_back());
+            if tokio::time::timeout(AGAIN, seen).await.is_ok() {
+                break;
+            }
+        }
+        self.shows("back").await;
+    }
+
     /// What is on the screen after what was waited for last.
     pub(crate) fn rest(&self) -> String {
         self.screen.lock().unwrap()[self.read..].to_owned()
