@@ -4,6 +4,7 @@ mod doctor;
 mod free;
 mod generate;
 mod list;
+mod names;
 mod once;
 mod release;
 mod run;
@@ -32,6 +33,8 @@ pub(crate) enum Verb {
     Wait(wait::Wait),
     Completions(generate::Completions),
     #[command(hide = true)]
+    Names(names::Names),
+    #[command(hide = true)]
     Man(generate::Man),
 }
 
@@ -50,6 +53,7 @@ impl Verb {
             Self::Tokens(tokens) => tokens.run(context).await,
             Self::Wait(wait) => wait.run(context).await,
             Self::Completions(completions) => completions.run(program),
+            Self::Names(names) => names.run(context).await,
             Self::Man(man) => man.run(context, program),
         }
     }

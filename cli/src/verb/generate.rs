@@ -23,9 +23,46 @@ impl Completions {
         // Through a buffer: a closed standard output is no panic.
         let text = String::from_utf8(text).map_err(Failure::internal)?;
         crate::output::print(&text)?;
+        crate::output::print(names_in(self.shell))?;
         Ok(status::OK)
     }
 }
+
+/// What adds the names of locks to the completions of a shell, if it is known how.
+fn names_in(shell: Shell) -> &'static str {
+    match shell {
+        Shell::Bash => BASH_NAMES,
+        Shell::Fish => FISH_NAMES,
+        _ => "",
+    }
+}
+
+/// A colon ends a word for readline, so what stands before the last one is not replaced.
+const BASH_NAMES: &str = r#"
+_lockset_with_names() {
+    _lockset "$@"
+    local line=${COMP_LINE:0:COMP_POINT}
+    local word=${line##*[[:space:]]}
+    case " ${line%"$word"}" in
+        *" -- "*) return ;;
+        *" show "* | *" wait "* | *" free "* | *" release "* | *" run "*) ;;
+        *) return ;;
+    esac
+    case "$3" in --color | --tls-*) return ;; esac
+    [[ $word == -* ]] && return
+    COMPREPLY=()
+    local name
+    while IFS= read -r name; do
+        COMPREPLY+=("${name#"${word%"${word##*:}"}"}")
+    done < <("$1" names -- "$word" 2>/dev/null)
+}
+complete -F _lockset_with_names -o nosort -o bashdefault -o default lockset
+"#;
+
+const FISH_NAMES: &str = r#"
+complete -c lockset -n "__fish_seen_subcommand_from show wait free release run" -f \
+    -a "(command lockset names -- (commandline -ct) 2>/dev/null)"
+"#;
 
 /// Write the manual pages into a folder.
 #[derive(Args)]

@@ -1,6 +1,11 @@
 //! What is generated for a package: completions and manual pages, and the help they come from.
 
-use crate::support::{ended, lockset};
+use std::path::Path;
+
+use lockset::Client;
+use lockset_testkit::Server;
+
+use crate::support::{LOCKSET, ended, lockset};
 
 /// The verbs that the help names.
 async fn verbs() -> Vec<String> {
@@ -60,6 +65,67 @@ async fn every_shell_has_completions_that_know_the_verbs() {
             .collect();
         assert!(missing.is_empty(), "{shell}: {missing:?}");
     }
+}
+
+/// What bash offers for a line whose last word is being typed.
+async fn offered(url: &str, words: &[&str]) -> String {
+    let printed = ended(&mut lockset("", &["completions", "bash"])).await.out;
+    let line = words.join(" ");
+    let folder = Path::new(LOCKSET).parent().unwrap().display();
+    // Readline takes a colon for the end of a word.
+    let last = words.last().unwrap().rsplit(':').next().unwrap();
+    let script = format!(
+        "{printed}\nPATH={folder}:$PATH; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=({line}); \
+         COMP_CWORD={}; _lockset_with_names lockset '{last}' x; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words.len() - 1
+    );
+    let mut bash = crate::support::program("bash", url, &["--norc", "-c", &script]);
+    let ran = ended(&mut bash).await;
+    assert_eq!(ran.err, "");
+    ran.out
+}
+
+#[tokio::test]
+async fn bash_offers_the_names_of_locks() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for name in ["order:7", "order:8", "desk", "$(touch x)"] {
+        guards.push(client.lock(name).lock().await.unwrap());
+    }
+    let url = server.url();
+    let names = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        names(&offered(&url, &["lockset", "show", "order:"]).await),
+        ["7", "8"]
+    );
+    assert!(names(&offered(&url, &["lockset", "free", "de"]).await).contains(&"desk".to_owned()));
+    let verbs = offered(&url, &["lockset", "sho"]).await;
+    assert_eq!(names(&verbs), ["show"]);
+    assert!(
+        !offered(&url, &["lockset", "run", "a", "--", "de"])
+            .await
+            .contains("desk")
+    );
+    // All but the one that a shell would run.
+    let all = ended(&mut lockset(&url, &["names"])).await;
+    assert_eq!(
+        (all.status, &*all.out, &*all.err),
+        (0, "desk\norder:7\norder:8\n", "")
+    );
+}
+
+#[tokio::test]
+async fn without_a_server_no_names_are_offered_and_nothing_is_said() {
+    let server = Server::start();
+    server.stop();
+    for url in ["", "nonsense", "redis://127.0.0.1:1", &server.url()] {
+        let began = std::time::Instant::now();
+        let none = ended(&mut lockset(url, &["names", "or"])).await;
+        assert_eq!((none.status, &*none.out, &*none.err), (0, "", ""), "{url}");
+        assert!(began.elapsed().as_secs() < 5, "{url}");
+    }
+    server.cont();
 }
 
 #[tokio::test]

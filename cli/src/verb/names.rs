@@ -1,0 +1,99 @@
+//! `names`: the names of locks, for the completions of shells.
+
+use std::time::Duration;
+
+use clap::Args;
+use lockset::Client;
+use tokio::time::timeout;
+
+use crate::connect::Context;
+use crate::failure::Outcome;
+use crate::status;
+
+/// Somebody has pressed a key and waits.
+const TIME_MAX: Duration = Duration::from_millis(600);
+
+const NAMES_MAX: usize = 100;
+
+/// The part of the server's time that looking may take.
+const SHARE: f64 = 0.5;
+
+/// Print names of locks that begin with these letters: some of those that are held or waited for.
+///
+/// It ends soon, and says nothing if the server cannot be asked.
+#[derive(Args)]
+pub(crate) struct Names {
+    #[arg(default_value = "")]
+    beginning: String,
+}
+
+impl Names {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        let mut names = Vec::new();
+        // Without an answer there are no names.
+        let _ = timeout(TIME_MAX, self.find(context, &mut names)).await;
+        names.sort_unstable();
+        names.dedup();
+        for name in names.iter().take(NAMES_MAX) {
+            if !context.output.is_read(name)? {
+                break;
+            }
+        }
+        Ok(status::OK)
+    }
+
+    /// Adds them as they are found.
+    async fn find(&self, context: &Context, names: &mut Vec<String>) -> Option<()> {
+        let client: Client = context.client().await.ok()?;
+        let survey = client.survey().matching(&pattern(&self.beginning));
+        let survey = survey.share(SHARE);
+        let contended = survey.contended().await.unwrap_or_default();
+        names.extend(contended.into_iter().map(|lock| lock.name));
+        names.retain(|name| can_be_typed(name));
+        let mut scan = survey.scan();
+        while names.len() < NAMES_MAX
+            && let Some(locks) = scan.next().await.ok()?
+        {
+            let found = locks.into_iter().map(|lock| lock.name);
+            names.extend(found.filter(|name| can_be_typed(name)));
+        }
+        Some(())
+    }
+}
+
+/// A pattern for what begins with these letters.
+fn pattern(beginning: &str) -> String {
+    let mut pattern = String::new();
+    for letter in beginning.chars() {
+        if "*?[]^\\".contains(letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern + "*"
+}
+
+/// Whether a shell takes it as one word as it stands: it may come from anybody who has access to the server.
+fn can_be_typed(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_-.:/@+%,=".contains(letter);
+    !name.starts_with('-') && name.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_no_pattern() {
+        assert_eq!(pattern(""), "*");
+        assert_eq!(pattern("a[1]*"), "a\\[1\\]\\**");
+    }
+
+    #[test]
+    fn what_a_shell_would_run_is_not_offered() {
+        assert!(can_be_typed("order:7") && can_be_typed("größe/a.b-c"));
+        for name in ["a b", "$(x)", "`x`", "a;b", "a\nb", "'", "-x", "{a}", "a*"] {
+            assert!(!can_be_typed(name), "{name}");
+        }
+    }
+}
