@@ -20,7 +20,7 @@ use crate::keys::{LockName, lock_of_token_key};
 /// What counters are called.
 pub(super) const GLOB: &str = "redisson_lock_token:*";
 
-/// What looking at a counter takes of a server's time.
+/// What looking at a counter takes of a server's time, estimated from what looking at a hash does.
 const READ_COST: Duration = Duration::from_micros(4);
 
 /// A counter of ours stands at a multiple of this.
@@ -39,7 +39,7 @@ pub struct TokenScan {
     prefix: Arc<str>,
     pattern: String,
     unused_for: Duration,
-    /// A key may be named more than once.
+    /// What was found: a key may be named more than once.
     found: HashSet<String>,
     passed_over: u64,
 }
@@ -101,7 +101,7 @@ impl TokenScan {
         let stay = counters
             .iter()
             .filter(|(_, token, _)| !is_time(*token, now));
-        self.passed_over += stay.count() as u64;
+        let stay = stay.count() as u64;
         let unused = counters.into_iter().filter_map(|(name, token, kept)| {
             let unused_for = Duration::from_micros(now.checked_sub(token)?);
             (is_time(token, now) && unused_for >= self.unused_for).then(|| {
@@ -118,11 +118,13 @@ impl TokenScan {
         });
         let unused = self.with_use(unused.collect()).await?;
         self.pass.done(&slice, busy);
-        self.found.extend(named.into_iter().map(|(key, _)| key));
+        self.passed_over += stay;
+        let keys = unused.iter().map(|counter| counter.key.clone());
+        self.found.extend(keys);
         Ok(Some(unused))
     }
 
-    /// How many counters were passed over so far because of what they count nothing is known about time:
+    /// About how many counters were passed over so far because what they count is not known to be a time:
     /// Redisson counts with them too, or they are ahead of the server's clock, which was set back. These are
     /// never purged.
     #[must_use]

@@ -17,7 +17,7 @@ use crate::{span, status};
 /// Counters that are removed at the same time.
 const TOGETHER_MAX: usize = 64;
 
-/// What removing one takes of a server's time.
+/// What removing one takes of a server's time, estimated.
 const PURGE_COST: Duration = Duration::from_micros(20);
 
 /// List the counters of fencing tokens that were not used for long; with --purge, remove them.
