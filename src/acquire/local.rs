@@ -218,6 +218,7 @@ where
             return Ok(entered);
         }
         tokio::select! {
+            biased;
             () = gained.past(marks.0) => {}
             () = closing.past(marks.1) => {}
         }

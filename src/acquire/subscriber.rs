@@ -32,6 +32,7 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
         }
         let until = clock.now().after(request.core.timing.poll_cap * POLLS);
         tokio::select! {
+            biased;
             () = local.hint().past(mark) => released.give(),
             () = clock.sleep_until(until) => {}
         }

@@ -298,6 +298,7 @@ impl<'a> Waiting<'a> {
         let hints = self.hints_in_a_row;
         if is_exclusive && self.local().must_yield(now) {
             tokio::select! {
+                biased;
                 // The message of our own release, and that of the other one.
                 () = self.local().hint().messages(2) => {}
                 () = self.pause(STAND_BACK) => {}

@@ -122,6 +122,7 @@ async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every:
     let Some(renewed) = renewed else { return false };
     let mark = renewed.mark();
     tokio::select! {
+        biased;
         () = renewed.past(mark) => {}
         () = scripts.clock.sleep_until(last.after(every + slack)) => {}
     }

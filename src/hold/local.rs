@@ -169,13 +169,15 @@ impl Locals {
         local
     }
 
-    /// Those that are in use: not those that are but kept for the next call.
+    /// Those that are in use, not those that are but kept for the next call; in the order of their names: what
+    /// is done with all of them is done in the same order each time.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
         // Not above: the last one to let go of a lock takes it out of the map.
         all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
+        all.sort_unstable_by(|a, b| (&a.id, a.has_braces).cmp(&(&b.id, b.has_braces)));
         all
     }
 
@@ -227,7 +229,13 @@ impl EventHandler for Locals {
 
     fn gap(&self) {
         self.gaps.fetch_add(1, Ordering::AcqRel);
-        for subscription in &self.channels {
+        let channels = self.channels.iter();
+        let mut told: Vec<_> = channels
+            .map(|entry| (entry.key().clone(), Arc::clone(entry.value())))
+            .collect();
+        // Whoever wakes first asks first: the same each time.
+        told.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, subscription) in told {
             subscription.hint.give();
         }
         self.recalls.changed.give();

@@ -300,6 +300,7 @@ impl Hold {
             let is_held = self.state().is_held();
             let end = self.deadline().min(lease.end());
             tokio::select! {
+                biased;
                 () = self.changed.past(mark) => {}
                 // One that was given back is never lost.
                 () = self.core.clock.sleep_until(end), if is_held => {}

@@ -6,7 +6,7 @@
 //! Invariant: an entry is there before its request is sent, and until there is a guard, or nothing is
 //! left, or the watchdog's task has been handed what undoes it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,9 +17,9 @@ use crate::holder::HolderId;
 use crate::keys::LockName;
 use crate::script::Call;
 
-/// By the number in the holder id.
+/// By the number in the holder id, so that they are undone in the order in which they were made.
 #[derive(Debug, Default)]
-pub(super) struct AllUnguarded(Mutex<HashMap<u64, Unguarded>>);
+pub(super) struct AllUnguarded(Mutex<BTreeMap<u64, Unguarded>>);
 
 /// One holder.
 #[derive(Clone, Debug)]

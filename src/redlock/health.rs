@@ -124,6 +124,7 @@ impl Health {
             return health.up.past(mark).await;
         }
         tokio::select! {
+            biased;
             () = health.up.past(mark) => {}
             () = self.clients[server].core().clock.sleep_until(end) => {}
         }

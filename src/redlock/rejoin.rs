@@ -159,6 +159,7 @@ impl RejoinTask {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.changed.past(marks.0) => {}
                 () = core.closing.past(marks.1) => {}
             }

@@ -195,6 +195,7 @@ impl QuorumHold {
             let is_held = self.state.lock().phase == Phase::Held;
             let end = self.deadline().min(lease.end());
             tokio::select! {
+                biased;
                 () = self.changed.past(mark) => {}
                 // If the deadline comes sooner, that is a change. One that was given back is never lost, and
                 // has none.
