@@ -20,6 +20,7 @@ pub(crate) struct Peer {
     net: Arc<Net>,
     pub(crate) client: usize,
     server: usize,
+    address: String,
     process: Arc<Process>,
     /// Told when an attempt to connect has ended.
     dialed: Arc<Notify>,
@@ -33,10 +34,12 @@ impl Peer {
         process: Arc<Process>,
     ) -> Self {
         let (client, dialed) = net.add_peer(events);
+        let address = net.with(|state| state.slots[server].address.clone());
         Self {
             net: Arc::clone(net),
             client,
             server,
+            address,
             process,
             dialed,
         }
@@ -125,7 +128,7 @@ impl Connections for Peer {
     }
 
     fn address(&self) -> &str {
-        "simulated:6379"
+        &self.address
     }
 
     fn last_reply_at(&self, lane: Lane, _route: &str) -> Option<Instant> {

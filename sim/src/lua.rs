@@ -5,13 +5,13 @@
 //! next. Invariant: while a script runs, the server that runs it is the thread's current one, and nobody
 //! else has it.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, Variadic};
 
-use crate::node::Node;
 use crate::number;
 use crate::reply::Reply;
 use crate::words::Words;
@@ -42,6 +42,11 @@ end
 return function(script) return xpcall(script, handler) end
 ";
 
+/// Whoever runs scripts, and does the commands that they call.
+pub(crate) trait Host: Any {
+    fn run_inside_script(&mut self, words: &Words) -> Reply;
+}
+
 struct Interpreter {
     lua: Lua,
     run: Function,
@@ -51,7 +56,7 @@ struct Interpreter {
 
 thread_local! {
     static INTERPRETER: Interpreter = Interpreter::new().expect("an interpreter");
-    static CURRENT: RefCell<Option<Box<Node>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Box<dyn Host>>> = const { RefCell::new(None) };
     static WORDS: RefCell<Words> = RefCell::default();
 }
 
@@ -150,13 +155,13 @@ pub(crate) fn check(sha: &str, text: &str) -> Result<(), Reply> {
     })
 }
 
-/// Runs a script on a node, which comes back with the reply.
-pub(crate) fn run(node: Box<Node>, script: &Script<'_>) -> (Box<Node>, Reply) {
-    CURRENT.set(Some(node));
+/// Runs a script on its host, which comes back with the reply.
+pub(crate) fn run<H: Host>(host: Box<H>, script: &Script<'_>) -> (Box<H>, Reply) {
+    CURRENT.set(Some(host));
     let reply = INTERPRETER.with(|interpreter| interpreter.run(script));
     let reply = reply.unwrap_or_else(|error| Reply::error(format!("ERR {error}")));
-    let node = CURRENT.take().expect("given above, and nobody takes it");
-    (node, reply)
+    let host: Box<dyn Any> = CURRENT.take().expect("given above, and nobody takes it");
+    (host.downcast().expect("the one given above"), reply)
 }
 
 /// `redis.call` without its raising: the reply, and whether it is an error.
@@ -178,9 +183,9 @@ fn call(lua: &Lua, args: Variadic<Value>) -> mlua::Result<(Value, bool)> {
         let no = "ERR Lua redis lib command arguments must be strings or integers";
         return Ok((error_table(lua, no)?, true));
     };
-    let reply = CURRENT.with_borrow_mut(|node| {
-        let node = node.as_mut().expect("a script runs on a node");
-        node.run_inside_script(&words)
+    let reply = CURRENT.with_borrow_mut(|host| {
+        let host = host.as_mut().expect("a script runs on a host");
+        host.run_inside_script(&words)
     });
     WORDS.set(words);
     let is_error = matches!(reply, Reply::Error(_));

@@ -189,22 +189,6 @@ impl Node {
         }
     }
 
-    /// A command that a script calls.
-    pub(crate) fn run_inside_script(&mut self, words: &Words) -> Reply {
-        let refused = Refused {
-            unknown: "ERR Unknown Redis command called from script".to_owned(),
-            arity: "ERR Wrong number of args calling Redis command from script".to_owned(),
-        };
-        let mut verb = [0; 20];
-        let word = words.at(0);
-        let Some(verb) = verb.get_mut(..word.len()) else {
-            return Reply::Error(refused.unknown);
-        };
-        verb.copy_from_slice(word);
-        verb.make_ascii_uppercase();
-        self.on_keys(verb, words, &refused)
-    }
-
     fn on_keys(&mut self, verb: &[u8], words: &Words, refused: &Refused) -> Reply {
         match verb {
             b"PUBLISH" | b"SPUBLISH" => {
@@ -388,6 +372,24 @@ impl Node {
             ));
         }
         Ok((sha, count))
+    }
+}
+
+/// The commands that scripts call.
+impl lua::Host for Node {
+    fn run_inside_script(&mut self, words: &Words) -> Reply {
+        let refused = Refused {
+            unknown: "ERR Unknown Redis command called from script".to_owned(),
+            arity: "ERR Wrong number of args calling Redis command from script".to_owned(),
+        };
+        let mut verb = [0; 20];
+        let word = words.at(0);
+        let Some(verb) = verb.get_mut(..word.len()) else {
+            return Reply::Error(refused.unknown);
+        };
+        verb.copy_from_slice(word);
+        verb.make_ascii_uppercase();
+        self.on_keys(verb, words, &refused)
     }
 }
 

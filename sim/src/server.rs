@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockset::{Client, ClientBuilder, Result};
@@ -13,6 +14,9 @@ use crate::process::Process;
 
 /// The only server of this network.
 const SERVER: usize = 0;
+
+/// How many were made: each has an address of its own, so that several can make a `Redlock`.
+static SERVERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A simulated server, for tests of code that uses lockset.
 ///
@@ -74,8 +78,11 @@ impl Server {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new() -> Self {
+        let net = Net::new(1, fastrand::u64(..));
+        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+        net.with(|state| state.slots[SERVER].address = format!("simulated-{number}:6379"));
         Self {
-            net: Net::new(1, fastrand::u64(..)),
+            net,
             clients: Arc::default(),
         }
     }

@@ -44,6 +44,21 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "  local left = fair_dequeue(q.queue, q.timeouts, q.alive, holder)",
         "  local left = 1",
     ),
+    (
+        "who comes last to a fair lock is served first",
+        "redis.call('RPUSH', q.queue, holder)",
+        "redis.call('LPUSH', q.queue, holder)",
+    ),
+    (
+        "a release by script notifies nobody",
+        "return tonumber(redis.pcall(publish, channel, '0')) or 0",
+        "return 0",
+    ),
+    (
+        "a token of a Redlock is not raised at the other servers",
+        "if last < token then",
+        "if false then",
+    ),
 ];
 
 const SEEDS_MAX: u64 = 400;

@@ -5,10 +5,12 @@ use lockset_sim::World;
 /// Runs the worlds of these seeds; says how to see the first that ends badly.
 fn run_all(seeds: std::ops::Range<u64>) {
     let began = std::time::Instant::now();
-    let (mut operations, mut grants, mut losses) = (0, 0, 0);
-    for seed in seeds.clone() {
+    let (mut calls, mut commands, mut grants, mut losses) = (0, 0, 0, 0);
+    let worlds = seeds.end - seeds.start;
+    for seed in seeds {
         let report = World::new(seed).run();
-        operations += report.operations;
+        calls += report.operations as u64;
+        commands += report.commands;
         grants += report.grants;
         losses += report.losses;
         if let Some(violation) = report.violation {
@@ -20,11 +22,13 @@ fn run_all(seeds: std::ops::Range<u64>) {
     }
     let took = began.elapsed();
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let per_minute = operations as f64 / took.as_secs_f64() * 60.0;
+    let a_minute = |count: u64| count as f64 / took.as_secs_f64() * 60.0;
     println!(
-        "{} worlds, {operations} calls, {grants} grants, {losses} losses in {took:.1?}: \
-         {per_minute:.0} calls a minute",
-        seeds.end - seeds.start
+        "{worlds} worlds, {calls} calls, {commands} commands, {grants} grants, {losses} losses in {took:.1?}; \
+         a minute: {:.0} worlds, {:.0} calls, {:.0} commands",
+        a_minute(worlds),
+        a_minute(calls),
+        a_minute(commands),
     );
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::source::{imports, library, modules};
+use crate::source::{OTHERS, imports, library, modules};
 
 /// From each file to those that it imports.
 type Imports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
@@ -52,14 +52,6 @@ fn imports_go_one_way() {
     let circles = circles(imports);
     assert!(circles.is_empty(), "a circle among {circles:#?}");
 }
-
-/// Other crates of the workspace. Not yet the simulator; and in the testkit a module and its parts are one.
-const OTHERS: [&str; 4] = [
-    "cli/src/main.rs",
-    "macros/src/lib.rs",
-    "model/src/lib.rs",
-    "nemesis/src/lib.rs",
-];
 
 #[test]
 fn imports_go_one_way_in_the_other_crates() {

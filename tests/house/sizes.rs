@@ -4,20 +4,11 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use crate::source::{Module, library, modules};
+use crate::source::{Module, OTHERS, library, modules};
 
 /// Lines of code: neither blank nor a comment, nor of the tests in the file.
 const FILE_MAX: usize = 400;
 const FUNCTION_MAX: usize = 70;
-
-/// Other crates of the workspace.
-const OTHERS: [&str; 5] = [
-    "cli/src/main.rs",
-    "macros/src/lib.rs",
-    "model/src/lib.rs",
-    "nemesis/src/lib.rs",
-    "sim/src/lib.rs",
-];
 
 /// The lines on which the tokens stand.
 fn lines_of(tokens: &[TokenTree], found: &mut BTreeSet<usize>) {

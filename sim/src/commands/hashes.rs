@@ -1,6 +1,6 @@
 //! Commands on hashes.
 
-use super::{Draw, Fields, Outcome, hash, hash_mut, int};
+use super::typed::{Draw, Fields, Outcome, hash, hash_mut, int};
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;

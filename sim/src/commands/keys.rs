@@ -1,6 +1,6 @@
 //! Commands on keys of any type.
 
-use super::{Outcome, int};
+use super::typed::{Outcome, int};
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;

@@ -1,6 +1,6 @@
 //! Commands on lists.
 
-use super::{Outcome, int, list, list_mut, positions};
+use super::typed::{Outcome, int, list, list_mut, positions};
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;
@@ -79,5 +79,11 @@ pub(super) fn remove(store: &mut Store, words: &Words) -> Outcome {
 pub(super) fn push(store: &mut Store, words: &Words) -> Outcome {
     let items = list_mut(store, words.at(1))?;
     items.extend(words.from(2).map(Into::into));
+    Ok(Reply::count(items.len()))
+}
+
+pub(super) fn push_front(store: &mut Store, words: &Words) -> Outcome {
+    let items = list_mut(store, words.at(1))?;
+    words.from(2).for_each(|item| items.push_front(item.into()));
     Ok(Reply::count(items.len()))
 }

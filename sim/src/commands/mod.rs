@@ -9,15 +9,12 @@ mod lists;
 mod restore;
 mod sorted_sets;
 mod strings;
+mod typed;
 
+use self::typed::{Draw, Outcome};
 use crate::reply::Reply;
-use crate::store::{Data, Store};
+use crate::store::Store;
 use crate::words::Words;
-
-/// Draws a number below its argument.
-pub(crate) type Draw<'a> = &'a mut dyn FnMut(usize) -> usize;
-
-pub(crate) type Outcome = Result<Reply, Reply>;
 
 type Run = fn(&mut Store, &Words) -> Outcome;
 
@@ -63,6 +60,7 @@ impl Command {
             b"LPOS" => command(3, lists::position),
             b"LRANGE" => command(4, lists::range),
             b"LREM" => command(4, lists::remove),
+            b"LPUSH" => command(-3, lists::push_front),
             b"RPUSH" => command(-3, lists::push),
             b"ZADD" => command(-4, sorted_sets::add),
             b"ZCARD" => command(2, sorted_sets::len),
@@ -93,48 +91,4 @@ impl Command {
 /// `HRANDFIELD` apart: it is the one that leaves something to chance.
 pub(crate) fn random_fields(store: &Store, words: &Words, draw: Draw<'_>) -> Reply {
     hashes::random(store, words, draw).unwrap_or_else(|error| error)
-}
-
-/// What a key holds, if it is of the wanted type.
-macro_rules! of_type {
-    ($get:ident, $make:ident, $variant:ident, $type:ty) => {
-        fn $get<'a>(store: &'a Store, key: &[u8]) -> Result<Option<&'a $type>, Reply> {
-            match store.get(key) {
-                None => Ok(None),
-                Some(Data::$variant(data)) => Ok(Some(data)),
-                Some(_) => Err(Reply::wrong_type()),
-            }
-        }
-
-        fn $make<'a>(store: &'a mut Store, key: &[u8]) -> Result<&'a mut $type, Reply> {
-            match store.get_or_insert(key, || Data::$variant(Default::default())) {
-                Data::$variant(data) => Ok(data),
-                _ => Err(Reply::wrong_type()),
-            }
-        }
-    };
-}
-
-type Fields = Vec<(crate::store::Bytes, crate::store::Bytes)>;
-type Items = std::collections::VecDeque<crate::store::Bytes>;
-type Members = crate::store::SortedSet;
-
-of_type!(hash, hash_mut, Hash, Fields);
-of_type!(list, list_mut, List, Items);
-of_type!(members, members_mut, Sorted, Members);
-
-fn int(word: &[u8]) -> Result<i64, Reply> {
-    crate::number::int(word).ok_or_else(Reply::no_integer)
-}
-
-/// What a range of positions stands for, where negative ones count from the end.
-fn positions(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
-    let len = i64::try_from(len).unwrap_or(i64::MAX);
-    let from_end = |at: i64| if at < 0 { at + len } else { at };
-    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len - 1));
-    if start > stop {
-        return 0..0;
-    }
-    let index = |at: i64| usize::try_from(at).unwrap_or_default();
-    index(start)..index(stop) + 1
 }

@@ -3,7 +3,7 @@
 //! The server accepts many encodings; this one takes the oldest, a plain hash of short strings, which a
 //! client can write without knowing more of the server than its name.
 
-use super::{Outcome, int};
+use super::typed::{Outcome, int};
 use crate::reply::Reply;
 use crate::store::{Data, Store};
 use crate::words::Words;

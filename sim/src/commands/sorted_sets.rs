@@ -1,6 +1,6 @@
 //! Commands on sorted sets.
 
-use super::{Outcome, int, members, members_mut, positions};
+use super::typed::{Outcome, int, members, members_mut, positions};
 use crate::number;
 use crate::reply::Reply;
 use crate::store::Store;

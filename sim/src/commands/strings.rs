@@ -1,7 +1,7 @@
 //! Commands on strings.
 
 use super::keys::end_of;
-use super::{Outcome, int};
+use super::typed::{Outcome, int};
 use crate::reply::Reply;
 use crate::store::{Data, Store};
 use crate::words::Words;

@@ -2,10 +2,12 @@
 
 use fastrand::Rng;
 
-use super::Both;
-
 /// Channels on which somebody listens.
-pub(super) const HEARD: &[&str] = &["ch", "ch:1a2b3c4d-0000-4000-8000-00000000000a:1"];
+pub(super) const HEARD: &[&str] = &[
+    "ch",
+    "ch:1a2b3c4d-0000-4000-8000-00000000000a:1",
+    "ch:1a2b3c4d-0000-4000-8000-00000000000a",
+];
 
 /// Holder ids. On a read-write lock only the first two, so that its hash has at most three fields and
 /// `HRANDFIELD` leaves nothing to chance.
@@ -35,18 +37,31 @@ const ODD_LEASES: &[&str] = &[
 /// Each script by its name, with its SHA.
 pub(super) type Scripts = Vec<(&'static str, &'static str)>;
 
-pub(super) fn load(both: &mut Both) -> Scripts {
-    // A client never calls it: it is for operators, and asks who listens, which is not simulated.
-    let all = lockset::simulated::scripts().filter(|(name, ..)| *name != "purge_token");
-    let loaded = all.map(|(name, sha, text)| {
-        both.run(&[
-            b"SCRIPT".to_vec(),
-            b"LOAD".to_vec(),
-            text.as_bytes().to_vec(),
-        ]);
-        (name, sha)
-    });
-    loaded.collect()
+/// What most scripts are given.
+#[derive(Clone)]
+struct Call {
+    keys: Vec<String>,
+    holder: String,
+    count: String,
+    lease: String,
+    channel: String,
+    publish: String,
+    retention: String,
+}
+
+impl Call {
+    /// Where a release is announced, and how.
+    fn message(&self) -> Vec<String> {
+        vec![self.channel.clone(), self.publish.clone()]
+    }
+
+    /// The arguments of a release; of a read-write lock with two counts.
+    fn release(&self, shared: Option<String>) -> Vec<String> {
+        let counts = [self.holder.clone(), self.count.clone()];
+        let counts = counts.into_iter().chain(shared);
+        let all = counts.chain([self.lease.clone()]).chain(self.message());
+        all.collect()
+    }
 }
 
 struct Drawing<'a> {
@@ -187,103 +202,136 @@ impl Drawing<'_> {
 
     /// Keys and arguments of a script, as its header says.
     fn script(&mut self, name: &str) -> (Vec<String>, Vec<String>) {
-        if name.starts_with("multi")
-            || name.contains("rw_")
-            || name.starts_with("read")
-            || name.starts_with("write")
-        {
+        let kind = name.split('_').next().expect("a kind");
+        if ["multi", "rw", "read", "write"].contains(&kind) {
             self.holders = &HOLDERS[..2];
         }
-        let kind = name.split('_').next().expect("a kind");
-        let mut keys = self.keys(kind);
-        let (holder, count, lease) = (self.holder(), self.count(), self.lease());
-        let (channel, publish, retention) = (self.channel(), self.publish(), self.retention());
-        let args = match name {
-            "reentrant_acquire" => vec![holder, count, lease, self.count(), retention],
-            "reentrant_release" => {
-                keys.truncate(1);
-                vec![holder, count, lease, channel, publish]
-            }
-            "reentrant_inspect" | "rw_inspect" => {
-                keys.truncate(1);
-                vec![]
-            }
-            "reentrant_force_unlock" => {
-                keys.truncate(1);
-                vec![channel, publish]
-            }
-            "fair_acquire" => {
-                let token = keys.remove(1);
-                keys.push(token);
-                let (tokens, heartbeat, turn) = (self.flag(), self.heartbeat(), self.on_turn());
-                vec![
-                    holder, count, lease, tokens, heartbeat, turn, channel, publish, retention,
-                ]
-            }
-            "fair_release" | "fair_force_unlock" => {
-                let token = keys.remove(1);
-                keys.push(token);
-                let all = vec![holder, count, lease, channel, publish, retention];
-                if name == "fair_release" {
-                    all
-                } else {
-                    all[3..].to_vec()
-                }
-            }
-            "fair_waiters" => {
-                keys = vec![keys[0].clone(), keys[2].clone(), keys[4].clone()];
-                vec![]
-            }
-            "read_acquire" => {
-                keys.swap(1, 2);
-                let waited = self.number(&["0", "500", "5000"]);
-                let (flag, new, beat) = (self.flag(), self.flag(), self.heartbeat());
-                vec![holder, count, lease, flag, new, beat, waited, retention]
-            }
-            "write_acquire" => {
-                keys.swap(1, 2);
-                let (tokens, new, beat) = (self.count(), self.flag(), self.heartbeat());
-                vec![holder, count, lease, tokens, new, beat, retention]
-            }
-            "rw_release" => {
-                keys.remove(1);
-                vec![holder, count, self.count(), lease, channel, publish]
-            }
-            "rw_force_unlock" => {
-                keys.truncate(1);
-                vec![self.one_of(&["read", "write"]), channel, publish]
-            }
-            "keep" => {
-                if self.flag() == "1" {
-                    keys = self.keys("fair");
-                    keys.swap(1, 2);
-                    keys.truncate(2);
-                } else {
-                    keys.truncate(1);
-                }
-                vec![holder, lease, channel, publish]
-            }
-            "rw_keep" => {
-                keys.truncate(1);
-                vec![holder, lease, channel, publish]
-            }
-            "rw_renew" => return self.renewed("rw"),
+        let mut call = Call {
+            keys: self.keys(kind),
+            holder: self.holder(),
+            count: self.count(),
+            lease: self.lease(),
+            channel: self.channel(),
+            publish: self.publish(),
+            retention: self.retention(),
+        };
+        let args = match kind {
+            "reentrant" => self.reentrant(name, &mut call),
+            "fair" => self.fair(name, &mut call),
+            "read" | "write" | "rw" if name != "rw_renew" => self.read_write(name, &mut call),
+            "rw" => return self.renewed("rw"),
             "renew" => return self.renewed("plain"),
-            "raise_token" => {
-                keys = vec![keys.remove(1)];
-                vec![
-                    self.number(&["5", "1790000000000000", "99999999999999"]),
-                    retention,
-                ]
+            "keep" => self.keep(&mut call),
+            "recall" => {
+                call.keys.truncate(1);
+                vec!["ch:".to_owned(), call.publish]
             }
-            "multi_acquire" => {
-                let first = vec![publish, self.one_of(&["0", "1", "2"]), retention];
+            "raise" => {
+                call.keys = vec![call.keys.remove(1)];
+                let token = self.number(&["5", "1790000000000000", "99999999999999"]);
+                vec![token, call.retention.clone()]
+            }
+            "multi" if name == "multi_acquire" => {
+                let tokens = self.one_of(&["0", "1", "2"]);
+                let first = vec![call.publish, tokens, call.retention];
                 return self.many(first, Self::member_acquire);
             }
-            "multi_release" => return self.many(vec![publish], Self::member_release),
-            other => panic!("{other} is not drawn here"),
+            "multi" => return self.many(vec![call.publish], Self::member_release),
+            _ => panic!("{name} is not drawn here"),
         };
-        (keys, args)
+        (call.keys, args)
+    }
+
+    fn reentrant(&mut self, name: &str, call: &mut Call) -> Vec<String> {
+        if name == "reentrant_acquire" {
+            let Call {
+                holder,
+                count,
+                lease,
+                retention,
+                ..
+            } = call.clone();
+            return vec![holder, count, lease, self.count(), retention];
+        }
+        call.keys.truncate(1);
+        match name {
+            "reentrant_release" => call.release(None),
+            "reentrant_inspect" => vec![],
+            "reentrant_force_unlock" => call.message(),
+            _ => panic!("{name} is not drawn here"),
+        }
+    }
+
+    fn fair(&mut self, name: &str, call: &mut Call) -> Vec<String> {
+        if name == "fair_waiters" {
+            call.keys = [0, 2, 4].map(|at| call.keys[at].clone()).into();
+            return vec![];
+        }
+        let token = call.keys.remove(1);
+        call.keys.push(token);
+        let retention = [call.retention.clone()];
+        match name {
+            "fair_acquire" => {
+                let (tokens, heartbeat, turn) = (self.flag(), self.heartbeat(), self.on_turn());
+                let Call {
+                    holder,
+                    count,
+                    lease,
+                    ..
+                } = call.clone();
+                let args = [holder, count, lease, tokens, heartbeat, turn];
+                [&args[..], &call.message(), &retention].concat()
+            }
+            "fair_release" => [&call.release(None)[..], &retention].concat(),
+            "fair_force_unlock" => [&call.message()[..], &retention].concat(),
+            _ => panic!("{name} is not drawn here"),
+        }
+    }
+
+    fn read_write(&mut self, name: &str, call: &mut Call) -> Vec<String> {
+        let Call {
+            holder,
+            count,
+            lease,
+            retention,
+            ..
+        } = call.clone();
+        match name {
+            "read_acquire" => {
+                call.keys.swap(1, 2);
+                let waited = self.number(&["0", "500", "5000"]);
+                let (flag, new, beat) = (self.flag(), self.flag(), self.heartbeat());
+                return vec![holder, count, lease, flag, new, beat, waited, retention];
+            }
+            "write_acquire" => {
+                call.keys.swap(1, 2);
+                let (tokens, new, beat) = (self.count(), self.flag(), self.heartbeat());
+                return vec![holder, count, lease, tokens, new, beat, retention];
+            }
+            "rw_release" => {
+                call.keys.remove(1);
+                return call.release(Some(self.count()));
+            }
+            _ => call.keys.truncate(1),
+        }
+        match name {
+            "rw_inspect" => vec![],
+            "rw_keep" => [&[holder, lease], &call.message()[..]].concat(),
+            "rw_force_unlock" => [&[self.one_of(&["read", "write"])], &call.message()[..]].concat(),
+            _ => panic!("{name} is not drawn here"),
+        }
+    }
+
+    fn keep(&mut self, call: &mut Call) -> Vec<String> {
+        if self.flag() == "1" {
+            call.keys = self.keys("fair");
+            call.keys.swap(1, 2);
+            call.keys.truncate(2);
+        } else {
+            call.keys.truncate(1);
+        }
+        let held = [call.holder.clone(), call.lease.clone()];
+        [&held, &call.message()[..]].concat()
     }
 
     /// Something that is not a lock, or not yet, or no more.

@@ -116,7 +116,14 @@ fn conform(calls: usize, seed: u64) {
         let node = both.simulated.take().expect("given");
         both.simulated = Some(node.execute(listens, &words).0);
     }
-    let scripts = calls::load(&mut both);
+    // A client never calls it: it is for operators, and asks who listens, which is not simulated.
+    let all = lockset::simulated::scripts().filter(|(name, ..)| *name != "purge_token");
+    let loaded = all.map(|(name, sha, text)| {
+        let load = [b"SCRIPT".as_slice(), b"LOAD", text.as_bytes()];
+        both.run(&load.map(<[u8]>::to_vec));
+        (name, sha)
+    });
+    let scripts: calls::Scripts = loaded.collect();
     let mut granted = 0;
     for at in 0..calls {
         if at % 40 == 0 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::WireId;
+use super::lane::WireId;
 use crate::words::Words;
 
 /// Which way something goes.

@@ -1,8 +1,9 @@
 //! What can go wrong, each as one call.
 
 use super::event::{Direction, What};
-use super::wire::Phase;
-use super::{Net, State, WireId};
+use super::lane::WireId;
+use super::state::{Net, State};
+use super::wire::{Phase, Wire};
 
 impl Net {
     /// The server ends: connections are reset, and nobody answers until it is started again.
@@ -96,7 +97,7 @@ impl State {
     }
 
     fn open_wires(&self, client: usize) -> Vec<WireId> {
-        let is_meant = |wire: &super::Wire| wire.client == client && wire.phase == Phase::Open;
+        let is_meant = |wire: &Wire| wire.client == client && wire.phase == Phase::Open;
         let open = self.wires.iter().filter(|(_, wire)| is_meant(wire));
         open.map(|(id, _)| *id).collect()
     }

@@ -1,15 +1,19 @@
-//! The task that has everything arrive at its time.
+//! The task that has everything arrive at its time, and the beginning of a network, which starts it.
 
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockset::simulated::Events;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::event::{Direction, Event, What};
+use super::lane::WireId;
+use super::state::{EPOCH_US, Net, Slot, State};
 use super::wire::Phase;
-use super::{Net, State, WireId};
+use crate::node::Node;
 use crate::words::Words;
 
 /// What a client is to be told once the lock is free.
@@ -18,7 +22,7 @@ enum Told {
     Gap(Events),
 }
 
-pub(super) async fn run(net: Weak<Net>, changed: Arc<Notify>) {
+async fn run(net: Weak<Net>, changed: Arc<Notify>) {
     loop {
         let Some(alive) = net.upgrade() else { return };
         let next = alive.deliver();
@@ -38,6 +42,43 @@ pub(super) async fn run(net: Weak<Net>, changed: Arc<Notify>) {
 }
 
 impl Net {
+    /// Servers and nobody who uses them, on the current runtime.
+    pub(crate) fn new(servers: usize, seed: u64) -> Arc<Self> {
+        let mut draw = fastrand::Rng::with_seed(seed);
+        let slots = (0..servers).map(|server| Slot {
+            node: Some(Box::new(Node::new(draw.u64(..), EPOCH_US))),
+            is_up: true,
+            address: format!("simulated-{server}:6379"),
+            wires: BTreeMap::new(),
+            drift_ppm: 0,
+            offset_us: 0,
+        });
+        let slots = slots.collect();
+        let state = State {
+            began: Instant::now(),
+            slots,
+            peers: Vec::new(),
+            lanes: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            last_wire: 0,
+            last_request: 0,
+            queue: BinaryHeap::new(),
+            last_event: 0,
+            held: Vec::new(),
+            partitions: BTreeSet::new(),
+            delay: Duration::ZERO..=Duration::ZERO,
+            draw,
+            trace: None,
+            deliveries: 0,
+        };
+        let net = Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Arc::default(),
+        });
+        tokio::spawn(run(Arc::downgrade(&net), Arc::clone(&net.changed)));
+        net
+    }
+
     /// Has everything arrive that is due; when the next is.
     pub(super) fn deliver(&self) -> Option<Instant> {
         loop {
@@ -157,13 +198,12 @@ impl State {
             .take()
             .expect("one command at a time");
         let mut values = Vec::with_capacity(commands.len());
-        let now = self.now();
         for command in commands {
             node.store.set_clock(now_us);
             let (back, reply) = node.execute(id, command);
             node = back;
             if let Some(trace) = &mut self.trace {
-                trace(now, client, lane, command, &reply);
+                trace(client, lane, command, &reply, &node.store);
             }
             values.push(reply.into_value());
         }

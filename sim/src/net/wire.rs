@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::LaneId;
+use super::lane::LaneId;
 use crate::node::ConnectionId;
 
 pub(super) type Answer = oneshot::Sender<Result<Vec<Value>, Failure>>;

@@ -7,9 +7,7 @@ mod sorted_set;
 
 use std::collections::{HashMap, VecDeque};
 
-pub(crate) use self::sorted_set::SortedSet;
-
-pub(crate) type Bytes = Box<[u8]>;
+pub(crate) use self::sorted_set::{Bytes, SortedSet};
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::Bytes;
+/// A key, a member, or what one of them holds.
+pub(crate) type Bytes = Box<[u8]>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SortedSet(Vec<(f64, Bytes)>);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, Guard, Lock, Member, MultiLock, Result};
+use lockset::{Client, Guard, Lock, Member, MultiLock, Redlock, Result};
 use parking_lot::Mutex;
 
 use super::checks::Checks;
@@ -12,6 +12,8 @@ use super::plan::{End, Kind, Op, Verb};
 pub(super) struct Actor {
     pub(super) process: usize,
     pub(super) client: Client,
+    /// Where there are several servers.
+    pub(super) redlock: Option<Redlock>,
     pub(super) checks: Arc<Mutex<Checks>>,
 }
 
@@ -31,6 +33,7 @@ fn names(kind: Kind, lock: usize) -> Vec<String> {
             format!("fair:{lock}"),
             "rw:1".to_owned(),
         ],
+        Kind::Redlock => vec![format!("redlock:{lock}")],
     }
 }
 
@@ -119,6 +122,11 @@ impl Actor {
                     guard => self.hold(op, &names, boxed(guard)).await,
                 }
             }
+            Kind::Redlock => {
+                let redlock = self.redlock.as_ref().expect("several servers");
+                let guard = self.acquire(redlock.lock(&names[0]), op).await?;
+                self.hold(op, &names, boxed(guard)).await
+            }
             Kind::Multi => {
                 let members = [
                     Member::from(self.client.lock(&names[0])),
@@ -137,6 +145,7 @@ impl Actor {
     }
 
     async fn acquire<L: Lock>(&self, lock: L, op: &Op) -> Result<Option<L::Guard>> {
+        let _waits = self.waits(op);
         let lock = if op.is_fenced { lock.fenced() } else { lock };
         let lock = match op.fixed {
             Some(lease) => lock.fixed_lease(lease),
@@ -147,6 +156,21 @@ impl Actor {
             Verb::Try => lock.try_lock().await,
             Verb::TryFor(wait) => lock.try_lock_for(wait).await,
         }
+    }
+
+    /// Counts as somebody who waits for a lock, until it is dropped: not of several, which are waited for in
+    /// turn.
+    fn waits(&self, op: &Op) -> Option<Waits> {
+        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) {
+            return None;
+        }
+        let name = names(op.kind, op.lock).remove(0);
+        let number = self.checks.lock().wakes.begins(&name);
+        Some(Waits {
+            name,
+            number,
+            checks: Arc::clone(&self.checks),
+        })
     }
 
     fn granted(&self, op: &Op, names: &[String], guard: &dyn Guard) -> Vec<Registered> {
@@ -240,5 +264,17 @@ impl Drop for Registered {
         self.checks
             .lock()
             .ends(&self.name, self.number, "given back");
+    }
+}
+
+struct Waits {
+    name: String,
+    number: u64,
+    checks: Arc<Mutex<Checks>>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.checks.lock().wakes.ends(&self.name, self.number);
     }
 }

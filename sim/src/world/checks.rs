@@ -9,7 +9,12 @@ use std::time::Duration;
 use lockset::Loss;
 use tokio::time::Instant;
 
+use super::order::Order;
 use super::plan::{Kind, LEASE};
+use super::wakes::Wakes;
+use crate::reply::Reply;
+use crate::store::Store;
+use crate::words::Words;
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
@@ -32,6 +37,8 @@ pub(super) struct Checks {
     /// The last token of an exclusive grant.
     tokens: BTreeMap<Name, u64>,
     next: u64,
+    order: Order,
+    pub(super) wakes: Wakes,
     pub(super) grants: u64,
     pub(super) losses: u64,
     pub(super) violation: Option<String>,
@@ -40,13 +47,16 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    pub(super) fn new(wants_history: bool) -> Self {
+    /// `has_faults`: then a wake-up may be late.
+    pub(super) fn new(wants_history: bool, has_faults: bool) -> Self {
         Self {
             began: Instant::now(),
             held: BTreeMap::new(),
             excused: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next: 0,
+            order: Order::default(),
+            wakes: Wakes::new(!has_faults),
             grants: 0,
             losses: 0,
             violation: None,
@@ -66,6 +76,15 @@ impl Checks {
         let at = self.began.elapsed();
         self.violation
             .get_or_insert_with(|| format!("at {at:?}: {what}"));
+    }
+
+    /// A server has done a command.
+    pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) {
+        let order = self.order.done(command, reply, keys);
+        let wakes = self.wakes.done(keys);
+        for what in order.into_iter().chain(wakes) {
+            self.violate(what);
+        }
     }
 
     /// A guard was given out. Returns the number under which it is known.

@@ -5,20 +5,22 @@
 
 mod actor;
 mod checks;
+mod order;
 mod plan;
+mod wakes;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::Client;
+use lockset::{Client, Redlock};
 use parking_lot::Mutex;
 
 use self::actor::Actor;
 use self::checks::Checks;
 use self::plan::{Fault, LEASE, Plan};
 use crate::connections::Peer;
-use crate::net::Net;
+use crate::net::{LaneId, Net, State};
 use crate::node::Rewrite;
 use crate::process::Process;
 
@@ -28,7 +30,11 @@ const END: Duration = Duration::from_secs(600);
 /// After this, nothing is left of a queue that nobody asks about.
 const QUEUE: Duration = Duration::from_secs(2 * 3600);
 
-/// Several processes with all kinds of locks on one simulated server, and faults between them.
+/// By then every server has a vote: it has been up for longer than a lease.
+const VOTES: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 21 / 20);
+
+/// Several processes with all kinds of locks on one simulated server, or with a `Redlock` on three or five,
+/// and faults between them.
 ///
 /// ```
 /// let report = lockset_sim::World::new(1).run();
@@ -58,6 +64,8 @@ pub struct Report {
     pub violation: Option<String>,
     /// Calls that were made.
     pub operations: usize,
+    /// What the servers did for them: commands, those inside of scripts not counted.
+    pub commands: u64,
     /// Guards that were given out.
     pub grants: u64,
     /// Guards whose hold was lost.
@@ -69,7 +77,9 @@ pub struct Report {
 struct Running {
     net: Arc<Net>,
     processes: Vec<Arc<Process>>,
-    clients: Vec<Option<Client>>,
+    /// By process and by server; none of a process that has crashed.
+    clients: Vec<Vec<Client>>,
+    servers: usize,
     checks: Arc<Mutex<Checks>>,
 }
 
@@ -145,6 +155,9 @@ impl World {
 
     async fn happen(&self) -> Report {
         let mut running = self.begin();
+        if self.plan.servers() > 1 {
+            tokio::time::sleep(VOTES).await;
+        }
         let tasks = self.start(&running);
         let faults = self.faults(&mut running);
         let ends = async {
@@ -161,10 +174,15 @@ impl World {
                 .violate("some calls do not end".to_owned());
         }
         running.end(!self.plan.faults.is_empty()).await;
+        let commands = running.net.with(|state| {
+            let servers = 0..self.plan.servers();
+            servers.map(|server| state.node(server).commands).sum()
+        });
         let mut checks = running.checks.lock();
         Report {
             violation: checks.violation.take(),
             operations: self.plan.operations(),
+            commands,
             grants: checks.grants,
             losses: checks.losses,
             history: checks.history.take().unwrap_or_default(),
@@ -172,42 +190,54 @@ impl World {
     }
 
     fn begin(&self) -> Running {
-        let net = Net::new(1, self.plan.seed);
-        let checks = Arc::new(Mutex::new(Checks::new(self.wants_history)));
-        let noting = self.wants_history.then(|| Arc::clone(&checks));
+        let servers = self.plan.servers();
+        let net = Net::new(servers, self.plan.seed);
+        let checks = Checks::new(self.wants_history, !self.plan.faults.is_empty());
+        let checks = Arc::new(Mutex::new(checks));
+        let seen = Arc::clone(&checks);
         net.with(|state| {
-            state.slots[0].drift_ppm = self.plan.drift_ppm;
+            for (server, clock) in self.plan.clocks.iter().enumerate() {
+                state.slots[server].drift_ppm = clock.drift_ppm;
+                state.slots[server].offset_us = clock.ahead_us;
+                if let Some(rewrite) = &self.rewrite {
+                    state.node(server).rewrite_scripts(Arc::clone(rewrite));
+                }
+            }
             state.delay = Duration::ZERO..=self.plan.delay;
-            if let Some(rewrite) = &self.rewrite {
-                state.node(0).rewrite_scripts(Arc::clone(rewrite));
-            }
-            if let Some(checks) = noting {
-                state.trace = Some(Box::new(move |_, client, lane, command, reply| {
-                    let shown = || {
-                        format!(
-                            "server: {client} {:?} {} -> {reply:?}",
-                            lane.lane,
-                            command.shown()
-                        )
-                    };
-                    checks.lock().note(shown);
-                }));
-            }
+            state.trace = Some(Box::new(move |client, lane, command, reply, keys| {
+                let mut checks = seen.lock();
+                checks.note(|| {
+                    let shown = command.shown();
+                    let LaneId { server, lane } = lane;
+                    format!("server {server}: {client} {lane:?} {shown} -> {reply:?}")
+                });
+                if servers == 1 {
+                    checks.done(command, reply, keys);
+                }
+            }));
         });
+        // Each begins by its own clock: one that is ahead is no older.
+        (0..servers).for_each(|server| net.restart(server, false));
         let processes: Vec<Arc<Process>> = self.plan.tasks.iter().map(|_| Arc::default()).collect();
         let clients = processes.iter().map(|process| {
-            let id = net.with(crate::net::State::new_uuid);
-            let builder = Client::builder("redis://simulated").lease(LEASE);
-            let client = lockset::simulated::client(builder, &id, |events| {
-                Arc::new(Peer::new(&net, events, 0, Arc::clone(process)))
-            });
-            Some(client.expect("settings that work"))
+            let of_server = |server| {
+                let id = net.with(State::new_uuid);
+                let builder = Client::builder("redis://simulated")
+                    .lease(LEASE)
+                    .native(self.plan.is_native);
+                let client = lockset::simulated::client(builder, &id, |events| {
+                    Arc::new(Peer::new(&net, events, server, Arc::clone(process)))
+                });
+                client.expect("settings that work")
+            };
+            (0..servers).map(of_server).collect()
         });
         let clients = clients.collect();
         Running {
             net,
             processes,
             clients,
+            servers,
             checks,
         }
     }
@@ -215,10 +245,14 @@ impl World {
     fn start(&self, running: &Running) -> Vec<tokio::task::JoinHandle<Option<()>>> {
         let mut tasks = Vec::new();
         for (process, plans) in self.plan.tasks.iter().enumerate() {
+            let clients = &running.clients[process];
+            let redlock = || Redlock::new(clients.clone()).expect("several servers");
+            let redlock = (clients.len() > 1).then(redlock);
             for ops in plans {
                 let actor = Actor {
                     process,
-                    client: running.clients[process].clone().expect("made"),
+                    client: clients[0].clone(),
+                    redlock: redlock.clone(),
                     checks: Arc::clone(&running.checks),
                 };
                 let work = Box::pin(actor.run(ops.clone()));
@@ -240,47 +274,62 @@ impl World {
             running.happens(Fault::Resume(process));
         }
         running.happens(Fault::Heal);
-        running.happens(Fault::Restart);
+        for server in 0..running.servers {
+            running.happens(Fault::Restart(server));
+        }
         running.happens(Fault::Delay(self.plan.delay));
     }
 }
 
 impl Running {
+    /// The clients of a process, by their numbers in the network.
+    fn peers(&self, process: usize) -> std::ops::Range<usize> {
+        process * self.servers..(process + 1) * self.servers
+    }
+
     fn happens(&mut self, fault: Fault) {
-        let net = &self.net;
+        let net = Arc::clone(&self.net);
+        let is_up = |server: usize| net.with(|state| state.slots[server].is_up);
         match fault {
-            Fault::Reset(process) => net.reset(process),
-            Fault::Stall(process, way) => net.stall(process, way),
-            Fault::CutOff(process, way) => net.cut_off(process, 0, way),
+            Fault::Reset(process) => self.peers(process).for_each(|peer| net.reset(peer)),
+            Fault::Stall(process, way) => {
+                self.peers(process).for_each(|peer| net.stall(peer, way));
+            }
+            Fault::CutOff(process, server, way) => {
+                net.cut_off(self.peers(process).start + server, server, way);
+            }
             Fault::Heal => net.heal(),
-            Fault::Pause(process) if self.clients[process].is_some() => {
-                net.pause(process);
+            Fault::Pause(process) | Fault::Resume(process) if self.clients[process].is_empty() => {}
+            Fault::Pause(process) => {
+                self.peers(process).for_each(|peer| net.pause(peer));
                 self.processes[process].pause();
             }
-            Fault::Resume(process) if self.clients[process].is_some() => {
+            Fault::Resume(process) => {
                 self.processes[process].resume();
-                net.resume(process);
+                self.peers(process).for_each(|peer| net.resume(peer));
             }
-            Fault::Pause(_) | Fault::Resume(_) => {}
             Fault::Crash(process) => {
                 self.checks.lock().crashed(process);
                 self.processes[process].end();
-                net.forget(process, true);
-                self.clients[process] = None;
+                self.peers(process).for_each(|peer| net.forget(peer, true));
+                self.clients[process].clear();
             }
-            Fault::Kill => net.kill(0),
-            Fault::Restart if net.with(|state| state.slots[0].is_up) => {}
-            Fault::Restart => net.restart(0, true),
+            Fault::Kill(server) => net.kill(server),
+            Fault::Restart(server) | Fault::RestartEmpty(server) if is_up(server) => {}
+            Fault::Restart(server) => net.restart(server, true),
+            Fault::RestartEmpty(server) => net.restart(server, false),
             Fault::Delay(most) => net.with(|state| state.delay = Duration::ZERO..=most),
-            Fault::FlushScripts => net.with(|state| state.node(0).forget_scripts()),
+            Fault::FlushScripts => net.with(|state| {
+                (0..self.servers).for_each(|server| state.node(server).forget_scripts());
+            }),
         }
     }
 
     /// Closes all clients; then nothing may be left but what a process that crashed has left, and that for no
     /// longer than a lease.
     async fn end(&mut self, had_faults: bool) {
-        let mut is_clean = self.clients.iter().all(Option::is_some);
-        for client in self.clients.iter_mut().filter_map(Option::take) {
+        let mut is_clean = self.clients.iter().all(|clients| !clients.is_empty());
+        for client in std::mem::take(&mut self.clients).into_iter().flatten() {
             let closed = client.shutdown().await;
             let mut checks = self.checks.lock();
             checks.note(|| format!("a client is closed: {closed:?}"));
@@ -305,10 +354,16 @@ impl Running {
     }
 
     fn must_be_gone(&self, may_stay: impl Fn(&str) -> bool) {
+        for server in 0..self.servers {
+            self.must_be_gone_at(server, &may_stay);
+        }
+    }
+
+    fn must_be_gone_at(&self, server: usize, may_stay: impl Fn(&str) -> bool) {
         let (keys, listeners) = self.net.with(|state| {
             // A server does not see the end of a connection on which nothing arrives any more.
             let seen_ended = !state.has_stalled();
-            let node = state.node(0);
+            let node = state.node(server);
             let listeners = if seen_ended { node.subscriptions() } else { 0 };
             (node.store.keys(), listeners)
         });
@@ -317,7 +372,8 @@ impl Running {
             .map(|key| String::from_utf8_lossy(key).into_owned());
         let left: Vec<String> = names.filter(|name| !may_stay(name)).collect();
         if !left.is_empty() || listeners > 0 {
-            let what = format!("{left:?} and {listeners} subscriptions are left at the server");
+            let what =
+                format!("{left:?} and {listeners} subscriptions are left at server {server}");
             self.checks.lock().violate(what);
         }
     }

@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Write,
     /// A reentrant lock, a fair one and a write side at once.
     Multi,
+    /// On all servers of the world.
+    Redlock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,17 +61,39 @@ pub(super) enum Fault {
     Reset(usize),
     /// One connection of a process loses what is sent from now on.
     Stall(usize, Direction),
-    CutOff(usize, Direction),
+    /// Nothing passes between a process and a server, this way.
+    CutOff(usize, usize, Direction),
     /// Of everything that was cut off.
     Heal,
     Pause(usize),
     Resume(usize),
     Crash(usize),
-    Kill,
-    Restart,
+    /// A server ends.
+    Kill(usize),
+    /// It is there again, with its keys.
+    Restart(usize),
+    /// It is there again, and has forgotten everything.
+    RestartEmpty(usize),
     /// Everything takes up to this long on its way.
     Delay(Duration),
     FlushScripts,
+}
+
+/// How the clock of a server differs from the true one. The clocks of several differ by less than a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerClock {
+    /// How much faster it goes, in millionths.
+    pub(super) drift_ppm: i64,
+    pub(super) ahead_us: i64,
+}
+
+impl ServerClock {
+    fn draw(draw: &mut Rng) -> Self {
+        Self {
+            drift_ppm: draw.i64(-5_000..=5_000),
+            ahead_us: draw.i64(0..2_000_000),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -79,8 +103,11 @@ pub(super) struct Plan {
     pub(super) tasks: Vec<Vec<Vec<Op>>>,
     /// In the order of their times.
     pub(super) faults: Vec<(Duration, Fault)>,
-    pub(super) drift_ppm: i64,
+    /// Those of a `Redlock`, if there are several.
+    pub(super) clocks: Vec<ServerClock>,
     pub(super) delay: Duration,
+    /// Whether locks are taken and released by plain commands where that is possible.
+    pub(super) is_native: bool,
 }
 
 /// The lease of all clients.
@@ -91,8 +118,9 @@ fn ms(draw: &mut Rng, most: u64) -> Duration {
 }
 
 impl Op {
-    fn draw(draw: &mut Rng) -> Self {
+    fn draw(draw: &mut Rng, servers: usize) -> Self {
         let kind = match draw.u8(..12) {
+            _ if servers > 1 => Kind::Redlock,
             0..4 => Kind::Reentrant,
             4..7 => Kind::Fair,
             7..9 => Kind::Read,
@@ -103,7 +131,7 @@ impl Op {
             0..11 => Verb::Lock,
             11..14 => Verb::Try,
             14..19 => Verb::TryFor(ms(draw, 2_000)),
-            _ if kind == Kind::Multi || draw.u8(..4) > 0 => Verb::Lock,
+            _ if matches!(kind, Kind::Multi | Kind::Redlock) || draw.u8(..4) > 0 => Verb::Lock,
             _ => Verb::Force,
         };
         let end = match draw.u8(..10) {
@@ -135,27 +163,37 @@ impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut draw = Rng::with_seed(seed);
         let processes = draw.usize(2..5);
+        let servers = match draw.u8(..10) {
+            0..2 => 3,
+            2 => 5,
+            _ => 1,
+        };
         let tasks: Vec<Vec<Vec<Op>>> = (0..processes)
             .map(|_| {
                 let tasks = draw.usize(1..5);
                 let ops = 60 / (processes * tasks) + 1;
                 (0..tasks)
-                    .map(|_| (0..ops).map(|_| Op::draw(&mut draw)).collect())
+                    .map(|_| (0..ops).map(|_| Op::draw(&mut draw, servers)).collect())
                     .collect()
             })
             .collect();
         let faults = if seed.is_multiple_of(4) {
             Vec::new()
         } else {
-            faults(&mut draw, processes)
+            faults(&mut draw, processes, servers)
         };
         Self {
             seed,
             tasks,
             faults,
-            drift_ppm: draw.i64(-5_000..=5_000),
+            clocks: (0..servers).map(|_| ServerClock::draw(&mut draw)).collect(),
             delay: ms(&mut draw, 8),
+            is_native: draw.bool(),
         }
+    }
+
+    pub(super) fn servers(&self) -> usize {
+        self.clocks.len()
     }
 
     pub(super) fn operations(&self) -> usize {
@@ -191,11 +229,11 @@ impl Plan {
     }
 }
 
-fn faults(draw: &mut Rng, processes: usize) -> Vec<(Duration, Fault)> {
+fn faults(draw: &mut Rng, processes: usize, servers: usize) -> Vec<(Duration, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..draw.usize(1..8) {
         let at = ms(draw, 3_000);
-        let process = draw.usize(..processes);
+        let (process, server) = (draw.usize(..processes), draw.usize(..servers));
         let way = if draw.bool() {
             Direction::ToServer
         } else {
@@ -206,10 +244,14 @@ fn faults(draw: &mut Rng, processes: usize) -> Vec<(Duration, Fault)> {
         let (fault, end) = match draw.u8(..12) {
             0..2 => (Fault::Reset(process), None),
             2..4 => (Fault::Stall(process, way), None),
-            4..6 => (Fault::CutOff(process, way), Some(Fault::Heal)),
+            4..6 => (Fault::CutOff(process, server, way), Some(Fault::Heal)),
             6..8 => (Fault::Pause(process), Some(Fault::Resume(process))),
             8 => (Fault::Crash(process), None),
-            9 => (Fault::Kill, Some(Fault::Restart)),
+            // A `Redlock` bears servers that forget everything; one server is all that there is.
+            9 if servers > 1 && draw.bool() => {
+                (Fault::Kill(server), Some(Fault::RestartEmpty(server)))
+            }
+            9 => (Fault::Kill(server), Some(Fault::Restart(server))),
             10 => (Fault::Delay(ms(draw, 300)), None),
             _ => (Fault::FlushScripts, None),
         };
@@ -224,8 +266,8 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}, delay up to {:?}, drift {} ppm",
-            self.seed, self.delay, self.drift_ppm
+            "seed {}, delay up to {:?}, {:?}, plain commands: {}",
+            self.seed, self.delay, self.clocks, self.is_native
         )?;
         for (process, tasks) in self.tasks.iter().enumerate() {
             for (task, ops) in tasks.iter().enumerate() {

@@ -1,0 +1,114 @@
+//! The order in which a server grants fair locks: that of its own clock, whatever the clients believe.
+//!
+//! It goes by what the server was asked and has replied, and by who holds the lock then, not by its queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::reply::Reply;
+use crate::store::{Bytes, Data, Store};
+use crate::words::Words;
+
+struct Waiting {
+    holder: Bytes,
+    /// Until when its place is kept, in ms of the server's clock.
+    until_ms: i64,
+}
+
+/// One fair lock.
+#[derive(Default)]
+struct Lock {
+    /// In the order in which they were first refused.
+    waiting: Vec<Waiting>,
+    /// Who asked again after its place had ended: it may be at the end of the queue, or where it was.
+    were_late: BTreeSet<Bytes>,
+    holder: Option<Bytes>,
+}
+
+#[derive(Default)]
+pub(super) struct Order {
+    locks: BTreeMap<Bytes, Lock>,
+}
+
+/// The name of a script, its first key, and its arguments.
+type Called<'a> = (&'static str, &'a [u8], Vec<&'a [u8]>);
+
+/// What a command calls.
+fn script(command: &Words) -> Option<Called<'_>> {
+    if !["EVAL", "EVALSHA"].contains(&&*command.verb()) {
+        return None;
+    }
+    let body = command.get(1)?;
+    let is_meant =
+        |(_, sha, text): &(&str, &str, &str)| sha.as_bytes() == body || text.as_bytes() == body;
+    let (name, ..) = lockset::simulated::scripts().find(is_meant)?;
+    let keys = usize::try_from(crate::number::int(command.get(2)?)?).ok()?;
+    Some((name, command.get(3)?, command.from(3 + keys).collect()))
+}
+
+impl Order {
+    /// A command was done at `keys`. Says who was passed over, if somebody was.
+    pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) -> Option<String> {
+        let now_ms = keys.now_ms();
+        if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = script(command) {
+            let lock = self.locks.entry(key.into()).or_default();
+            match (name, reply) {
+                ("fair_acquire", Reply::Array(refused)) => {
+                    if let [_, Reply::Int(until_ms)] = refused[..] {
+                        lock.refused(args[0], until_ms, now_ms);
+                    }
+                }
+                ("fair_release", _) => lock.waiting.retain(|waits| *waits.holder != *args[0]),
+                _ => {}
+            }
+        }
+        self.locks
+            .iter_mut()
+            .find_map(|(key, lock)| lock.look(key, keys))
+    }
+}
+
+impl Lock {
+    fn refused(&mut self, holder: &[u8], until_ms: i64, now_ms: i64) {
+        let known = self
+            .waiting
+            .iter()
+            .position(|waits| *waits.holder == *holder);
+        match known {
+            Some(at) if self.waiting[at].until_ms > now_ms => self.waiting[at].until_ms = until_ms,
+            Some(at) => {
+                let late = self.waiting.remove(at);
+                self.were_late.insert(late.holder);
+            }
+            None if self.were_late.contains(holder) => {}
+            None => self.waiting.push(Waiting {
+                holder: holder.into(),
+                until_ms,
+            }),
+        }
+    }
+
+    /// Whether somebody new holds it, and others were to come first.
+    fn look(&mut self, key: &[u8], keys: &Store) -> Option<String> {
+        let holder = match keys.get(key) {
+            Some(Data::Hash(fields)) => fields.first().map(|(holder, _)| holder.clone()),
+            _ => None,
+        };
+        if holder == self.holder {
+            return None;
+        }
+        self.holder.clone_from(&holder);
+        let holder = holder?;
+        let at = self
+            .waiting
+            .iter()
+            .position(|waits| waits.holder == holder)?;
+        self.waiting.remove(at);
+        let is_alive = |waits: &&Waiting| waits.until_ms > keys.now_ms() + 1;
+        let passed_over = self.waiting[..at].iter().find(is_alive)?;
+        let [lock, holder, first] =
+            [key, &*holder, &*passed_over.holder].map(String::from_utf8_lossy);
+        Some(format!(
+            "{lock} goes to {holder}, and {first} was there before"
+        ))
+    }
+}

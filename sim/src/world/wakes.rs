@@ -1,0 +1,75 @@
+//! Wake-ups that come from a notification: where nothing goes wrong, nobody waits for a free lock until a
+//! timer of its own runs out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::plan::LEASE;
+use crate::store::Store;
+
+/// So long may a lock be free while somebody waits for it: some round trips, and the 100 ms for which one is
+/// kept for readers. A waiter asks by itself every sixth of a lease.
+const FREE_MAX: Duration = Duration::from_millis(200);
+
+const _: () = assert!(FREE_MAX.as_millis() * 2 < LEASE.as_millis() / 6);
+
+#[derive(Default)]
+struct Lock {
+    /// Since when each call waits for it.
+    waiting: BTreeMap<u64, Instant>,
+    /// As the server was seen last.
+    free_since: Option<Instant>,
+}
+
+pub(super) struct Wakes {
+    is_checked: bool,
+    locks: BTreeMap<String, Lock>,
+    next: u64,
+}
+
+impl Wakes {
+    pub(super) fn new(is_checked: bool) -> Self {
+        Self {
+            is_checked,
+            locks: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// A call begins to wait for a lock; the number under which it is known.
+    pub(super) fn begins(&mut self, name: &str) -> u64 {
+        self.next += 1;
+        let lock = self.locks.entry(name.to_owned()).or_default();
+        lock.waiting.insert(self.next, Instant::now());
+        self.next
+    }
+
+    pub(super) fn ends(&mut self, name: &str, number: u64) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.waiting.remove(&number);
+        }
+    }
+
+    /// A command was done. Says who got a lock too late, if somebody did.
+    pub(super) fn done(&mut self, keys: &Store) -> Option<String> {
+        if !self.is_checked {
+            return None;
+        }
+        let now = Instant::now();
+        let looked = self.locks.iter_mut().map(|(name, lock)| {
+            if keys.get(name.as_bytes()).is_none() {
+                lock.free_since.get_or_insert(now);
+                return None;
+            }
+            let free_since = lock.free_since.take()?;
+            let longest = lock.waiting.values().min()?;
+            let waited = now - free_since.max(*longest);
+            let is_late = waited > FREE_MAX;
+            is_late.then(|| format!("{name} was free for {waited:?} while somebody waited for it"))
+        });
+        // All are looked at.
+        looked.fold(None, Option::or)
+    }
+}
