@@ -286,3 +286,15 @@ fn without_database(address: &str) -> &str {
         .rsplit_once('/')
         .map_or(address, |(server, _)| server)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::quorum;
+
+    #[test]
+    fn two_majorities_have_a_server_in_common() {
+        for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
+            assert_eq!(quorum(servers), majority, "of {servers}");
+        }
+    }
+}

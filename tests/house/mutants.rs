@@ -27,7 +27,7 @@ fn every_mistake_can_be_made_in_one_place() {
         assert_ne!(find, replace, "{name}");
         let (kind, filter) = text(mutant, "check").split_once(' ').expect("and a filter");
         assert!(
-            ["lib", "suite"].contains(&kind) && !filter.is_empty(),
+            ["lib", "sim", "suite"].contains(&kind) && !filter.is_empty(),
             "{name}"
         );
     }

@@ -541,6 +541,16 @@ fn only_what_is_certain_is_handed_off() {
         state.apply(secs(101), event.clone());
         assert_eq!(offer(&state, secs(101), same, false), None, "{event:?}");
     }
+    // What the server has is known again: just one share, or not.
+    for (counts, offered) in [
+        (Counts::one(Mode::Exclusive), Some(true)),
+        (Counts::NONE, None),
+    ] {
+        let mut state = held();
+        state.apply(secs(101), Event::CountsInDoubt);
+        state.apply(secs(101), Event::CountsSettled(counts));
+        assert_eq!(offer(&state, secs(101), same, false), offered, "{counts:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use redis::Value;
 use super::fixture::{DONE, Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
 use crate::script::reply;
 
+const TOKEN: &str = "redisson_lock_token:{L}";
+
 impl Fixture {
     async fn acquire(&mut self, holder: &str, count: &str, lease: &str) -> Value {
         self.run("reentrant_acquire", &["L"], &[holder, count, lease, "0"])
@@ -12,10 +14,13 @@ impl Fixture {
     }
 
     async fn fenced(&mut self, holder: &str) -> u64 {
-        let keys = ["L", "redisson_lock_token:{L}"];
-        let reply = self
-            .run("reentrant_acquire", &keys, &[holder, "1", "30000", "1"])
-            .await;
+        self.fenced_with(holder, "1").await
+    }
+
+    /// The first of so many tokens.
+    async fn fenced_with(&mut self, holder: &str, tokens: &str) -> u64 {
+        let args = [holder, "1", "30000", tokens];
+        let reply = self.run("reentrant_acquire", &["L", TOKEN], &args).await;
         match reply::acquired(&reply).unwrap() {
             reply::Acquired::Held { token: Some(token) } => token.get(),
             other => panic!("{other:?}"),
@@ -123,8 +128,52 @@ async fn tokens_grow_with_every_answer() {
     let next = fixture.fenced(U2).await;
     assert!(next > now);
     assert!(next < 1 << 53);
-    let kept: String = fixture.ask(&["GET", "redisson_lock_token:{L}"]).await;
+    let kept: String = fixture.ask(&["GET", TOKEN]).await;
     assert_eq!(kept, next.to_string(), "exact, and plain digits");
+}
+
+/// So they go on growing when the counter was lost.
+#[tokio::test]
+async fn a_token_is_not_below_the_clock() {
+    let mut fixture = Fixture::new().await;
+    let token_step = 64;
+    let mut before = 0;
+    for _ in 0..2 {
+        let now: Vec<u64> = fixture.ask(&["TIME"]).await;
+        let now = now[0] * 1_000_000 + now[1];
+        let token = fixture.fenced(U1).await;
+        assert!(token + token_step > now, "{token} at {now}");
+        assert!(token + token_step > before, "{token} after {before}");
+        before = token;
+        fixture.release(U1, "0").await;
+        let lost: i64 = fixture.ask(&["DEL", TOKEN]).await;
+        assert_eq!(lost, 1);
+    }
+}
+
+/// A client gives them out without asking, so nobody else gets one of them.
+#[tokio::test]
+async fn tokens_that_come_with_a_grant_are_set_aside() {
+    let mut fixture = Fixture::new().await;
+    // Ahead of the clock, which would step over them by itself.
+    let ahead = "5000000000000001";
+    fixture.run("raise_token", &[TOKEN], &[ahead]).await;
+    let first = fixture.fenced_with(U1, "17").await;
+    fixture.release(U1, "0").await;
+    let next = fixture.fenced_with(U2, "1").await;
+    assert!(next > first + 16, "{next} after {first} and 16 more");
+}
+
+/// Waiters poll, so a release that cannot be announced is one all the same.
+#[tokio::test]
+async fn a_release_without_the_right_to_publish_frees_the_lock() {
+    let mut fixture = Fixture::new().await;
+    let mut user = fixture.user("-publish").await;
+    fixture.acquire(U1, "1", "30000").await;
+    let args = [U1, "0", "1", "redisson_lock__channel:{L}", "PUBLISH"];
+    let released = user.run("reentrant_release", &["L"], &args).await;
+    assert_eq!(released.expect("a release"), Value::Int(0));
+    assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
 #[tokio::test]
@@ -160,7 +209,7 @@ async fn renewal_inspection_and_force() {
 #[tokio::test]
 async fn a_token_is_raised_and_never_lowered() {
     let mut fixture = Fixture::new().await;
-    let key = "redisson_lock_token:{L}";
+    let key = TOKEN;
     let largest = "9007199254740990";
     for (token, then) in [("7", "7"), ("5", "7"), (largest, largest), ("8", largest)] {
         for _ in 0..2 {
@@ -184,7 +233,7 @@ async fn a_token_is_raised_and_never_lowered() {
 #[tokio::test]
 async fn a_foreign_token_key_costs_nobody_the_lock() {
     let mut fixture = Fixture::new().await;
-    let token = "redisson_lock_token:{L}";
+    let token = TOKEN;
     for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
         let _: Value = fixture.ask(&make).await;
         let args = [U1, "1", "30000", "1"];
