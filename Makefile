@@ -167,7 +167,7 @@ model:
 WORLDS = 10000
 sim:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_WORLDS=$(WORLDS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
-	  cargo test --release -p lockset-sim --test world --lib -- --ignored --nocapture --test-threads 1
+	  cargo test --release -p lockset-sim --test world --test day --lib -- --ignored --nocapture --test-threads 1
 
 NEMESIS = 60
 nemesis:
