@@ -9,10 +9,18 @@ use redis::{ErrorKind, RedisError, Value};
 /// No reply of ours nests deeper.
 const DEPTH_MAX: usize = 32;
 
+/// No line of ours, and no reply, is longer: whatever a server says, no more of it is kept.
+const LINE_MAX: usize = 64 * 1024;
+const REPLY_MAX: usize = 64 * 1024 * 1024;
+
 /// The first reply in `bytes` and how many of them it takes; `None` if it has not all come yet.
 pub(super) fn first(bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
     let Some(end) = end(bytes, DEPTH_MAX)? else {
-        return Ok(None);
+        return if bytes.len() < REPLY_MAX {
+            Ok(None)
+        } else {
+            Err(too_long())
+        };
     };
     Ok(Some((value(&bytes[..end])?, end)))
 }
@@ -28,8 +36,13 @@ fn value(reply: &[u8]) -> Result<Value, RedisError> {
 
 /// Where the reply ends that begins `bytes`.
 fn end(bytes: &[u8], depth: usize) -> Result<Option<usize>, RedisError> {
-    let Some(newline) = bytes.iter().position(|byte| *byte == b'\n') else {
-        return Ok(None);
+    let line = &bytes[..bytes.len().min(LINE_MAX)];
+    let Some(newline) = line.iter().position(|byte| *byte == b'\n') else {
+        return if line.len() < LINE_MAX {
+            Ok(None)
+        } else {
+            Err(too_long())
+        };
     };
     let behind = newline + 1;
     let (kind, size) = match &bytes[..behind] {
@@ -42,6 +55,9 @@ fn end(bytes: &[u8], depth: usize) -> Result<Option<usize>, RedisError> {
             -1 => Ok(Some(behind)),
             size => {
                 let size = usize::try_from(size).map_err(|_| unreadable())?;
+                if size > REPLY_MAX {
+                    return Err(too_long());
+                }
                 let end = behind + size + 2;
                 Ok((bytes.len() >= end).then_some(end))
             }
@@ -75,6 +91,10 @@ fn number(digits: &[u8]) -> Result<i64, RedisError> {
     digits
         .and_then(|digits| digits.parse().ok())
         .ok_or_else(unreadable)
+}
+
+fn too_long() -> RedisError {
+    (ErrorKind::Parse, "a reply that is longer than any of ours").into()
 }
 
 fn unreadable() -> RedisError {
@@ -136,12 +156,52 @@ mod tests {
             prop_assert!(first(part).unwrap().is_none());
         }
 
+        /// Wherever a connection cuts it.
+        #[test]
+        fn more_bytes_change_nothing_that_was_read(
+            bytes in proptest::collection::vec(prop_oneof![
+                any::<u8>(),
+                prop::sample::select(b"+-:$*\r\n0123".to_vec()),
+            ], 0..64),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let whole = first(&bytes);
+            match first(&bytes[..cut.index(bytes.len() + 1)]) {
+                Ok(None) => {}
+                Ok(Some(read)) => prop_assert_eq!(whole.unwrap().unwrap(), read),
+                Err(_) => prop_assert!(whole.is_err()),
+            }
+        }
+
         #[test]
         fn whatever_comes_is_a_reply_a_part_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(Some((_, length))) = first(&bytes) {
                 prop_assert!(length <= bytes.len());
             }
         }
+    }
+
+    /// What is kept of nonsense has a bound.
+    #[test]
+    fn what_is_too_long_is_an_error_before_it_has_come() {
+        assert!(first(b"$1073741824\r\n").is_err(), "1 GB is announced");
+        assert!(first(b"*1\r\n$9223372036854775807\r\n").is_err());
+        assert!(
+            first(format!("${REPLY_MAX}\r\n").as_bytes())
+                .unwrap()
+                .is_none()
+        );
+        let mut line = vec![b'+'; LINE_MAX - 1];
+        assert!(first(&line).unwrap().is_none());
+        line.push(b'+');
+        assert!(first(&line).is_err(), "a line without an end");
+        // Each part is short, and there is no end of them.
+        let item = [b"$60000\r\n", &*vec![b'x'; 60_000], b"\r\n"].concat();
+        let mut endless = b"*9223372036854775807\r\n".to_vec();
+        endless.extend(item.repeat(1_000));
+        assert!(first(&endless).unwrap().is_none());
+        endless.extend(item.repeat(200));
+        assert!(first(&endless).is_err(), "an array without an end");
     }
 
     #[test]
