@@ -1,136 +1,50 @@
-//! Serves what a client counts as `/metrics`, for Prometheus. The dashboard and the alerts of
+//! Serves what lockset tells the facade `metrics` as `/metrics`, for Prometheus. The dashboard and the alerts of
 //! `docs/observability` are written for these names.
 //!
 //! ```sh
-//! cargo run --example metrics                     # does some work, reads its own page, ends
-//! cargo run --example metrics -- 127.0.0.1:9464   # serves until it is stopped
+//! cargo run --features metrics --example metrics                     # does some work, reads its own page, ends
+//! cargo run --features metrics --example metrics -- 127.0.0.1:9464   # serves until it is stopped
 //! ```
 
-use std::fmt::{Display, Write};
 use std::io;
 use std::time::Duration;
 
-use lockset::{Client, ClientStats, Event, LostReason, Wait};
+use lockset::{Client, Event, Wait};
+use metrics::{describe_gauge, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A page in the text format of Prometheus.
-#[derive(Default)]
-struct Page(String);
+/// Upper bounds of the buckets, in seconds: round trips in the first, holds and leases in the last.
+const BUCKETS: [f64; 14] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0,
+];
 
-impl Page {
-    fn metric<L: Display>(&mut self, kind: &str, name: &str, help: &str, values: &[(L, u64)]) {
-        let page = &mut self.0;
-        writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("a String takes it");
-        for (labels, value) in values {
-            writeln!(page, "{name}{labels} {value}").expect("a String takes it");
-        }
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: usize) {
-        self.metric("gauge", name, help, &[("", value as u64)]);
-    }
-
-    fn counter<L: Display>(&mut self, name: &str, help: &str, values: &[(L, u64)]) {
-        self.metric("counter", name, help, values);
-    }
+/// What only a look at the client shows.
+fn describe_gauges() {
+    describe_gauge!("lockset_locks", "Locks held, waited for or being released");
+    describe_gauge!("lockset_subscriptions", "Channels subscribed to");
+    describe_gauge!("lockset_background", "Unfinished background work");
 }
 
-fn page(stats: &ClientStats) -> String {
-    let mut page = Page::default();
-    page.gauge(
-        "lockset_locks",
-        "Locks held, waited for or being released",
-        stats.locks,
-    );
-    page.gauge("lockset_holds", "Holds under the watchdog", stats.holds);
-    page.gauge(
-        "lockset_waiters",
-        "Calls that wait for a lock",
-        stats.waiters,
-    );
-    page.gauge(
-        "lockset_subscriptions",
-        "Channels subscribed to",
-        stats.subscriptions,
-    );
-    page.gauge(
-        "lockset_background",
-        "Unfinished background work",
-        stats.background,
-    );
-    let totals = &stats.totals;
-    let kinds = [
-        ("reentrant", totals.reentrant),
-        ("fair", totals.fair),
-        ("read", totals.read),
-        ("write", totals.write),
-    ];
-    let grants: Vec<_> = kinds
-        .iter()
-        .flat_map(|(kind, grants)| {
-            let label = move |path| format!("{{kind=\"{kind}\",path=\"{path}\"}}");
-            [
-                (label("server"), grants.by_server),
-                (label("handover"), grants.handed_over),
-                (label("memory"), grants.in_memory),
-                (label("reentry"), grants.reentered),
-            ]
-        })
-        .collect();
-    page.counter("lockset_grants_total", "Locks that calls got", &grants);
-    page.counter(
-        "lockset_refusals_total",
-        "Calls that got no lock",
-        &[("", totals.refusals)],
-    );
-    page.counter(
-        "lockset_waits_total",
-        "Calls that had to wait",
-        &[("", totals.waits)],
-    );
-    let lost = |reason| totals.losses.of(reason);
-    let losses = [
-        ("{reason=\"expired\"}", lost(LostReason::Expired)),
-        ("{reason=\"revoked\"}", lost(LostReason::Revoked)),
-        ("{reason=\"closed\"}", lost(LostReason::Closed)),
-    ];
-    page.counter("lockset_lost_total", "Holds that were lost", &losses);
-    let renewals = &totals.renewals;
-    let outcomes = [
-        ("{outcome=\"in_time\"}", renewals.renewed - renewals.late),
-        ("{outcome=\"late\"}", renewals.late),
-        ("{outcome=\"failed\"}", renewals.failed),
-    ];
-    page.counter("lockset_renewals_total", "Renewals", &outcomes);
-    let least = renewals.least_left_percent.unwrap_or(100);
-    let help = "The least that a renewal left of its lease, in percent";
-    page.gauge("lockset_lease_left_least_percent", help, least.into());
-    let lanes = [
-        ("{lane=\"command\"}", totals.reconnects.command),
-        ("{lane=\"renewal\"}", totals.reconnects.renewal),
-        ("{lane=\"push\"}", totals.reconnects.push),
-        ("{lane=\"confirm\"}", totals.reconnects.confirm),
-    ];
-    page.counter("lockset_reconnects_total", "Connections made anew", &lanes);
-    let failures = [("", totals.background_failures)];
-    let help = "Releases in the background that failed";
-    page.counter("lockset_background_failures_total", help, &failures);
-    let errors = [("", totals.script_errors)];
-    page.counter(
-        "lockset_script_errors_total",
-        "Scripts that ended with an error",
-        &errors,
-    );
-    page.0
+fn page(client: &Client, recorded: &PrometheusHandle) -> String {
+    let stats = client.stats();
+    for (name, value) in [
+        ("lockset_locks", stats.locks),
+        ("lockset_subscriptions", stats.subscriptions),
+        ("lockset_background", stats.background),
+    ] {
+        gauge!(name).set(u32::try_from(value).unwrap_or(u32::MAX));
+    }
+    recorded.render()
 }
 
-async fn answer(client: Client, stream: TcpStream) -> io::Result<()> {
+async fn answer(client: Client, recorded: PrometheusHandle, stream: TcpStream) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut request = String::new();
     stream.read_line(&mut request).await?;
     let (status, body) = if request.starts_with("GET /metrics ") {
-        ("200 OK", page(&client.stats()))
+        ("200 OK", page(&client, &recorded))
     } else {
         ("404 Not Found", String::new())
     };
@@ -142,16 +56,35 @@ async fn answer(client: Client, stream: TcpStream) -> io::Result<()> {
     stream.write_all(format!("{head}{body}").as_bytes()).await
 }
 
-async fn serve(client: Client, listener: TcpListener) -> io::Result<()> {
+async fn serve(
+    client: Client,
+    recorded: PrometheusHandle,
+    listener: TcpListener,
+) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         // Whoever does not read its answer holds up nobody else.
-        tokio::spawn(answer(client.clone(), stream));
+        tokio::spawn(answer(client.clone(), recorded.clone(), stream));
+    }
+}
+
+/// The exporter keeps what was recorded until somebody looks; this is for when nobody does.
+async fn tidy(recorded: PrometheusHandle) {
+    let mut every = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        every.tick().await;
+        recorded.run_upkeep();
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let seconds = Matcher::Suffix("_seconds".to_owned());
+    let recorder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &BUCKETS)?;
+    let recorded = recorder.install_recorder()?;
+    tokio::spawn(tidy(recorded.clone()));
+    describe_gauges();
+
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
     let builder = Client::builder(&url).key_prefix("shop:");
     let client = builder
@@ -163,11 +96,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     println!("http://{address}/metrics");
-    let serving = tokio::spawn(serve(client.clone(), listener));
+    let serving = tokio::spawn(serve(client.clone(), recorded, listener));
     if given.is_some() {
         return Ok(serving.await??);
     }
-    let lock = client.lock("metrics");
+    let lock = client.lock("metrics").group("examples");
     for _ in 0..3 {
         let work = async |_: &_| {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -181,7 +114,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     let mut page = String::new();
     stream.read_to_string(&mut page).await?;
-    let line = "lockset_grants_total{kind=\"reentrant\",path=\"server\"} 3";
+    let line = "lockset_grants_total{kind=\"reentrant\",path=\"server\",group=\"examples\"} 3";
     assert!(page.contains(line), "{page}");
     println!("{line}");
     serving.abort();

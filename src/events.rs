@@ -86,6 +86,13 @@ pub enum Event<'a> {
         /// The name of the lock.
         lock: Cow<'a, str>,
     },
+    /// This process has named more than 64 [groups](crate::ReentrantLock::group). This one and later ones are
+    /// counted together, as `other`. Told once in the life of the process, by the client that was first.
+    #[non_exhaustive]
+    TooManyGroups {
+        /// The first name too many.
+        group: Cow<'a, str>,
+    },
 }
 
 impl Event<'_> {
@@ -131,6 +138,7 @@ impl Event<'_> {
             },
             Event::Failover { holds } => Event::Failover { holds },
             Event::Forced { lock } => Event::Forced { lock: own(lock) },
+            Event::TooManyGroups { group } => Event::TooManyGroups { group: own(group) },
         }
     }
 }
@@ -175,6 +183,10 @@ impl fmt::Display for Event<'_> {
                 "another server, or a restarted one, answers; holds that are checked: {holds}"
             ),
             Event::Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
+            Event::TooManyGroups { group } => write!(
+                f,
+                "group {group:?} is counted as \"other\", and later ones too: 64 are in use"
+            ),
         }
     }
 }

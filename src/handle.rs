@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,15 +18,12 @@ use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
+use crate::long_wait::told_if_long;
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
-use crate::totals::count;
 use crate::trace;
 use crate::watchdog::Leased;
-
-/// An observer is told of calls that wait for longer.
-const LONG_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Handle {
@@ -178,12 +175,27 @@ impl Handle {
         let request = self.request(operation)?;
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquire::one(&request, wait));
-        let call = self.told_if_long(wait, call);
-        let share = trace::acquire(self.kind(), self.given_name(), call).await?;
+        let holder = || self.refused("lock");
+        let call = told_if_long(&self.core, wait, self.given_name(), holder, call);
+        self.observed(&request, call).await
+    }
+
+    /// What a call gets, with all that is told of it.
+    async fn observed(
+        &self,
+        request: &LockRequest,
+        call: impl Future<Output = Result<Option<Share>>>,
+    ) -> Result<Option<Share>> {
+        let (observed, kind, group) = (self.core.observed(), self.kind(), self.options.group);
+        let timer = observed.meter.call(kind, group, self.core.clock);
+        let ended = trace::acquire(kind, self.given_name(), group, call).await;
+        let timer = timer.ends(&ended);
+        let share = ended?;
         if share.is_none() {
-            count(&self.core.observed().counters.refusals);
+            observed.refused(group);
         }
-        Ok(share.map(|share| share.guarded(request.kept_until(), request.sticky())))
+        let sticky = request.sticky();
+        Ok(share.map(|share| share.guarded(request.kept_until(), sticky).timed(timer)))
     }
 
     /// One attempt: a share, or how long the lease of somebody else lasts yet.
@@ -198,37 +210,14 @@ impl Handle {
                 let tried = acquire::one_or_remaining(&request).await?;
                 Ok(tried.map_err(|lease| remaining = lease).ok())
             });
-            trace::acquire(self.kind(), self.given_name(), call).await?
+            self.observed(&request, call).await?
         };
-        let Some(share) = share else {
-            count(&self.core.observed().counters.refusals);
-            return Ok(Err(remaining));
-        };
-        Ok(Ok(share.guarded(request.kept_until(), request.sticky())))
+        Ok(share.ok_or(remaining))
     }
 
-    /// Tells whoever observes the client if this call waits for long.
-    async fn told_if_long<T>(&self, wait: Wait, mut call: Pin<&mut impl Future<Output = T>>) -> T {
-        if matches!(wait, Wait::Never) || !self.core.observed().is_on() {
-            return call.await;
-        }
-        tokio::select! {
-            biased;
-            done = &mut call => return done,
-            () = Box::pin(self.tell_long_wait()) => {}
-        }
-        call.await
-    }
-
-    async fn tell_long_wait(&self) {
-        let (core, began) = (&self.core, self.core.clock.now());
-        core.clock.sleep_until(began.after(LONG_WAIT)).await;
-        let busy = self.refused("lock").await;
-        core.observed().tell(|| Event::LongWait {
-            lock: self.given_name().into(),
-            waited: began.until(core.clock.now()),
-            busy: busy.holder.is_some().then_some(busy),
-        });
+    /// Has it counted in the group of this name.
+    pub(crate) fn set_group(&mut self, name: &str) {
+        self.options.group = self.core.observed().group(name);
     }
 
     /// Asks something of the lock: one script, repeated until it is answered.
@@ -493,6 +482,23 @@ macro_rules! option_methods {
             /// ```
             pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
                 self.0.options.give_up = Some(span);
+                self
+            }
+
+            /// Counts what is done through this handle in the group `name`, a label of the metrics that the
+            /// feature `metrics` has; also a field of the span `lockset.acquire`.
+            ///
+            /// For a few names that are known beforehand, as `"orders"`; never one that is made of a key. A
+            /// process has 64 groups: what is named later is counted as `other`, of which an
+            /// [observer](crate::Event::TooManyGroups) is told once. An empty name is none.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.group("orders");
+            /// # drop(lock) }
+            /// ```
+            pub fn group(mut self, name: &str) -> Self {
+                self.0.set_group(name);
                 self
             }
 

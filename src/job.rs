@@ -83,6 +83,11 @@ impl Job {
         Self(self.0.lease(lease))
     }
 
+    /// Counts it in the group `name`; as [`ReentrantLock::group`].
+    pub fn group(self, name: &str) -> Self {
+        Self(self.0.group(name))
+    }
+
     /// Sets how long a call continues without an answer from the server; as
     /// [`ReentrantLock::give_up_after`].
     pub fn give_up_after(self, span: Duration) -> Self {

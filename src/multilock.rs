@@ -18,17 +18,20 @@ use crate::fencing::FencingToken;
 use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
+use crate::long_wait::told_if_long;
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::options::{LeasePolicy, Options, Replication};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
-use crate::totals::count;
 use crate::trace;
 
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
+
+/// What it is called where kinds are told apart.
+const KIND: &str = "multi";
 
 /// The operation that errors of [`MultiLock::new`] name.
 const NEW: &str = "multi_lock";
@@ -237,6 +240,13 @@ impl MultiLock {
         self
     }
 
+    /// Counts what is done through this handle in the group `name`, and its members too; as
+    /// [`ReentrantLock::group`].
+    pub fn group(mut self, name: &str) -> Self {
+        self.options.group = self.members[0].core().observed().group(name);
+        self
+    }
+
     /// Acquires all members, waiting until they are free.
     ///
     /// # Cancel safety
@@ -309,16 +319,21 @@ impl MultiLock {
 
     async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
         let requests = self.requests(operation)?;
+        let (core, group) = (self.members[0].core(), self.options.group);
         let call = pin!(acquire::several(&requests, wait));
-        let shares = trace::acquire("multi", self.name(), call).await?;
+        let call = told_if_long(core, wait, self.name(), || self.refused(), call);
+        let timer = core.observed().meter.call(KIND, group, core.clock);
+        let ended = trace::acquire(KIND, self.name(), group, call).await;
+        let timer = timer.ends(&ended);
+        let shares = ended?;
         if shares.is_none() {
-            count(&self.members[0].core().observed().counters.refusals);
+            core.observed().refused(group);
         }
         let guarded = |shares: Vec<Share>| {
             let shares = shares.into_iter().zip(&requests);
             let shares =
                 shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
-            MultiGuard(Bundle::of(shares.collect()))
+            MultiGuard(Bundle::of(shares.collect(), timer))
         };
         Ok(shares.map(guarded))
     }
@@ -339,6 +354,7 @@ impl MultiLock {
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
+            options.group = all.group.or(options.group);
             member.request(operation)
         };
         self.members.iter().map(request).collect()

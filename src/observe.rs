@@ -5,9 +5,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
+use crate::counts::Mode;
 use crate::events::Event;
-use crate::totals::{Counters, count};
+use crate::group::Group;
+use crate::lost::LostReason;
+use crate::meter::{Meter, WaitCount};
+use crate::totals::{Counters, GrantedBy, count, place_of};
 use crate::trace;
 
 /// So many events wait for a slow observer. Later ones are dropped, and counted.
@@ -52,10 +57,11 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// Counts what a client does, and tells its observer.
+/// Counts what a client does, and tells its observer. What is counted is also told to the recorder of metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) counters: Counters,
+    pub(crate) meter: Meter,
     /// To the thread of the observer, if there is one.
     events: Option<SyncSender<Event<'static>>>,
 }
@@ -70,8 +76,8 @@ impl Observed {
         let thread = std::thread::Builder::new().name("lockset-observer".to_owned());
         thread.spawn(move || tell_all(&*observer, &inbox))?;
         Ok(Self {
-            counters: Counters::default(),
             events: Some(events),
+            ..Self::default()
         })
     }
 
@@ -91,7 +97,71 @@ impl Observed {
             && events.try_send(event.into_owned()).is_err()
         {
             count(&self.counters.events_dropped);
+            self.meter.event_dropped();
         }
+    }
+
+    /// The group of this name, for locks. Tells of the first that is one too many.
+    pub(crate) fn group(&self, name: &str) -> Group {
+        let (group, is_first_over) = Group::named(name);
+        if is_first_over {
+            self.tell(|| Event::TooManyGroups { group: name.into() });
+        }
+        group
+    }
+
+    /// A call got a lock.
+    pub(crate) fn granted(&self, kind: &str, mode: Mode, by: GrantedBy, group: Group) {
+        let kind = place_of(kind, mode);
+        self.counters.granted(kind, by);
+        self.meter.granted(kind, by, group);
+    }
+
+    /// A call ended without a lock, because others held it.
+    pub(crate) fn refused(&self, group: Group) {
+        count(&self.counters.refusals);
+        self.meter.refused(group);
+    }
+
+    /// A call has to wait. To be kept for as long as it does.
+    pub(crate) fn waits(&self, group: Group) -> WaitCount {
+        count(&self.counters.waits);
+        self.meter.waits(group)
+    }
+
+    /// A hold was lost.
+    pub(crate) fn lost(&self, reason: LostReason, group: Group) {
+        self.counters.lost(reason);
+        self.meter.lost(reason, group);
+    }
+
+    /// A renewal left this much of a lease. True if it was late.
+    pub(crate) fn renewed(&self, left: Duration, lease: Duration) -> bool {
+        let is_late = self.counters.renewed(left, lease);
+        self.meter.renewed(left, is_late);
+        is_late
+    }
+
+    pub(crate) fn renewal_failed(&self) {
+        count(&self.counters.renewals_failed);
+        self.meter.renewal_failed();
+    }
+
+    pub(crate) fn reconnected(&self, lane: &str) {
+        self.counters.reconnected(lane);
+        self.meter.reconnected(lane);
+    }
+
+    /// A release in the background was refused, or is given up.
+    pub(crate) fn background_failed(&self) {
+        count(&self.counters.background_failures);
+        self.meter.background_failed();
+    }
+
+    /// A call of a script ended without what was asked for.
+    pub(crate) fn script_failed(&self) {
+        count(&self.counters.script_errors);
+        self.meter.script_failed();
     }
 }
 

@@ -98,6 +98,12 @@ impl Once {
         self
     }
 
+    /// Counts it in the group `name`; as [`ReentrantLock::group`].
+    pub fn group(mut self, name: &str) -> Self {
+        self.lock = self.lock.group(name);
+        self
+    }
+
     /// Sets how long a call continues without an answer from the server; as
     /// [`ReentrantLock::give_up_after`].
     pub fn give_up_after(mut self, span: Duration) -> Self {

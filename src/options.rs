@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::group::Group;
 use crate::owner::Owner;
 
 /// The shortest lease, 50 ms: a shorter one could not be renewed in time over a network.
@@ -94,6 +95,8 @@ pub(crate) struct Options {
     pub(crate) replication: Option<Replication>,
     /// The client's if nothing is said.
     pub(crate) give_up: Option<Duration>,
+    /// What it is counted under.
+    pub(crate) group: Group,
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.
@@ -142,6 +145,7 @@ impl Options {
             fenced: false,
             replication: None,
             give_up: None,
+            group: Group::NONE,
         }
     }
 
@@ -174,6 +178,9 @@ impl Options {
         }
         if let Some(span) = &self.give_up {
             shown.field("give_up_after", span);
+        }
+        if self.group != Group::NONE {
+            shown.field("group", &self.group.name());
         }
     }
 

@@ -142,6 +142,16 @@ pub(crate) enum GrantedBy {
     Reentry,
 }
 
+/// The place of locks of this kind, in this mode, among those that are counted.
+pub(crate) fn place_of(kind: &str, mode: Mode) -> usize {
+    match (kind, mode) {
+        ("fair", _) => 1,
+        ("rw", Mode::Shared) => 2,
+        ("rw", Mode::Exclusive) => 3,
+        _ => 0,
+    }
+}
+
 /// The counts as they are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -171,14 +181,8 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Counters {
-    /// A call got a lock of this kind, in this mode.
-    pub(crate) fn granted(&self, kind: &str, mode: Mode, by: GrantedBy) {
-        let kind = match (kind, mode) {
-            ("fair", _) => 1,
-            ("rw", Mode::Shared) => 2,
-            ("rw", Mode::Exclusive) => 3,
-            _ => 0,
-        };
+    /// A call got a lock of the kind at this place.
+    pub(crate) fn granted(&self, kind: usize, by: GrantedBy) {
         count(&self.grants[kind][by as usize]);
     }
 
@@ -258,10 +262,14 @@ mod tests {
     #[test]
     fn a_grant_is_counted_where_it_belongs() {
         let counters = Counters::default();
-        counters.granted("reentrant", Mode::Exclusive, GrantedBy::Server);
-        counters.granted("fair", Mode::Exclusive, GrantedBy::Handover);
-        counters.granted("rw", Mode::Shared, GrantedBy::Reentry);
-        counters.granted("rw", Mode::Exclusive, GrantedBy::Handoff);
+        for (kind, mode, by) in [
+            ("reentrant", Mode::Exclusive, GrantedBy::Server),
+            ("fair", Mode::Exclusive, GrantedBy::Handover),
+            ("rw", Mode::Shared, GrantedBy::Reentry),
+            ("rw", Mode::Exclusive, GrantedBy::Handoff),
+        ] {
+            counters.granted(place_of(kind, mode), by);
+        }
         let totals = counters.totals();
         assert_eq!(totals.reentrant.by_server, 1);
         assert_eq!(totals.fair.handed_over, 1);
@@ -287,11 +295,16 @@ mod tests {
     #[test]
     fn every_reason_has_a_place() {
         let counters = Counters::default();
-        for reason in [LostReason::Expired, LostReason::Revoked, LostReason::Closed] {
+        for reason in [
+            LostReason::Expired,
+            LostReason::Revoked,
+            LostReason::Closed,
+            LostReason::MaxHold,
+        ] {
             counters.lost(reason);
             assert_eq!(counters.totals().losses.of(reason), 1);
         }
-        assert_eq!(counters.totals().losses.total(), 3);
+        assert_eq!(counters.totals().losses.total(), 4);
         counters.reconnected("push");
         let reconnects = counters.totals().reconnects;
         assert_eq!((reconnects.push, reconnects.total()), (1, 1));

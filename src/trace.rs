@@ -16,6 +16,7 @@ mod on {
     use crate::error::Result;
     use crate::events::Event;
     use crate::fencing::FencingToken;
+    use crate::group::Group;
 
     /// Whether anybody is told of events that cost a question to the server.
     pub(crate) fn is_on() -> bool {
@@ -28,7 +29,9 @@ mod on {
 
     pub(crate) fn tell(event: &Event<'_>) {
         match event {
-            Event::Reconnected { .. } | Event::Failover { .. } => tell_of_servers(event),
+            Event::Reconnected { .. } | Event::Failover { .. } | Event::TooManyGroups { .. } => {
+                tell_of_the_rest(event)
+            }
             event => tell_of_locks(event),
         }
     }
@@ -101,7 +104,7 @@ mod on {
         }
     }
 
-    fn tell_of_servers(event: &Event<'_>) {
+    fn tell_of_the_rest(event: &Event<'_>) {
         match event {
             Event::Reconnected { server, lane } => info!(
                 name: "lockset.reconnected",
@@ -120,6 +123,14 @@ mod on {
                 },
                 "{event}"
             ),
+            Event::TooManyGroups { group } => warn!(
+                name: "lockset.too_many_groups",
+                target: "lockset",
+                {
+                    lockset.group = %group,
+                },
+                "{event}"
+            ),
             _ => {}
         }
     }
@@ -128,11 +139,14 @@ mod on {
     pub(crate) async fn acquire<T>(
         kind: &'static str,
         name: &str,
+        group: Group,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> Result<Option<T>> {
         let span = debug_span!(
             target: "lockset", "lockset.acquire",
-            lockset.kind = kind, lockset.name = name, lockset.outcome = field::Empty
+            lockset.kind = kind, lockset.name = name,
+            lockset.group = (group != Group::NONE).then(|| group.name()),
+            lockset.outcome = field::Empty
         );
         let ended = call.instrument(span.clone()).await;
         let outcome = match &ended {
@@ -179,6 +193,7 @@ mod off {
     use crate::error::Result;
     use crate::events::Event;
     use crate::fencing::FencingToken;
+    use crate::group::Group;
 
     pub(crate) fn is_on() -> bool {
         false
@@ -189,6 +204,7 @@ mod off {
     pub(crate) fn acquire<T>(
         _kind: &'static str,
         _name: &str,
+        _group: Group,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> impl Future<Output = Result<Option<T>>> {
         call

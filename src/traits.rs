@@ -85,6 +85,11 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn replicated(self, count: u32, within: Duration) -> Self;
 
+    /// Counts what is done through this handle in the group `name`; as
+    /// [`ReentrantLock::group`](crate::ReentrantLock::group).
+    #[must_use]
+    fn group(self, name: &str) -> Self;
+
     /// Acquires the lock, waiting until it is free; as [`ReentrantLock::lock`](crate::ReentrantLock::lock).
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
 

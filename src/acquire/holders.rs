@@ -178,6 +178,7 @@ impl<'a> Holders<'a> {
                     }),
                     replication: request.options.replication,
                     give_up: request.give_up(),
+                    group: request.options.group,
                 };
                 Share::granted(
                     &request.core,

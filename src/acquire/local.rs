@@ -119,7 +119,7 @@ pub(super) async fn take_over(
         Box::pin(share.adopt(request.policy, request.operation, bound)).await?
     };
     if is_held {
-        share.count_handoff();
+        share.count_handoff(request.options.group);
     }
     Ok(is_held.then_some(share))
 }

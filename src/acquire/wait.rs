@@ -32,7 +32,7 @@ use crate::hold::bound::Bound;
 use crate::hold::handoff::Handoff;
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::silence::Silence;
-use crate::totals::count;
+use crate::meter::WaitCount;
 
 /// How long the waiters of one client stand back at most after their share of turns, for another
 /// process to come.
@@ -134,7 +134,8 @@ struct Waiting<'a> {
     own_silence: Silence,
     /// Whether those who were in the way at the last refusal know of it.
     has_recalled: bool,
-    has_waited: bool,
+    /// Once it has to wait.
+    counted: Option<WaitCount>,
 }
 
 /// What a turn of the loop led to.
@@ -157,7 +158,7 @@ impl<'a> Waiting<'a> {
             hints_in_a_row: 0,
             own_silence: Silence::default(),
             has_recalled: false,
-            has_waited: false,
+            counted: None,
         }
     }
 
@@ -181,8 +182,9 @@ impl<'a> Waiting<'a> {
 
     /// It did not get the lock at once.
     fn count_wait(&mut self) {
-        if !std::mem::replace(&mut self.has_waited, true) {
-            count(&self.requests.core().observed().counters.waits);
+        if self.counted.is_none() {
+            let group = self.requests.all[0].options.group;
+            self.counted = Some(self.requests.core().observed().waits(group));
         }
     }
 
@@ -265,6 +267,7 @@ impl<'a> Waiting<'a> {
         else {
             return Ok(Some(Step::Ended(self.refused())));
         };
+        self.count_wait();
         self.waiter.rest(marks, self.place.as_ref(), time);
         self.waiter.wait(marks, self.place.as_ref(), time).await;
         Ok(Some(Step::Again))
@@ -343,6 +346,7 @@ impl<'a> Waiting<'a> {
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
             return Ok(Step::Ended(self.refused()));
         };
+        self.count_wait();
         if !std::mem::replace(&mut self.has_recalled, true) {
             recall(self.request(), self.local());
         }

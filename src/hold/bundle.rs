@@ -22,6 +22,7 @@ use crate::fencing::FencingToken;
 use crate::few::Few;
 use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
+use crate::meter::HoldTimer;
 use crate::owner::Owner;
 use crate::trace::HoldSpan;
 
@@ -37,6 +38,7 @@ struct Members {
     /// nothing any more.
     first_lost: OnceLock<(usize, LostReason)>,
     view: LossCell,
+    _timer: HoldTimer,
 }
 
 #[derive(Debug)]
@@ -145,7 +147,7 @@ impl Losable for Members {
 
 impl Bundle {
     /// Of shares that are a guard's.
-    pub(crate) fn of(shares: Vec<Share>) -> Self {
+    pub(crate) fn of(shares: Vec<Share>, timer: HoldTimer) -> Self {
         let members = shares.into_iter().filter_map(Share::into_parts);
         let members = members.map(|(RawShare { hold, mode, lease }, owner, span)| Member {
             hold,
@@ -159,6 +161,7 @@ impl Bundle {
             all: members.collect(),
             first_lost: OnceLock::new(),
             view: LossCell::default(),
+            _timer: timer,
         });
         for Member { hold, .. } in &members.all {
             let members: Arc<dyn Group> = Arc::clone(&members) as _;
@@ -261,7 +264,7 @@ impl Bundle {
         let shares = shares.collect::<Result<Vec<_>>>();
         // That one was lost meanwhile is what is to be said, not that the others were given back.
         self.ensure_held("reenter")?;
-        shares.map(Self::of)
+        shares.map(|shares| Self::of(shares, HoldTimer::none()))
     }
 
     pub(crate) async fn release(self) -> Result<()> {

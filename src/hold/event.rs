@@ -9,6 +9,7 @@ use super::share_lease::ShareLease;
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
+use crate::group::Group;
 use crate::hint::Mark;
 use crate::holder::HolderId;
 use crate::lost::LostReason;
@@ -34,6 +35,7 @@ pub(crate) struct NewHold {
     pub(crate) spare_tokens: Range<u64>,
     pub(crate) replication: Option<Replication>,
     pub(crate) give_up: Duration,
+    pub(crate) group: Group,
 }
 
 /// What happens to a hold.

@@ -251,7 +251,7 @@ impl EventHandler for Locals {
     }
 
     fn reconnected(&self, lane: &'static str, server: &str) {
-        self.observed.counters.reconnected(lane);
+        self.observed.reconnected(lane);
         self.observed.tell(|| Event::Reconnected {
             server: server.into(),
             lane,

@@ -24,12 +24,13 @@ use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
+use crate::group::Group;
 use crate::keys::LockName;
 use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
+use crate::meter::HoldTimer;
 use crate::options::LeasePolicy;
 use crate::owner::Owner;
-use crate::totals::GrantedBy;
 use crate::trace::HoldSpan;
 
 /// One share of a hold.
@@ -40,6 +41,7 @@ pub(crate) struct Share {
     owner: Owner,
     view: LossCell,
     span: HoldSpan,
+    timer: HoldTimer,
 }
 
 impl Share {
@@ -91,6 +93,7 @@ impl Share {
             owner,
             view: LossCell::default(),
             span: HoldSpan::none(),
+            timer: HoldTimer::none(),
         }
     }
 
@@ -102,6 +105,12 @@ impl Share {
         }
         self.hold().apply(Event::GuardMade { kept_until, sticky });
         self.span = HoldSpan::begin(self.name(), self.holder_id(), || self.fencing_token());
+        self
+    }
+
+    /// What measures how long it is held.
+    pub(crate) fn timed(mut self, timer: HoldTimer) -> Self {
+        self.timer = timer;
         self
     }
 
@@ -251,9 +260,9 @@ impl Share {
         self.hold().deadline()
     }
 
-    /// Counts it as handed off by another task of this client.
-    pub(crate) fn count_handoff(&self) {
-        self.hold().count_grant(Mode::Exclusive, GrantedBy::Handoff);
+    /// Counts it as handed off by another task of this client, to a call of this group.
+    pub(crate) fn count_handoff(&self, group: Group) {
+        self.hold().count_handoff(group);
     }
 
     /// Its task has taken what it was handed.

@@ -25,6 +25,7 @@ use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
+use crate::group::GroupCell;
 use crate::hint::Hint;
 use crate::holder::HolderId;
 use crate::keys::LockName;
@@ -41,6 +42,8 @@ pub(crate) struct Hold {
     pub(super) local: Arc<LocalLock>,
     pub(super) protocol: &'static dyn Protocol,
     pub(super) name: LockName,
+    /// That of the call that got it last.
+    pub(super) group: GroupCell,
     /// What replicas have confirmed of it.
     pub(super) replication: Option<Replication>,
     /// When the request that was granted was sent.
@@ -89,6 +92,7 @@ impl Hold {
             local: Arc::clone(local),
             protocol,
             name: name.clone(),
+            group: GroupCell::new(new.group),
             replication: new.replication,
             requested: new.sent,
             is_handover: new.handover.is_some(),

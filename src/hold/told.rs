@@ -7,19 +7,26 @@ use super::shell::Hold;
 use crate::counts::Mode;
 use crate::error::Error;
 use crate::events::Event;
+use crate::group::Group;
 use crate::lost::LostReason;
-use crate::totals::{GrantedBy, count};
+use crate::totals::GrantedBy;
 
 impl Hold {
     /// A call got it.
     pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
-        let counters = &self.core.observed().counters;
-        counters.granted(self.protocol.kind(), mode, by);
+        let observed = self.core.observed();
+        observed.granted(self.protocol.kind(), mode, by, self.group.get());
+    }
+
+    /// A call of another task of this client got it.
+    pub(super) fn count_handoff(&self, group: Group) {
+        self.group.set(group);
+        self.count_grant(Mode::Exclusive, GrantedBy::Handoff);
     }
 
     pub(super) fn tell_lost(&self, reason: LostReason) {
         let observed = self.core.observed();
-        observed.counters.lost(reason);
+        observed.lost(reason, self.group.get());
         observed.tell(|| Event::Lost {
             lock: self.name().into(),
             holder: self.holder_id().into(),
@@ -31,7 +38,7 @@ impl Hold {
     /// What it has left of a lease when the server has confirmed the next.
     pub(super) fn tell_renewed(&self, left: Duration, lease: Duration) {
         let observed = self.core.observed();
-        if observed.counters.renewed(left, lease) {
+        if observed.renewed(left, lease) {
             observed.tell(|| Event::RenewalLate {
                 lock: self.name().into(),
                 left,
@@ -43,7 +50,7 @@ impl Hold {
     /// It is tried again until the lease ends.
     pub(super) fn tell_renewal_failed(&self) {
         let observed = self.core.observed();
-        count(&observed.counters.renewals_failed);
+        observed.renewal_failed();
         observed.tell(|| Event::RenewalFailed {
             lock: self.name().into(),
             left: self.core.clock.now().until(self.deadline()),
@@ -54,7 +61,7 @@ impl Hold {
 /// A release that no caller waits for was refused or given up.
 pub(super) fn tell_release_failed(holds: &[Arc<Hold>], error: &Error) {
     let observed = holds[0].core.observed();
-    count(&observed.counters.background_failures);
+    observed.background_failed();
     let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
     observed.tell(|| Event::ReleaseFailed {
         lock: Some(names.join(", ").into()),

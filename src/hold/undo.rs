@@ -26,7 +26,6 @@ use crate::error::{Error, Kind};
 use crate::events::Event;
 use crate::hint::Hint;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
-use crate::totals::count;
 use crate::watchdog::Watchdog;
 
 /// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
@@ -158,7 +157,7 @@ impl Undo {
 
 /// No caller is told, so whoever observes the client is.
 fn tell_failed(scripts: &Scripts, error: Error) {
-    count(&scripts.observed.counters.background_failures);
+    scripts.observed.background_failed();
     scripts
         .observed
         .tell(|| Event::ReleaseFailed { lock: None, error });

@@ -11,6 +11,7 @@ use crate::hold::quorum::QuorumShare;
 use crate::hold::reenter::Entry;
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
+use crate::meter::HoldTimer;
 use crate::owner::Owner;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
@@ -38,6 +39,8 @@ use crate::owner::Owner;
 pub struct RedlockGuard {
     pub(super) share: QuorumShare,
     pub(super) request: QuorumRequest,
+    /// Dropped with the guard, or once it is released.
+    pub(super) _timer: HoldTimer,
 }
 
 impl RedlockGuard {
@@ -170,6 +173,7 @@ impl RedlockGuard {
         Ok(Self {
             share,
             request: self.request.clone(),
+            _timer: HoldTimer::none(),
         })
     }
 

@@ -69,6 +69,7 @@ impl QuorumHandle {
                 fenced: self.options.fenced,
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),
+                group: self.options.group,
             };
             member.request(operation)
         });
@@ -86,6 +87,11 @@ impl QuorumHandle {
             vote_timeout: vote_timeout(policy.lease()).min(give_up),
             servers: Arc::clone(&self.servers),
         })
+    }
+
+    /// Has it counted in the group of this name.
+    pub(super) fn set_group(&mut self, name: &str) {
+        self.options.group = self.members[0].core().observed().group(name);
     }
 
     fn policy(&self) -> Result<LeasePolicy> {

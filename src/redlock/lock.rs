@@ -1,5 +1,6 @@
 //! The handle on a lock of several servers.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::busy::Busy;
 use crate::error::Result;
 use crate::handle::{Holder, option_methods};
 use crate::hold::protocol::Protocol;
+use crate::long_wait::told_if_long;
 use crate::reentrant::PROTOCOL;
 use crate::trace;
 
@@ -176,10 +178,17 @@ impl RedlockLock {
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
-        let share = trace::acquire(KIND, self.name(), acquisition.run(wait)).await?;
-        Ok(share.map(|share| RedlockGuard {
+        let (core, group) = (self.0.members[0].core(), self.0.options.group);
+        // By reference: a future that is moved into another is there twice.
+        let call = pin!(acquisition.run(wait));
+        let call = told_if_long(core, wait, self.name(), || self.refused(), call);
+        let timer = core.observed().meter.call(KIND, group, core.clock);
+        let ended = trace::acquire(KIND, self.name(), group, call).await;
+        let timer = timer.ends(&ended);
+        Ok(ended?.map(|share| RedlockGuard {
             share,
-            request: acquisition.request,
+            request: acquisition.request.clone(),
+            _timer: timer,
         }))
     }
 

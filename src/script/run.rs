@@ -18,7 +18,6 @@ use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::is_temporary;
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::observe::Observed;
-use crate::totals::count;
 
 /// A reply, and when the attempt that got it was sent.
 #[derive(Debug)]
@@ -112,7 +111,7 @@ impl Scripts {
     ) -> Result<Answer, Failure> {
         let answer = self.retry(lane, call, budget).await;
         answer.map_err(|failure| {
-            count(&self.observed.counters.script_errors);
+            self.observed.script_failed();
             failure.at_endpoint(self.transport.endpoint(call.route()))
         })
     }
@@ -141,6 +140,8 @@ impl Scripts {
             };
             let fault = match self.once(call, attempt, reply).await {
                 Ok(value) => {
+                    let meter = &self.observed.meter;
+                    meter.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
                         value,
                         sent,

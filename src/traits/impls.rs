@@ -60,6 +60,9 @@ macro_rules! locks {
                 fn replicated(self, count: u32, within: Duration) -> Self {
                     $lock::replicated(self, count, within)
                 }
+                fn group(self, name: &str) -> Self {
+                    $lock::group(self, name)
+                }
                 async fn lock(&self) -> Result<$guard> {
                     $lock::lock(self).await
                 }

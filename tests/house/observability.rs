@@ -1,4 +1,4 @@
-//! Dashboard, alerts and page speak of metrics that exist: those that the example serves.
+//! Dashboard, alerts and page speak of metrics that exist: those of the feature, and what the example adds.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,27 @@ fn named(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with("lockset_")).collect()
 }
 
-/// In each line of the text that the example serves stands one, in quotes.
-fn served(example: &str) -> BTreeSet<&str> {
-    let texts = example.split('"').skip(1).step_by(2);
-    let names: BTreeSet<&str> = texts.filter(|text| named(text).contains(text)).collect();
-    assert!(names.len() > 10, "the example was read: {names:?}");
-    names
+/// What stands in quotes and is the name of a metric.
+fn quoted(text: &str) -> BTreeSet<String> {
+    let texts = text.split('"').skip(1).step_by(2);
+    let names = texts.filter(|text| named(text).contains(text));
+    names.map(str::to_owned).collect()
+}
+
+/// The metrics that there are: of the library, and what the example adds.
+fn served() -> BTreeSet<String> {
+    let library = quoted(&read("src/meter/names.rs"));
+    assert!(library.len() > 10, "the names were read: {library:?}");
+    let example = quoted(&read("examples/metrics.rs"));
+    assert_eq!(example.intersection(&library).next(), None);
+    library.into_iter().chain(example).collect()
+}
+
+/// What a histogram consists of, too.
+fn is_served(name: &str, served: &BTreeSet<String>) -> bool {
+    let parts = ["_bucket", "_count", "_sum"];
+    let mut of = parts.iter().filter_map(|part| name.strip_suffix(part));
+    served.contains(name) || of.any(|name| name.ends_with("_seconds") && served.contains(name))
 }
 
 /// The values of all keys of this name.
@@ -45,15 +60,14 @@ fn values<'a>(json: &'a Value, key: &str, found: &mut Vec<&'a str>) {
 }
 
 fn only_what_is_served<'a>(expressions: impl IntoIterator<Item = &'a str>) {
-    let example = read("examples/metrics.rs");
-    let served = served(&example);
+    let served = served();
     let mut seen = 0;
     for expression in expressions {
         let names = named(expression);
         assert!(!names.is_empty(), "it names a metric: {expression}");
         for name in names {
             assert!(
-                served.contains(name),
+                is_served(name, &served),
                 "no such metric: {name} in {expression}"
             );
         }
@@ -74,16 +88,31 @@ fn the_dashboard_shows_metrics_that_exist() {
 }
 
 #[test]
-fn every_metric_is_on_the_dashboard() {
-    let (example, dashboard) = (
-        read("examples/metrics.rs"),
-        read("docs/observability/dashboard.json"),
-    );
-    let missing: Vec<_> = served(&example)
-        .difference(&named(&dashboard))
-        .copied()
+fn every_metric_is_on_the_dashboard_and_the_page() {
+    for file in ["docs/observability/dashboard.json", "docs/observability.md"] {
+        let text = read(file);
+        let shown = named(&text);
+        let is_shown = |name: &&String| {
+            let parts = ["", "_bucket", "_count"];
+            let mut parts = parts.iter().map(|part| format!("{name}{part}"));
+            parts.any(|part| shown.contains(&*part))
+        };
+        let served = served();
+        let missing: Vec<_> = served.iter().filter(|name| !is_shown(name)).collect();
+        assert!(missing.is_empty(), "{file}: {missing:?}");
+    }
+}
+
+/// Nor does the page speak of others.
+#[test]
+fn the_page_names_metrics_that_exist() {
+    let (page, served) = (read("docs/observability.md"), served());
+    let (_, section) = page.split_once("## Metrics").expect("its section");
+    let unknown: Vec<_> = named(section)
+        .into_iter()
+        .filter(|name| !is_served(name, &served))
         .collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]
@@ -102,7 +131,7 @@ fn alerts_ask_for_metrics_that_exist() {
 
 /// By the tool that comes with Prometheus.
 #[test]
-#[ignore = "needs promtool: apt-get install prometheus"]
+#[ignore = "needs promtool: make test-alerts"]
 fn alerts_are_what_prometheus_reads() {
     let rules = root().join("docs/observability/alerts.yml");
     let mut promtool = Command::new("promtool");

@@ -31,6 +31,8 @@ mod loss;
 mod loss_view;
 mod many_holds;
 mod messages;
+#[cfg(feature = "metrics")]
+mod metered;
 mod mix;
 mod multilock;
 mod names;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockset::{Client, Event, LostReason, Owner};
 use lockset_testkit::{Server, eventually, within};
 
+use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, command, idle};
 
 /// Keeps what it is told.
@@ -181,15 +182,14 @@ async fn a_release_that_is_refused_in_the_background() {
     assert!(client.lock("x").is_locked().await.unwrap());
 }
 
-#[tokio::test]
-async fn a_call_that_waits_for_long() {
+async fn a_call_that_waits_for_long<P: Primitive>() {
     let server = Server::start();
     let told = Told::default();
     let client = told.client(&server.url(), LONG).await;
-    let guard = client.lock("x").lock().await.unwrap();
+    let guard = P::rival(&client, "x").lock().await.unwrap();
     let other = told.client(&server.url(), LONG).await;
     let waiter = tokio::spawn({
-        let lock = other.lock("x");
+        let lock = P::of(&other, "x");
         async move { lock.lock().await.unwrap() }
     });
     told.of("who is in the way", |event| {
@@ -204,6 +204,11 @@ async fn a_call_that_waits_for_long() {
         told.count(|event| matches!(event, Event::LongWait { .. })),
         1
     );
+}
+
+for_every_primitive!("current_thread": a_call_that_waits_for_long);
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    a_call_that_waits_for_long
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn max_hold(self, span: Duration) -> Self;
     fn fenced(self) -> Self;
     fn give_up_after(self, span: Duration) -> Self;
+    fn group(self, name: &str) -> Self;
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
     fn try_lock(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
     fn try_lock_for(
@@ -94,6 +95,9 @@ macro_rules! primitive {
             }
             fn give_up_after(self, span: Duration) -> Self {
                 $lock::give_up_after(self, span)
+            }
+            fn group(self, name: &str) -> Self {
+                Lock::group(self, name)
             }
             async fn lock(&self) -> Result<Self::Guard> {
                 Lock::lock(self).await
@@ -222,6 +226,9 @@ impl Primitive for Multi {
             write: self.write.give_up_after(span),
             lock: self.lock.map(|lock| lock.give_up_after(span)),
         }
+    }
+    fn group(self, name: &str) -> Self {
+        self.with(|lock| lock.group(name))
     }
     async fn lock(&self) -> Result<MultiGuard> {
         self.lock()?.lock().await

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::group::Group;
 use crate::hint::Hint;
 use crate::hold::event::NextOwner;
 use crate::holder::HolderId;
@@ -38,6 +39,7 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
         spare_tokens: 8..10,
         replication: None,
         give_up: REPLY,
+        group: Group::NONE,
     }
 }
 

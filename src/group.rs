@@ -1,0 +1,145 @@
+//! What locks are for, as a label of metrics: few values, whatever names a program gives.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::RwLock;
+
+/// So many names a process may give. What comes later is counted together.
+const GROUPS_MAX: usize = 64;
+
+/// No group, those that were named, and the rest.
+pub(crate) const GROUPS: usize = GROUPS_MAX + 2;
+
+/// The name of the rest.
+const OTHER_NAME: &str = "other";
+
+static NAMES: RwLock<Names> = RwLock::new(Names::new());
+
+/// A group of locks: a place in the table of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Group(u8);
+
+impl Group {
+    pub(crate) const NONE: Self = Self(0);
+    const OTHER: Self = Self(GROUPS as u8 - 1);
+
+    /// The group of this name. True with it once in the life of the process: for the first name too many.
+    pub(crate) fn named(name: &str) -> (Self, bool) {
+        if let Some(group) = NAMES.read().find(name) {
+            return (group, false);
+        }
+        NAMES.write().find_or_add(name)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
+    }
+
+    /// Empty if there is none.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NONE => "",
+            Self::OTHER => OTHER_NAME,
+            named => NAMES.read().given[named.index() - 1],
+        }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self == Self::NONE { other } else { self }
+    }
+}
+
+/// A group that may be replaced by another.
+#[derive(Debug)]
+pub(crate) struct GroupCell(AtomicU8);
+
+impl GroupCell {
+    pub(crate) fn new(group: Group) -> Self {
+        Self(AtomicU8::new(group.0))
+    }
+
+    pub(crate) fn get(&self) -> Group {
+        Group(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, group: Group) {
+        self.0.store(group.0, Ordering::Relaxed);
+    }
+}
+
+/// The names that were given. They stay for the life of the process.
+#[derive(Debug)]
+struct Names {
+    given: Vec<&'static str>,
+    is_told: bool,
+}
+
+impl Names {
+    const fn new() -> Self {
+        Self {
+            given: Vec::new(),
+            is_told: false,
+        }
+    }
+
+    /// The group of this name; the rest, once there are too many and that was told.
+    fn find(&self, name: &str) -> Option<Group> {
+        if name.is_empty() {
+            return Some(Group::NONE);
+        }
+        if name == OTHER_NAME {
+            return Some(Group::OTHER);
+        }
+        match self.given.iter().position(|given| *given == name) {
+            Some(at) => Some(Group(u8::try_from(at + 1).expect("they are few"))),
+            None => self.is_told.then_some(Group::OTHER),
+        }
+    }
+
+    fn find_or_add(&mut self, name: &str) -> (Group, bool) {
+        if let Some(group) = self.find(name) {
+            return (group, false);
+        }
+        if self.given.len() == GROUPS_MAX {
+            self.is_told = true;
+            return (Group::OTHER, true);
+        }
+        self.given.push(name.to_owned().leak());
+        (self.find(name).expect("it was added"), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_keeps_its_place_and_there_are_few() {
+        let mut names = Names::new();
+        let mut groups = Vec::new();
+        for at in 0..GROUPS_MAX {
+            let (group, is_told) = names.find_or_add(&format!("g{at}"));
+            assert!(!is_told && !groups.contains(&group), "{at}: {group:?}");
+            assert!((1..=GROUPS_MAX).contains(&group.index()));
+            groups.push(group);
+        }
+        assert_eq!(names.find_or_add("g7"), (groups[7], false));
+        assert_eq!(names.find_or_add("g64"), (Group::OTHER, true), "told once");
+        for name in ["g64", "g65", "other"] {
+            assert_eq!(names.find_or_add(name), (Group::OTHER, false), "{name}");
+        }
+        assert_eq!(names.find_or_add("g63"), (groups[63], false));
+        assert_eq!(names.find_or_add(""), (Group::NONE, false));
+        assert_eq!(names.given.len(), GROUPS_MAX);
+    }
+
+    #[test]
+    fn a_group_has_the_name_that_was_given() {
+        let (group, _) = Group::named("a group of a test");
+        assert_eq!(group.name(), "a group of a test");
+        assert_eq!(Group::named("a group of a test").0, group);
+        assert_eq!((Group::NONE.name(), Group::OTHER.name()), ("", "other"));
+        assert_eq!(Group::NONE.or(group), group);
+        assert_eq!(group.or(Group::OTHER), group);
+    }
+}

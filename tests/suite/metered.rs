@@ -1,0 +1,284 @@
+//! What a recorder of the facade `metrics` is told, read from the page of an exporter.
+
+use std::time::Duration;
+
+use lockset::{Client, LostReason};
+use lockset_testkit::{Server, eventually, within};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::support::{LEASE, SOON, client, command, idle, patient_client};
+
+/// To be the recorder of a test's own thread, on which its runtime runs.
+fn recorder() -> (PrometheusRecorder, Page) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = Page(recorder.handle());
+    (recorder, page)
+}
+
+struct Page(PrometheusHandle);
+
+impl Page {
+    /// The value of the series of this name that has all these labels; `None` if there is none.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let page = self.0.render();
+        let has_all = |line: &&str| {
+            let is_it = line.split(['{', ' ']).next() == Some(name);
+            is_it
+                && labels
+                    .iter()
+                    .all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
+        };
+        let mut found = page.lines().filter(has_all);
+        let line = found.next()?;
+        assert_eq!(found.next(), None, "one series of {name} {labels:?}");
+        let (_, value) = line.rsplit_once(' ').expect("a value");
+        Some(value.parse().expect("a number"))
+    }
+
+    /// The same of one that is there.
+    #[track_caller]
+    fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let value = self.value(name, labels);
+        value.unwrap_or_else(|| panic!("{name} {labels:?} in {}", self.0.render()))
+    }
+}
+
+/// How a kind of lock is called in metrics.
+fn kind_of<P: Primitive>() -> &'static str {
+    let name = std::any::type_name::<P>();
+    let kinds = [
+        ("ReentrantLock", "reentrant"),
+        ("FairLock", "fair"),
+        ("ReadSide", "read"),
+        ("WriteSide", "write"),
+        ("Multi", "multi"),
+        ("RedlockLock", "redlock"),
+    ];
+    let kind = kinds.iter().find(|(lock, _)| name.ends_with(lock));
+    kind.expect("a kind of lock").1
+}
+
+/// A call that gets the lock, one that is refused, one that is dropped; and how long it is held.
+async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    let rival = P::rival(&client, "secret").group("tests");
+    let lock = P::of(&client, "secret").group("tests");
+    let labels = [("kind", kind_of::<P>()), ("group", "tests")];
+    let calls = |outcome| {
+        let labels = [labels[0], labels[1], ("outcome", outcome)];
+        page.value("lockset_acquire_seconds_count", &labels)
+    };
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(calls("granted"), Some(1.0));
+    assert_eq!(page.of("lockset_held", &labels), 1.0);
+    assert_eq!(page.of("lockset_hold_seconds_count", &labels), 0.0);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    guard.release().await.unwrap();
+    assert_eq!(page.of("lockset_held", &labels), 0.0);
+    assert_eq!(page.of("lockset_hold_seconds_count", &labels), 1.0);
+    let held = page.of("lockset_hold_seconds_sum", &labels);
+    assert!((0.05..SOON.as_secs_f64()).contains(&held), "{held}");
+
+    let other = rival.lock().await.unwrap();
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert_eq!(calls("refused"), Some(1.0));
+    let wait = Duration::from_millis(50);
+    assert!(tokio::time::timeout(wait, lock.lock()).await.is_err());
+    assert_eq!(calls("cancelled"), Some(1.0));
+    let waited = [labels[0], labels[1], ("outcome", "cancelled")];
+    let waited = page.of("lockset_acquire_seconds_sum", &waited);
+    assert!((0.04..SOON.as_secs_f64()).contains(&waited), "{waited}");
+    drop(other);
+    idle(&client).await;
+    // By name nobody sees what is locked.
+    assert!(!page.0.render().contains("secret"));
+}
+
+for_every_primitive!("current_thread": a_call_and_its_hold_by_kind_and_group);
+for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
+    a_call_and_its_hold_by_kind_and_group
+}
+
+#[tokio::test]
+async fn who_waits_and_what_is_granted() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    let lock = client.lock("x").group("who waits");
+    let group = ("group", "who waits");
+    let guard = lock.lock().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.unwrap() }
+    });
+    eventually(SOON, "one waits", async || {
+        page.value("lockset_waiting", &[group]) == Some(1.0)
+    })
+    .await;
+    guard.release().await.unwrap();
+    let next = within(SOON, next).await.unwrap();
+    assert_eq!(page.of("lockset_waiting", &[group]), 0.0);
+    assert_eq!(page.of("lockset_waits_total", &[group]), 1.0);
+    let grants = |path| {
+        let labels = [("kind", "reentrant"), ("path", path), group];
+        page.value("lockset_grants_total", &labels)
+    };
+    // In memory, unless the client has had its share of turns by then.
+    let all = ["server", "memory"].map(|path| grants(path).unwrap_or_default());
+    assert!(all[0] >= 1.0 && all[0] + all[1] == 2.0, "{all:?}");
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert_eq!(page.of("lockset_refusals_total", &[group]), 1.0);
+    drop(next);
+}
+
+/// The facade keeps nothing for a recorder that comes later, and the client looks for one at each event.
+#[tokio::test]
+async fn a_recorder_that_comes_after_the_client() {
+    let server = Server::start();
+    let client = patient_client(&server.url()).await;
+    let lock = client.lock("x");
+    let before = lock.lock().await.unwrap();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    before.release().await.unwrap();
+    // Its call was not seen, so its end is not either.
+    let kind = [("kind", "reentrant")];
+    assert_eq!(page.value("lockset_held", &kind), None);
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(page.of("lockset_held", &kind), 1.0);
+    guard.release().await.unwrap();
+    assert_eq!(page.of("lockset_held", &kind), 0.0);
+    assert_eq!(page.of("lockset_grants_total", &kind), 1.0);
+    assert_eq!(client.stats().totals.reentrant.by_server, 2);
+}
+
+#[tokio::test]
+async fn renewals_losses_and_round_trips() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = client(&server.url()).await;
+    let guard = client.lock("x").group("losses").lock().await.unwrap();
+    eventually(SOON, "a renewal", async || {
+        page.value("lockset_renewal_margin_seconds_count", &[]) > Some(0.0)
+    })
+    .await;
+    let renewals = |outcome| page.of("lockset_renewals_total", &[("outcome", outcome)]);
+    assert!(renewals("in_time") + renewals("late") > 0.0);
+    assert_eq!(renewals("failed"), 0.0);
+    let count = page.of("lockset_renewal_margin_seconds_count", &[]);
+    let mean = page.of("lockset_renewal_margin_seconds_sum", &[]) / count;
+    assert!((0.0..LEASE.as_secs_f64()).contains(&mean), "{mean}");
+    let round_trips = |lane| page.of("lockset_round_trip_seconds_count", &[("lane", lane)]);
+    assert!(round_trips("command") > 0.0 && round_trips("renewal") > 0.0);
+    let lost = |reason, group| {
+        let labels = [("reason", reason), ("group", group)];
+        page.of("lockset_lost_total", &labels)
+    };
+    // They are there before anything is lost, so that the first one is seen as an increase.
+    for reason in ["expired", "revoked", "closed", "max_hold"] {
+        assert_eq!((lost(reason, ""), lost(reason, "losses")), (0.0, 0.0));
+    }
+    command(&server, &["DEL", "x"]).await;
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    eventually(SOON, "it is counted", async || {
+        lost("revoked", "losses") == 1.0
+    })
+    .await;
+    assert_eq!(lost("revoked", ""), 0.0);
+    drop(guard);
+}
+
+/// A release that is refused, a connection that breaks, a key that is no lock.
+#[tokio::test]
+async fn what_goes_wrong() {
+    let server = Server::start();
+    let acl = "ACL SETUSER weak on >pass ~* &* +@all -hdel -del -unlink -hincrby";
+    command(&server, &acl.split(' ').collect::<Vec<_>>()).await;
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let url = format!("redis://weak:pass@{}/", server.addr());
+    let client = Client::connect(&url).await.unwrap();
+    drop(client.lock("x").lock().await.unwrap());
+    let failures = "lockset_background_failures_total";
+    eventually(SOON, "the refusal", async || page.of(failures, &[]) == 1.0).await;
+    assert!(page.of("lockset_script_errors_total", &[]) >= 1.0);
+    let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+    command(&server, &kill).await;
+    assert!(client.lock("y").try_lock().await.unwrap().is_some());
+    let lane = [("lane", "command")];
+    assert_eq!(page.of("lockset_reconnects_total", &lane), 1.0);
+    command(&server, &["SET", "text", "1"]).await;
+    assert!(client.lock("text").try_lock().await.is_err());
+    let errors = [("kind", "reentrant"), ("outcome", "error")];
+    assert_eq!(page.of("lockset_acquire_seconds_count", &errors), 1.0);
+}
+
+/// What a hold is counted under goes with it from task to task.
+#[tokio::test]
+async fn a_hand_off_to_another_group() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    let mut tries = 0;
+    // A client that has had its share of turns hands nothing off.
+    let next = loop {
+        let guard = client.lock("x").group("first").lock().await.unwrap();
+        let next = tokio::spawn({
+            let lock = client.lock("x").group("second");
+            async move { lock.lock().await.unwrap() }
+        });
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let next = within(SOON, next).await.unwrap();
+        if client.stats().totals.reentrant.in_memory > 0 {
+            break next;
+        }
+        next.release().await.unwrap();
+        tries += 1;
+        assert!(tries < 100, "{:?}", client.stats());
+    };
+    let memory = [("path", "memory"), ("group", "second")];
+    assert_eq!(page.of("lockset_grants_total", &memory), 1.0);
+    assert!(client.lock("x").force_unlock().await.unwrap());
+    let lost = [("reason", "revoked"), ("group", "second")];
+    assert_eq!(page.of("lockset_lost_total", &lost), 1.0);
+    drop(next);
+}
+
+/// Each metric has a text, and none has a label that grows with the program.
+#[tokio::test]
+async fn every_metric_is_described_and_bounded() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    let cycle = async |name: String| {
+        let guard = client.lock(name).lock().await.unwrap();
+        guard.release().await.unwrap();
+    };
+    cycle("first".to_owned()).await;
+    let series = || page.0.render().lines().count();
+    let before = series();
+    for lock in 0..50 {
+        cycle(format!("lock:{lock}")).await;
+    }
+    assert_eq!(series(), before, "{}", page.0.render());
+    let rendered = page.0.render();
+    let types = rendered.lines().filter_map(|line| {
+        let line = line.strip_prefix("# TYPE ")?;
+        line.split(' ').next()
+    });
+    let mut seen = 0;
+    for name in types {
+        assert!(rendered.contains(&format!("# HELP {name} ")), "{name}");
+        seen += 1;
+    }
+    assert!(seen > 8, "{rendered}");
+}
