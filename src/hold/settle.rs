@@ -80,6 +80,12 @@ impl HandedOff for Hold {
 }
 
 impl Hold {
+    /// Whether one script can name both.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
+    }
+
     /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task goes on
     /// with it.
     pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {

@@ -376,12 +376,6 @@ impl Hold {
         self.core.scripts.transport.endpoint(self.name.key())
     }
 
-    /// Whether one script can name both.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
-        self.core
-            .is_beside(self.name.key(), &other.core, other.name.key())
-    }
-
     /// Has `group` told when it is lost, if it is not lost yet.
     pub(super) fn enter_group(&self, group: Weak<dyn Group>) {
         self.groups.lock().push(group);
