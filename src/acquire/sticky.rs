@@ -38,5 +38,5 @@ pub(super) async fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result
         return Ok(None);
     };
     let share = take_over(request, handoff, &requests.bound).await?;
-    Ok(share.map(|share| Outcome::granted(share)))
+    Ok(share.map(Outcome::granted))
 }

@@ -24,7 +24,7 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
     loop {
         let mark = local.hint().mark();
         if !request.core.is_closed() {
-            recall(&request, &local);
+            recall(&request, local);
         }
         if !request.core.is_closed() && subscriber.subscribe().await {
             // A message before the server had the subscription was missed.
