@@ -185,7 +185,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        let locks = self.core.locals.all();
+        let locks = self.core.locals.in_use();
         ClientStats {
             locks: locks.len(),
             holds: self.core.watchdog.enrolled(),

@@ -41,7 +41,7 @@ impl Sampler {
 
     /// `None` for a client that uses no lock just now.
     pub(super) fn sample(&mut self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
-        let locks = core.locals.all();
+        let locks = core.locals.in_use();
         let holds = locks.iter().flat_map(|lock| lock.holds.live());
         let holds = holds.filter_map(|hold| {
             let (holder, key, since) = hold.at_server()?;

@@ -169,15 +169,21 @@ impl Locals {
         local
     }
 
-    /// Those that are in use, not those that are but kept for the next call; in the order of their names: what
-    /// is done with all of them is done in the same order each time.
+    /// In the order of their names: what is done with all of them is done in the same order each time.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
+        // Dropped by the caller, not here: the last one to let go of a lock takes it out of the map.
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
-        // Not above: the last one to let go of a lock takes it out of the map.
-        all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
         all.sort_unstable_by(|a, b| (&a.id, a.has_braces).cmp(&(&b.id, b.has_braces)));
+        all
+    }
+
+    /// Without those that are but kept for the next call. To be shown, not to be relied on: a handle that is
+    /// cloned or dropped meanwhile may hide one.
+    pub(crate) fn in_use(&self) -> Vec<Arc<LocalLock>> {
+        let mut all = self.all();
+        all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
         all
     }
 
