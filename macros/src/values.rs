@@ -15,9 +15,9 @@ const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What the function returns if the lock is held.
-#[expect(
+#[allow(
     clippy::large_enum_variant,
-    reason = "one for each attribute, and short-lived"
+    reason = "one for each attribute, and short-lived; how large depends on features of others"
 )]
 pub(crate) enum Busy {
     Error,
@@ -25,9 +25,9 @@ pub(crate) enum Busy {
     Value(Expr),
 }
 
-#[expect(
+#[allow(
     clippy::large_enum_variant,
-    reason = "one for each attribute, and short-lived"
+    reason = "one for each attribute, and short-lived; how large depends on features of others"
 )]
 pub(crate) enum Time {
     Fixed(Duration),

@@ -212,7 +212,7 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "lua") {
-                let text = std::fs::read_to_string(path).unwrap();
+                let text = std::fs::read_to_string(&path).unwrap();
                 let calls = text.split("call('").skip(1);
                 let names = calls.map(|behind| behind.split('\'').next().unwrap());
                 let rights = names.map(|name| format!("+{}", name.to_ascii_lowercase()));
