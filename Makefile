@@ -34,7 +34,7 @@ help:
 	@echo "                  of scripts on a simulated and a real server; SEED=7 begins with that one"
 	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down;"
 	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
-	@echo "make mutants      53 mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name, or --missing"
+	@echo "make mutants      mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name or --missing"
 	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run"
