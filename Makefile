@@ -6,12 +6,13 @@ VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 .PHONY: help examples soak demo cli-demo top-demo top-frame failover desk config order test test-alerts \
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
-        bench bench-peers bench-peers-build bench-peers-draw bench-peers-check
+        bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
-	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it"
+	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it;"
+	@echo "                  TOP=1 (desk, order too): slower, with the live view of locks in front"
 	@echo "make cli-demo     the command line on a real server: run, busy, a kill, a loss, free"
 	@echo "make top-demo     the live view of locks, while a holder is killed; make top-frame: one frame of it"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
@@ -37,38 +38,50 @@ help:
 	@echo "make mutants      mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name or --missing"
 	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
-	@echo "make bench        our ratios against the floor, measured in one run"
+	@echo "make bench        our ratios against the floor, measured in one run; bench-observability is part of it"
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
 # Cargo is quiet, so that what they print comes alone. PROFILE=dev takes what the tests have built.
 PROFILE = release
-BUILT = --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--all-features)
+BUILT = --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--workspace --all-features)
+FOLDER = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 EXAMPLE = echo "building ($(PROFILE)): about two minutes the first time, nothing is printed meanwhile" && \
-	  $(SERVER) && export LOCKSET_SERVER_BIN && cargo run --quiet $(BUILT) --example
+	  $(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet $(BUILT) --example $(1) && \
+	  $(if $(TOP),$(WATCHED)) "$(FOLDER)/examples/$(1)"
+
+# With the features that the tests have built it with.
+CLI = cargo build --quiet --workspace --all-features --bin lockset
+
+# TOP=1: so much slower, with the live view in front; what the example says comes at its end.
+PACE_seats = 25
+PACE_desk = 150
+PACE_order = 20
+WATCHED = $(CLI) && export PACE=$(or $(PACE),$(PACE_$(1))) \
+	  LOCKSET="$${CARGO_TARGET_DIR:-target}/debug/lockset" && scripts/with-server scripts/with-top
 
 demo:
-	@$(EXAMPLE) seats
+	@$(call EXAMPLE,seats)
 
 desk config order failover soak:
-	@$(EXAMPLE) $@
+	@$(call EXAMPLE,$@)
 
 top-demo top-frame:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --package lockset-cli && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(CLI) && \
 	  LOCKSET="$${CARGO_TARGET_DIR:-target}/debug/lockset" scripts/with-server scripts/$@
 
 cli-demo:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --package lockset-cli && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(CLI) && \
 	  LOCKSET="$${CARGO_TARGET_DIR:-target}/debug/lockset" scripts/with-server scripts/cli-demo
 
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
 # its own.
 SMALL = quickstart job fencing transfer config_cache metrics
+examples: PROFILE = dev
 examples:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --all-features --examples && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --workspace --all-features --examples && \
 	  for example in $(SMALL); do \
-	    echo "== $$example" && \
-	    scripts/with-server cargo run --quiet --all-features --example $$example || exit 1; \
+	    echo "== $$example" && scripts/with-server "$(FOLDER)/examples/$$example" || exit 1; \
 	  done
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
 	  service="--quiet --locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
@@ -76,10 +89,12 @@ examples:
 
 # Most tests wait more than they work; those that work hard come alone. Without doctests, $(LESS) =
 # --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
+# The suite alone, as `make test` has built it: without --workspace its dependencies have other features.
+SUITE = cargo test --workspace --all-features --test suite
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 8 at a time" && \
 	  cargo test --workspace --all-features $(LESS) -- --test-threads 8 --skip hammer:: $(ONLY)
 HAMMER = echo "those that work hard, 1 at a time" && \
-	  cargo test --all-features --test suite -- --test-threads 1 hammer::
+	  $(SUITE) -- --test-threads 1 hammer::
 
 test:
 	@$(SERVER) && $(TEST) && $(HAMMER)
@@ -88,7 +103,7 @@ test:
 TLS = --all-features -- --test-threads 4 --ignored
 test-tls:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN, 4 at a time" && \
-	  cargo test --workspace --test suite $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
+	  cargo test --workspace --test suite --test cli $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
 
 # What Prometheus itself says of the rules.
 test-alerts:
@@ -112,7 +127,7 @@ RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]
 test-acl:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_RIGHTS="$(RIGHTS)" && \
 	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, 8 at a time" && \
-	  cargo test --all-features --test suite -- --test-threads 8 \
+	  $(SUITE) -- --test-threads 8 \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
 
@@ -120,12 +135,12 @@ test-acl:
 test-scripts:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_NATIVE=0 LOCKSET_TEST_RIGHTS="~* &* +@all -restore" && \
 	  echo "testing on $$LOCKSET_SERVER_BIN without RESTORE, 8 at a time" && \
-	  cargo test --all-features --test suite -- --test-threads 8 \
+	  $(SUITE) -- --test-threads 8 \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip native:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: faults:: undoing:: cost:: handoff:: wire::
 
 # They wait more than they work. The holder is no test, but the other process of some.
-INTEROP = cargo test --all-features --test interop -- --ignored --test-threads 4 \
+INTEROP = cargo test --workspace --all-features --test interop -- --ignored --test-threads 4 \
 	  --skip rust_process::holder
 
 interop:
@@ -187,6 +202,15 @@ package:
 # Without criterion's times: `cargo bench` has those too.
 bench:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_BENCH=ratios && cargo bench --package lockset
+	@$(MAKE) --no-print-directory bench-observability
+
+# What it costs to be observed: with the features, and beside that the same bench as it is without them.
+OBSERVED = cargo bench --quiet --package lockset --bench observability
+bench-observability:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  LOCKSET_BENCH_WITHOUT=$$($(OBSERVED) --no-run --message-format json | \
+	    grep -o '"executable":"[^"]*"' | cut -d '"' -f 4 | tail -n 1) && \
+	  export LOCKSET_BENCH_WITHOUT && $(OBSERVED) --features metrics,tracing
 
 # A run of 5 rounds takes 8 minutes and replaces the results that are in the repository.
 ROUNDS = 5

@@ -1,4 +1,3 @@
--- uses: fair_refusal, fair_enqueue, fair_dequeue, grant, next_token, keep_token
 --[[
   fair_acquire: take the lock for a holder when it is its turn, or enter it again, up to a given
   hold count.
@@ -22,8 +21,21 @@
 ]]
 local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
+local left = redis.call('PTTL', lock)
+-- A free lock that nobody waits for, before the pieces that are not needed for it.
+if left == -2 and hold_count == '1' and ARGV[4] ~= '1' and redis.pcall('EXISTS', queue) == 0 then
+  -- As `grant` does.
+  redis.call('HSET', lock, holder, hold_count)
+  local leased = redis.pcall('PEXPIRE', lock, ARGV[3])
+  if leased ~= 1 then
+    redis.call('HDEL', lock, holder)
+    return leased
+  end
+  return
+end
+-- uses: fair_refusal, fair_enqueue, fair_dequeue, grant, next_token, keep_token
 local why, remaining, head, to_wake =
-  fair_refusal(lock, queue, timeouts, alive, holder, hold_count)
+  fair_refusal(lock, queue, timeouts, alive, holder, hold_count, left)
 if to_wake then redis.pcall(ARGV[8], ARGV[7] .. ':' .. to_wake, '0') end
 if why then
   if why ~= -3 and heartbeat_ms > 0 then

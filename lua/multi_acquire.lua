@@ -1,6 +1,3 @@
--- uses: error_text, refusal, grant, next_token, keep_token
--- uses: fair_refusal, fair_enqueue, fair_dequeue, fair_leave
--- uses: read_refusal, write_refusal, rw_wait, rw_wait_over, rw_leave, read_begins, read_grant
 --[[
   multi_acquire: take several locks of any kind, all of them or none.
   KEYS[i]  of each member: lock; unless it is plain, token; of a fair one then queue, timeouts, alive;
@@ -11,7 +8,7 @@
   ARGV[i]  of each member: kind (plain | reentrant | fair | read | write), holder, lease_ms, and
            unless it is plain tokens, heartbeat, waited_ms, channel; each as in the script of its kind;
            a plain one is a reentrant one without a token
-  Reply    {0, token | '', ...} all held now, with these tokens
+  Reply    0 all held now | {0, token | '', ...} all held now, with these tokens
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
 -- 1. Read the members from KEYS and ARGV.
@@ -25,7 +22,26 @@
 -- 5. Grant all of them, and store their tokens.
 -- An error says which member it is about, as far as one is known. After the first grant there is none that
 -- says that nothing was done.
-local publish, queued = ARGV[1], tonumber(ARGV[2])
+-- 6. All of that only if need be: where all members are plain and free, they are granted.
+local publish, queued, count = ARGV[1], tonumber(ARGV[2]), #KEYS
+local are_plain = #ARGV == 3 + 3 * count
+for i = 4, #ARGV, 3 do are_plain = are_plain and ARGV[i] == 'plain' end
+if are_plain and redis.pcall('EXISTS', unpack(KEYS)) == 0 then
+  for i, lock in ipairs(KEYS) do
+    local holder = ARGV[3 * i + 2]
+    -- As `grant` does.
+    redis.call('HSET', lock, holder, 1)
+    local leased = redis.pcall('PEXPIRE', lock, ARGV[3 * i + 3])
+    if leased ~= 1 then
+      redis.call('HDEL', lock, holder)
+      return leased
+    end
+  end
+  return 0
+end
+-- uses: error_text, refusal, grant, next_token, keep_token
+-- uses: fair_refusal, fair_enqueue, fair_dequeue, fair_leave
+-- uses: read_refusal, write_refusal, rw_wait, rw_wait_over, rw_leave, read_begins, read_grant
 local members, key, arg = {}, 1, 4
 while ARGV[arg] do
   local kind, holder, lease, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]

@@ -1,4 +1,3 @@
--- uses: error_text, release_hold, fair_release_hold, rw_release_hold
 --[[
   multi_release: set the counts of several holds of any kind, as the release of each kind does.
   KEYS[i]  of each member: lock; of a fair one then queue, timeouts, alive; of one on a read-write
@@ -10,7 +9,17 @@
   Reply    {receivers | -1, ...}  for each member, as the release of its kind; -1 also for a key that
            holds something else
 ]]
-local publish, reply, failed, key = ARGV[1], {}, nil, 1
+local publish, reply, arg, member = ARGV[1], {}, 2, 0
+-- Plain ones that are held, as they are most often, before the pieces that are not needed for them. What
+-- `release_hold` does.
+while ARGV[arg] == 'plain' and redis.pcall('HDEL', KEYS[member + 1], ARGV[arg + 1]) == 1 do
+  member = member + 1
+  reply[member] = tonumber(redis.pcall(publish, ARGV[arg + 2], '0')) or 0
+  arg = arg + 3
+end
+if not ARGV[arg] then return reply end
+-- uses: error_text, release_hold, fair_release_hold, rw_release_hold
+local failed, key = nil, member + 1
 -- The failure of one keeps no other from being released. A key that holds something else is no hold of
 -- ours.
 local function release_member(member, release, ...)
@@ -27,7 +36,6 @@ local function release_rw(channel, ...)
   local received = message and tonumber(redis.pcall(publish, channel, message)) or 0
   return reply_of_it or received
 end
-local arg, member = 2, 0
 while ARGV[arg] do
   member = member + 1
   local kind, holder, lock = ARGV[arg], ARGV[arg + 1], KEYS[key]

@@ -1,4 +1,4 @@
--- uses: read_refusal, rw_wait, read_grant, read_again, read_begins, next_token, keep_token
+-- uses: read_timeout
 --[[
   read_acquire: let a holder read, or read once more, up to a given number of read holds.
   KEYS[1]  lock        HASH    mode -> read | write, holder -> read holds, holder:write -> write holds
@@ -17,8 +17,23 @@
 ]]
 local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
 local hold_count, lease, is_new = ARGV[2], ARGV[3], ARGV[5] == '1'
+local left = redis.call('PTTL', lock)
+-- A free lock that nobody waits for, before the pieces that are not needed for it.
+if left == -2 and is_new and hold_count == '1' and ARGV[4] == '0'
+  and redis.pcall('EXISTS', waiting) == 0 then
+  -- As `read_grant` does.
+  redis.call('SET', read_timeout(lock, holder, 1), '1', 'PX', lease)
+  redis.call('HSET', lock, holder, 1, 'mode', 'read')
+  local leased = redis.pcall('PEXPIRE', lock, lease)
+  if leased ~= 1 then
+    redis.call('HDEL', lock, holder, 'mode')
+    return leased
+  end
+  return
+end
+-- uses: read_refusal, rw_wait, read_grant, read_again, read_begins, next_token, keep_token
 local why, remaining, anybody_waits, seen =
-  read_refusal(lock, waiting, holder, is_new, tonumber(ARGV[7]))
+  read_refusal(lock, waiting, holder, is_new, tonumber(ARGV[7]), left)
 if why then
   if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'read') end
   return why

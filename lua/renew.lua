@@ -1,3 +1,4 @@
+-- uses: lengthen
 --[[
   renew: lengthen the leases of many holds in one call.
   KEYS[i]       lock      HASH  holder -> hold count
@@ -9,7 +10,7 @@ local reply = {}
 for i, lock in ipairs(KEYS) do
   -- A key that holds something else is no hold of ours, and must not stop the others.
   if redis.pcall('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
-    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ARGV[2 * i])))
+    lengthen(lock, ARGV[2 * i])
     reply[i] = 1
   else
     reply[i] = 0

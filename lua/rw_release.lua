@@ -1,4 +1,4 @@
--- uses: rw_release_hold
+-- uses: read_timeout
 --[[
   rw_release: set the counts of a hold: lower, or one write hold turned into a read hold. 0 and 0
   give it up, or take a holder that only waits out of those who wait.
@@ -12,7 +12,31 @@
   ARGV[6]  publish      PUBLISH or SPUBLISH
   Reply    how many connections received that others may enter | -1 neither held nor waited for
 ]]
-local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
-local reply, message = rw_release_hold(KEYS[1], KEYS[2], ARGV[1], writes, reads, ARGV[4])
+local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
+local is_over = ARGV[2] == '0' and ARGV[3] == '0'
+local held = redis.call('HMGET', lock, holder, holder .. ':write')
+local fields = is_over and (held[1] or held[2]) and redis.call('HLEN', lock)
+-- Its one hold and the mode are all there is: the lock goes, as by `rw_release_hold`. Before the pieces that
+-- are not needed for it.
+local message
+if fields == 2 and held[1] == '1' then
+  redis.call('DEL', lock, read_timeout(lock, holder, 1))
+  message = '0'
+elseif fields == 2 and held[2] then
+  redis.call('DEL', lock)
+  message = '1'
+end
+if message == '0' or message and redis.pcall('EXISTS', waiting) == 0 then
+  return tonumber(redis.pcall(ARGV[6], ARGV[5], message)) or 0
+end
+-- uses: write_ends, rw_release_hold
+local reply
+if message then
+  -- A user without the right to note it still frees the lock.
+  pcall(write_ends, waiting)
+else
+  reply, message = rw_release_hold(
+    lock, waiting, holder, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], held, fields)
+end
 local receivers = message and tonumber(redis.pcall(ARGV[6], ARGV[5], message)) or 0
 return reply or receivers

@@ -1,4 +1,4 @@
--- uses: read_leases, sweep_readers
+-- uses: lengthen, read_leases, sweep_readers
 --[[
   rw_renew: lengthen the leases of many holds on read-write locks in one call.
   KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds
@@ -13,7 +13,7 @@ for i, lock in ipairs(KEYS) do
   local held = redis.pcall('HMGET', lock, holder, holder .. ':write')
   reply[i] = 0
   if held[1] or held[2] then
-    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
+    lengthen(lock, lease)
     read_leases(lock, holder, tonumber(held[1]) or 0, lease)
     -- A few dead ones cost nothing.
     if held[1] and not held[2] and redis.call('HLEN', lock) > sweep_fields then

@@ -1,4 +1,3 @@
--- uses: write_refusal, rw_wait, rw_wait_over, grant, next_token, keep_token
 --[[
   write_acquire: let a holder write, or write once more, up to a given number of write holds.
   KEYS[1]  lock        HASH    mode -> read | write, holder -> read holds, holder:write -> write holds
@@ -15,7 +14,21 @@
            remaining_ms held elsewhere, or readers first | -3 no such hold
 ]]
 local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
-local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1')
+local left = redis.call('PTTL', lock)
+-- A free lock that nobody waits for, before the pieces that are not needed for it.
+if left == -2 and ARGV[5] == '1' and ARGV[4] == '0' and redis.pcall('EXISTS', waiting) == 0 then
+  -- As `grant` does.
+  local writer = holder .. ':write'
+  redis.call('HSET', lock, writer, ARGV[2], 'mode', 'write')
+  local leased = redis.pcall('PEXPIRE', lock, ARGV[3])
+  if leased ~= 1 then
+    redis.call('HDEL', lock, writer, 'mode')
+    return leased
+  end
+  return
+end
+-- uses: write_refusal, rw_wait, rw_wait_over, grant, next_token, keep_token
+local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1', left)
 if why then
   if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'write') end
   return why

@@ -66,6 +66,23 @@ impl Tick {
     }
 }
 
+/// An instant, or the clock that is read for it by whoever needs it.
+pub(crate) trait Now: Copy {
+    fn tick(self) -> Tick;
+}
+
+impl Now for Tick {
+    fn tick(self) -> Tick {
+        self
+    }
+}
+
+impl Now for Clock {
+    fn tick(self) -> Tick {
+        self.now()
+    }
+}
+
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {

@@ -17,7 +17,7 @@ macro_rules! guard_methods {
             }
 
             /// The holder id by which the server knows this hold, as in [`Holder::id`]($crate::Holder::id).
-            /// For logs, and for looking at the server.
+            /// For logs, and for looking at the server. Readers of one client may have one together.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
@@ -197,9 +197,9 @@ macro_rules! guard_methods {
             /// Releases this hold and waits for the server to confirm it. `Ok` means that the lock was held
             /// to the end, as far as this client knows.
             ///
-            /// Takes one round trip, or none if the lock is handed off to a waiting task of this client. If
-            /// the lock was freed by force after the last renewal, the task that got it learns so, not this
-            /// one.
+            /// Takes one round trip, or none if the lock is handed off to a waiting task of this client or other
+            /// readers of it stay. If the lock was freed by force after the last renewal, the task that got it or
+            /// stays learns so, not this one.
             ///
             /// A release whose answer is lost is repeated. If the server then has no such hold, that is `Ok`
             /// if the first release was sent within the lease: it was executed. Nobody can tell that from a

@@ -176,7 +176,13 @@ impl Handle {
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquire::one(&request, wait));
         let holder = || self.refused("lock");
-        let call = told_if_long(&self.core, wait, self.given_name(), holder, call);
+        let call = pin!(told_if_long(
+            &self.core,
+            wait,
+            self.given_name(),
+            holder,
+            call
+        ));
         self.observed(&request, call).await
     }
 
@@ -735,6 +741,8 @@ macro_rules! holder_methods {
             /// Frees the lock, whoever holds it; `false` if nobody did. For operators.
             ///
             /// The guard of the holder is lost at its next renewal or before; until then its work continues.
+            /// Its client may still pass the hold on to other tasks, with tokens that were set aside for that,
+            /// which are lower than those granted since.
             /// If the answer is lost, the call is repeated and may free the lock of a holder that came in
             /// between.
             ///

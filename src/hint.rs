@@ -36,16 +36,9 @@ impl Hint {
         self.give();
     }
 
-    /// Resolves once that many messages have come. Cancel safe.
-    pub(crate) async fn messages(&self, count: u64) {
-        let end = self.messages.load(Ordering::Acquire) + count;
-        loop {
-            let mark = self.mark();
-            if self.messages.load(Ordering::Acquire) >= end {
-                return;
-            }
-            self.past(mark).await;
-        }
+    /// How many messages have come.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Acquire)
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.

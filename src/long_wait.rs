@@ -1,7 +1,8 @@
 //! A call that waits for long: whoever observes the client is told once, and of who is in the way.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::Wait;
@@ -23,12 +24,25 @@ pub(crate) async fn told_if_long<T, B: Future<Output = Busy>>(
     if matches!(wait, Wait::Never) || !core.observed().is_on() {
         return call.await;
     }
-    tokio::select! {
-        biased;
-        done = &mut call => return done,
-        () = Box::pin(tell(core, name, busy)) => {}
+    // Most calls do not wait at all, and need none of it.
+    let (mut busy, mut telling) = (Some(busy), None);
+    let done = poll_fn(|context| {
+        if let Poll::Ready(done) = call.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        if let Some(busy) = busy.take() {
+            telling = Some(Box::pin(tell(core, name, busy)));
+        }
+        let told = telling.as_mut().map(|told| told.as_mut().poll(context));
+        told.unwrap_or(Poll::Pending).map(|()| None)
+    });
+    match done.await {
+        Some(done) => done,
+        None => {
+            drop(telling);
+            call.await
+        }
     }
-    call.await
 }
 
 async fn tell<B: Future<Output = Busy>>(core: &Core, name: &str, busy: impl FnOnce() -> B) {

@@ -19,7 +19,8 @@ use crate::lost::LostReason;
 ///
 /// It is `'static`, and cheap to clone: give it to a task that the work spawns, or to a thread that blocks.
 /// It does not keep the lock held. Once the guard was released, forgotten or dropped, it says for ever what
-/// was true at that moment, even if another guard of the same owner holds the lock for longer.
+/// was true at that moment, even if another guard of the same owner holds the lock for longer. A view of a guard
+/// that is downgraded goes on with the guard that comes of it.
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {

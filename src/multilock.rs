@@ -321,7 +321,13 @@ impl MultiLock {
         let requests = self.requests(operation)?;
         let (core, group) = (self.members[0].core(), self.options.group);
         let call = pin!(acquire::several(&requests, wait));
-        let call = told_if_long(core, wait, self.name(), || self.refused(), call);
+        let call = pin!(told_if_long(
+            core,
+            wait,
+            self.name(),
+            || self.refused(),
+            call
+        ));
         let timer = core.observed().meter.call(KIND, group, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;
         let timer = timer.ends(&ended);

@@ -39,10 +39,15 @@ impl Client {
 ///
 /// A handle: cheap to make and to clone, it holds nothing.
 ///
-/// * **Neither side starves.** While a writer of this library waits, no new reader of this library enters;
-///   when a writer is done, readers that waited go first. Against 64 writers of another client that never
-///   pause, one reader or one writer gets about one grant in twelve; against 64 readers, a writer gets one in
-///   65. Redisson does not follow this rule: its readers enter whenever others read.
+/// * **Neither side starves.** While a writer of this library waits, no new reader of this library enters, but
+///   for those that join readers of their own client; when a writer is done, readers that waited go first.
+///   Redisson does not follow this rule: its readers enter whenever others read.
+/// * **Readers of one client have one hold at the server together.** Who comes while another reads joins it
+///   without a round trip, for 5 ms after it was granted, up to 128 readers, and not while a writer of the same
+///   client waits; the last to leave releases it. Each has its own guard and owner. They are lost together. A call
+///   with an [owner](Self::owner), [`fenced`](Self::fenced), [`at_least`](Self::at_least),
+///   [`max_hold`](Self::max_hold) or a [fixed lease](Self::fixed_lease) has a hold of its own, and so has a
+///   [downgraded](WriteGuard::downgrade) guard, a member of a multi-lock, and who asks for another lease.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
@@ -101,8 +106,8 @@ impl RwLock {
 
     /// Acquires the lock as a reader, waiting until it may read.
     ///
-    /// Takes one round trip if nobody writes or waits to write; else one more, and a subscription that all
-    /// waiters of this client share.
+    /// Takes one round trip if nobody writes or waits to write, none where it joins another reader of this client;
+    /// else one more, and a subscription that all waiters of this client share.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue. A grant under way is released in the background.
@@ -121,8 +126,8 @@ impl RwLock {
         side.acquire("read").await.map(ReadGuard)
     }
 
-    /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip. `None`: somebody
-    /// does.
+    /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip at most. `None`:
+    /// somebody does.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).

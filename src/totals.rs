@@ -62,7 +62,7 @@ pub struct Grants {
     pub by_server: u64,
     /// The server handed it over with a notification.
     pub handed_over: u64,
-    /// Another task of this client handed it off.
+    /// Another task of this client handed it off, or reads and was joined.
     pub in_memory: u64,
     /// Its owner held it already.
     pub reentered: u64,

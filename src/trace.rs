@@ -148,6 +148,9 @@ mod on {
             lockset.group = (group != Group::NONE).then(|| group.name()),
             lockset.outcome = field::Empty
         );
+        if span.is_disabled() {
+            return call.await;
+        }
         let ended = call.instrument(span.clone()).await;
         let outcome = match &ended {
             Ok(Some(_)) => "granted",
@@ -170,16 +173,19 @@ mod on {
             Self { _span: None }
         }
 
-        pub(crate) fn begin(
+        pub(crate) fn begin<'a>(
             name: &str,
-            holder: &str,
+            holder: impl FnOnce() -> &'a str,
             token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {
             let span = debug_span!(
                 target: "lockset", parent: None, "lockset.hold",
-                lockset.name = name, lockset.holder = holder,
+                lockset.name = name, lockset.holder = holder(),
                 lockset.token = token().map(FencingToken::get)
             );
+            if span.is_disabled() {
+                return Self::none();
+            }
             span.follows_from(Span::current());
             Self { _span: Some(span) }
         }
@@ -218,9 +224,9 @@ mod off {
             Self
         }
 
-        pub(crate) fn begin(
+        pub(crate) fn begin<'a>(
             _name: &str,
-            _holder: &str,
+            _holder: impl FnOnce() -> &'a str,
             _token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {
             Self

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::failure::Failure;
 use crate::globals::Globals;
+use crate::login::Login;
 use crate::output::Output;
 
 /// What a verb is run with.
@@ -23,6 +24,14 @@ pub(crate) enum Servers {
     One(Client),
     /// Independent ones, of which a majority grants.
     Quorum(Redlock, Vec<Client>),
+}
+
+/// Certificates in PEM.
+pub(crate) struct Certificates {
+    /// The authorities to trust.
+    pub(crate) roots: Option<Vec<u8>>,
+    /// What to present, and its key.
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How long the end of a client may take: what is left then ends with its lease.
@@ -47,6 +56,10 @@ const NO_URL: &str =
 impl Context {
     pub(crate) fn new(mut globals: Globals) -> Result<Self, Failure> {
         globals.urls.retain(|url| !url.is_empty());
+        if let Some(login) = Login::from_environment(globals.user.as_deref())? {
+            let urls = globals.urls.iter();
+            globals.urls = urls.map(|url| login.put_into(url)).collect();
+        }
         let output = Output::new(globals.json, globals.color);
         Ok(Self { globals, output })
     }
@@ -79,42 +92,59 @@ impl Context {
     }
 
     /// The certificates, if any were given.
-    pub(crate) fn tls(&self) -> Result<Option<Tls>, Failure> {
-        let Globals {
-            tls_ca,
-            tls_cert,
-            tls_key,
-            tls_server_name,
-            ..
-        } = &self.globals;
-        if tls_ca.is_none() && tls_cert.is_none() && tls_server_name.is_none() {
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let name = &self.globals.tls_server_name;
+        let Certificates { roots, client } = self.certificates()?;
+        if roots.is_none() && client.is_none() && name.is_none() {
             return Ok(None);
         }
         let mut tls = Tls::new();
-        if let Some(file) = tls_ca {
-            tls = tls.root_certificates_pem(pem(file)?);
+        if let Some(roots) = roots {
+            tls = tls.root_certificates_pem(roots);
         }
-        if let (Some(certificate), Some(key)) = (tls_cert, tls_key) {
-            tls = tls.client_certificate_pem(pem(certificate)?, pem(key)?);
+        if let Some((certificate, key)) = client {
+            tls = tls.client_certificate_pem(certificate, key);
         }
-        if let Some(name) = tls_server_name {
+        if let Some(name) = name {
             tls = tls.server_name(name);
         }
         Ok(Some(tls))
     }
 
-    /// A client of the one URL, with the settings of `more`.
-    pub(crate) async fn client_with(
-        &self,
-        more: impl FnOnce(ClientBuilder) -> ClientBuilder,
-    ) -> Result<Client, Failure> {
-        let builder = self.builder(self.url()?)?;
-        Ok(more(builder).build().await?)
+    /// The certificates as they stand in their files.
+    pub(crate) fn certificates(&self) -> Result<Certificates, Failure> {
+        let Globals {
+            tls_ca,
+            tls_cert,
+            tls_key,
+            ..
+        } = &self.globals;
+        let roots = tls_ca.as_deref().map(pem).transpose()?;
+        let client = match (tls_cert, tls_key) {
+            (Some(certificate), Some(key)) => Some((pem(certificate)?, pem(key)?)),
+            _ => None,
+        };
+        Ok(Certificates { roots, client })
+    }
+
+    /// Whether certificates name another host than the one that is connected to.
+    pub(crate) fn has_server_name(&self) -> bool {
+        self.globals.tls_server_name.is_some()
     }
 
     /// A client of the one URL.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
-        self.client_with(|builder| builder).await
+        self.client_of(self.url()?).await
+    }
+
+    /// A client of one of the URLs.
+    pub(crate) async fn client_of(&self, url: &str) -> Result<Client, Failure> {
+        Ok(self.builder(url)?.build().await?)
+    }
+
+    /// The same, connected when it first asks something.
+    pub(crate) async fn lazy_client_of(&self, url: &str) -> Result<Client, Failure> {
+        Ok(self.builder(url)?.lazy().build().await?)
     }
 
     /// A client, or a quorum if there are several URLs.

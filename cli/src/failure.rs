@@ -33,6 +33,21 @@ impl Failure {
         Self::new(status::INTERNAL, error.to_string())
     }
 
+    /// Whether what was asked for cannot work.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.status == status::USAGE
+    }
+
+    /// Whether the server refuses the user, or the user lacks a right.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.status == status::DENIED
+    }
+
+    /// The status that tells it to scripts.
+    pub(crate) fn status(&self) -> u8 {
+        self.status
+    }
+
     /// Writes the line, and gives the status.
     pub(crate) fn report(self) -> u8 {
         complain(&self.message);

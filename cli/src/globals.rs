@@ -24,6 +24,9 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) urls: Vec<String>,
+    /// The user of the server, for URLs that name none; its password is in LOCKSET_PASSWORD.
+    #[arg(long, global = true, env = "LOCKSET_USER", value_name = "NAME", help_heading = GLOBAL)]
+    pub(crate) user: Option<String>,
     /// A prefix for every name, as the programs that share the locks have it.
     #[arg(long, global = true, env = "LOCKSET_PREFIX", value_name = "TEXT", help_heading = GLOBAL)]
     pub(crate) prefix: Option<String>,

@@ -200,7 +200,7 @@ impl Held {
             Ok(()) => true,
             Err(error) if error.is_not_held() => false,
             Err(error) => {
-                complain(&error.to_string());
+                complain(&format!("{error}; the lock ends by itself with its lease"));
                 true
             }
         }

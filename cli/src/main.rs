@@ -8,6 +8,7 @@ mod failure;
 mod found;
 mod globals;
 mod held;
+mod login;
 mod message;
 mod output;
 mod span;

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name};
+use lockset_testkit::{Cluster, Proxy, Redisson, Server, eventually, unique_name};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -315,6 +315,27 @@ async fn a_cluster_is_listed_and_checked_node_by_node() {
     assert_eq!(slots["verdict"], "warn");
 }
 
+/// One that has announced itself, and was killed since.
+#[tokio::test(flavor = "multi_thread")]
+async fn show_tells_a_holder_that_is_not_connected() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = announcing(&proxy.url()).await;
+    let guard = client.lock("a").lock().await.unwrap();
+    let pid = format!(" {} ", std::process::id());
+    let shown = async || text(&lockset(&server.url(), &["show", "a"]).await);
+    eventually(SOON, "announced", async || shown().await.contains(&pid)).await;
+    assert!(!shown().await.contains("no connection"));
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(SOON, "the server has noticed", async || {
+        let shown = shown().await;
+        shown.contains(&pid) && shown.contains("no connection of it is seen")
+    })
+    .await;
+    drop(guard);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     let server = Server::start();
@@ -353,6 +374,43 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     assert!(
         people.contains("ACL SETUSER half '+client|kill'"),
         "{people}"
+    );
+    // Who may not even connect as programs do is told what is missing all the same.
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg("weak").arg("on").arg(">pass");
+    user.arg(&[
+        "~*",
+        "&*",
+        "+@connection",
+        "+info",
+        "+acl|whoami",
+        "+acl|dryrun",
+    ]);
+    let _: () = user.query_async(&mut admin).await.unwrap();
+    let weak = as_operator(&url).replace("operator", "weak");
+    let rights = verdict("rights", &[], &weak, 77).await;
+    let advice = rights["advice"].as_str().unwrap();
+    assert!(
+        advice.starts_with("ACL SETUSER weak '+eval' '+evalsha' "),
+        "{advice}"
+    );
+
+    let mut set = async |name: &str, value: &str| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg(name).arg(value);
+        let _: () = set.query_async(&mut admin).await.unwrap();
+    };
+    set("maxmemory-policy", "noeviction").await;
+    set("maxmemory", "1mb").await;
+    assert_eq!(verdict("memory", &[], &url, 1).await["verdict"], "fail");
+    set("maxmemory", "0").await;
+    set("min-replicas-to-write", "1").await;
+    let replicas = verdict("replicas", &[], &url, 1).await;
+    assert!(
+        replicas["advice"]
+            .to_string()
+            .contains("min-replicas-to-write"),
+        "{replicas}"
     );
     server.kill();
     let away = lockset(&url, &["doctor", "--json"]).await;

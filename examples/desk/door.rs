@@ -11,8 +11,8 @@ use lockset::{Client, FairLock, FencingToken, ReentrantLock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::support::Result;
 use crate::support::worker::{Orders, server_url};
+use crate::support::{Result, paced};
 use crate::{IMPATIENT, LEASE, PATIENCE};
 
 const SERVICE: Duration = Duration::from_millis(2);
@@ -48,7 +48,7 @@ async fn customer(number: usize, desk: Desk) -> Result<()> {
         Desk::Fair(desk) => at_fair_desk(number, &desk).await?,
         Desk::Reentrant(desk) => {
             let guard = desk.lock().await?;
-            sleep(SERVICE).await;
+            sleep(paced(SERVICE)).await;
             let token = guard.fencing_token();
             guard.release().await?;
             token
@@ -72,7 +72,7 @@ async fn at_fair_desk(number: usize, desk: &FairLock) -> Result<Option<FencingTo
     } else {
         desk.lock().await?
     };
-    sleep(SERVICE).await;
+    sleep(paced(SERVICE)).await;
     let token = guard.fencing_token();
     guard.release().await?;
     Ok(token)

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use crate::purchase::{PRICES, Purchase, account, item, order, price};
 use crate::shop::{OPEN, REFUSED, Shop};
-use crate::support::Result;
 use crate::support::worker::{Orders, server_url};
+use crate::support::{Result, paced};
 
 /// So long is taken what a dead clerk held.
 const LEASE: Duration = Duration::from_secs(2);
@@ -114,10 +114,10 @@ async fn fulfil(shop: &Shop, wanted: &Purchase, tokens: &Tokens) -> Result<()> {
         total += pieces * shop.look(&price(*number), None)?;
         is_there &= left >= 0;
         changes.push((item.clone(), left, token(&item)));
-        sleep(WALK).await;
+        sleep(paced(WALK)).await;
     }
     let left = shop.look(&account, token(&account))? - total;
-    sleep(WALK).await;
+    sleep(paced(WALK)).await;
     if is_there && left >= 0 {
         changes.push((account.clone(), left, token(&account)));
         changes.push((order.clone(), total, token(&order)));

@@ -33,7 +33,7 @@ use shop::{Shop, TOO_LATE};
 use support::database::Folder;
 use support::server::LockServer;
 use support::worker::{Worker, bounded};
-use support::{Result, all_kept, say};
+use support::{Result, all_kept, paced, say};
 
 /// Each is a process; the last one is killed.
 const CLERKS: usize = 3;
@@ -177,7 +177,7 @@ async fn with_locks(server: &LockServer, shop: &Shop, prefix: &str) -> Result<(B
     give(&mut clerks).await?;
     tell("the orders are given out; one clerk holds all that an order needs, and stands still");
 
-    sleep(UNDISTURBED).await;
+    sleep(paced(UNDISTURBED)).await;
     let mut killed = clerks.remove(doomed);
     killed.kill().await;
     tell("that clerk is killed (SIGKILL)");

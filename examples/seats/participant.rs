@@ -7,8 +7,8 @@ use lockset::{FencingToken, Guard as _};
 use crate::SEATS;
 use crate::database::{Database, is_too_late};
 use crate::office::Turn;
-use crate::support::Result;
 use crate::support::lock::Locks;
+use crate::support::{Result, paced};
 
 /// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
 ///
@@ -24,7 +24,8 @@ async fn buy(database: &Database, person: usize, token: Option<FencingToken>) ->
 }
 
 async fn pay() {
-    tokio::time::sleep(Duration::from_micros(fastrand::u64(1_000..5_000))).await;
+    let span = Duration::from_micros(fastrand::u64(1_000..5_000));
+    tokio::time::sleep(paced(span)).await;
 }
 
 /// Everybody at once: here too many seats are sold.

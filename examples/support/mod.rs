@@ -26,6 +26,14 @@ pub(crate) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
+/// How long work takes: `PACE` times as long for those who watch it.
+pub(crate) fn paced(span: Duration) -> Duration {
+    let pace = std::env::var("PACE")
+        .ok()
+        .and_then(|pace| pace.parse().ok());
+    span * pace.unwrap_or(1)
+}
+
 /// Whether something is as it must be, and the fault if not.
 pub(crate) type Rule = (bool, &'static str);
 

@@ -16,6 +16,6 @@ local function must_be_lock(lock, remaining)
     end
   end
   -- Raised as text: Redis 6 knows nothing else.
-  if holders < 1 then error('WRONGTYPE the key holds a hash without a lease or without holders', 0) end
+  if holders < 1 then error('WRONGTYPE the key holds no lock: it has no lease, or no holders', 0) end
   return seen
 end

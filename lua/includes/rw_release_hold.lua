@@ -2,7 +2,8 @@
 
 -- Sets the counts of a hold on a read-write lock, or takes a holder that only waits out of those who wait.
 -- Returns the reply of a release, -1 if there is no such hold and no such waiter; then the message that
--- tells others that they may enter, if they may: if there is no reply, it is how many received that.
+-- tells others that they may enter, if they may: if there is no reply, it is how many received that. Who has
+-- looked already says what the hash has under its two names, and how many fields it has, if it is to be over.
 --
 -- 1. Look at what the holder has. Nothing: it may be waiting, and gives that up. A write count is never
 --    raised here.
@@ -16,9 +17,9 @@
 --    longest lease of them. All of them are read only if the one who leaves may have had the longest; if
 --    what is left of the lock is about that, it is let be. If no reader is alive the lock goes.
 -- 6. A writer that is done is noted, and those who wait are to be told.
-local function rw_release_hold(lock, waiting, holder, writes, reads, lease)
+local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held, fields)
   local writer = holder .. ':write'
-  local held = redis.call('HMGET', lock, holder, writer)
+  held = held or redis.call('HMGET', lock, holder, writer)
   local had_reads, had_writes = tonumber(held[1]) or 0, tonumber(held[2]) or 0
   local is_over = writes + reads == 0
   if had_reads + had_writes == 0 then
@@ -33,7 +34,7 @@ local function rw_release_hold(lock, waiting, holder, writes, reads, lease)
   local others, remaining, had_lease = 0, -2, -2
   if is_over or was_writer then
     -- All fields but the mode and its own.
-    others = redis.call('HLEN', lock) - 1
+    others = (fields or redis.call('HLEN', lock)) - 1
     if had_reads > 0 then others = others - 1 end
     if had_writes > 0 then others = others - 1 end
   end

@@ -8,7 +8,7 @@ use syn::{Block, Expr, ItemFn, Signature, Stmt, TraitItemFn, Type, parse_quote_s
 use crate::locks::{Kind, Locks, Member};
 use crate::options::{Options, Wait};
 use crate::shape::Body;
-use crate::values::{Busy, Fenced, Time};
+use crate::values::{Busy, Fenced, Group, Time};
 use crate::{client, refused};
 
 /// The function with its lock; or what is wrong, and the item as it was, so that nothing else is reported.
@@ -131,7 +131,9 @@ impl<'a> Expansion<'a> {
         let owner = owner.map(|owner| quote_spanned!(at=> .owner(#owner)));
         let fenced = self.options.fenced.as_ref();
         let fenced = fenced.map(|_| quote_spanned!(at=> .fenced()));
-        quote_spanned!(at=> #handle #(#spans)* #owner #fenced)
+        let group = self.options.group.as_ref();
+        let group = group.map(|Group(name)| quote_spanned!(at=> .group(#name)));
+        quote_spanned!(at=> #handle #(#spans)* #owner #fenced #group)
     }
 
     /// An expression for the guard, which returns if there is none.

@@ -11,7 +11,7 @@ use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::key::Key;
 use crate::locks::{Kind, Locks, Member, members};
-use crate::values::{Busy, Fenced, Time, local, path, unusable};
+use crate::values::{Busy, Fenced, Group, Time, local, path, unusable};
 use crate::words::{ALL, example, fail, instead_of};
 
 /// The attribute as it was written.
@@ -25,6 +25,7 @@ pub(crate) struct Options {
     pub(crate) owner: Option<Expr>,
     pub(crate) fenced: Option<Fenced>,
     pub(crate) guard: Option<Ident>,
+    pub(crate) group: Option<Group>,
     pub(crate) krate: Option<Path>,
 }
 
@@ -54,6 +55,7 @@ struct Read {
     owner: Option<Expr>,
     fenced: Option<Fenced>,
     guard: Option<Ident>,
+    group: Option<Group>,
     krate: Option<Path>,
 }
 
@@ -138,6 +140,7 @@ impl Read {
             "owner",
             "fenced",
             "guard",
+            "group",
             "crate",
         ];
         if !known.contains(&word.as_str()) {
@@ -172,6 +175,7 @@ impl Read {
                 self.fenced = Some(Fenced { token });
             }
             "guard" => self.guard = Some(local(name, input)?),
+            "group" => self.group = Some(input.parse()?),
             "crate" => self.krate = Some(path(input)?),
             _ => {
                 let time: Time = input.parse()?;
@@ -251,6 +255,7 @@ impl Read {
             owner: self.owner,
             fenced: self.fenced,
             guard: self.guard,
+            group: self.group,
             krate: self.krate,
         })
     }

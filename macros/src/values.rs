@@ -39,6 +39,9 @@ pub(crate) struct Fenced {
     pub(crate) token: Option<Ident>,
 }
 
+/// `group = "orders"`, or a constant.
+pub(crate) struct Group(pub(crate) Expr);
+
 impl Parse for Busy {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let ahead = input.fork();
@@ -56,6 +59,27 @@ impl Parse for Busy {
             }
         }
         input.parse().map(Self::Value)
+    }
+}
+
+impl Parse for Group {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let name: Expr = input.parse()?;
+        let why = match &name {
+            Expr::Path(_) => return Ok(Self(name)),
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => match text.value() {
+                    text if text.is_empty() => "an empty name is no group; leave it out",
+                    text if text.contains(['{', '}']) => {
+                        "a group is one of few names, and the same for each call; a part of the key is none"
+                    }
+                    _ => return Ok(Self(name)),
+                },
+                _ => "a group is a text: write `group = \"orders\"`",
+            },
+            _ => "a group is a text or a constant: write `group = \"orders\"`",
+        };
+        Err(fail(name.span(), why))
     }
 }
 

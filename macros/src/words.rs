@@ -5,7 +5,7 @@ use std::fmt::Display;
 use proc_macro2::Span;
 
 pub(crate) const ALL: &str = "`client`, `wait`, `try`, `busy`, `lease`, `fixed_lease`, `at_least`, `max_hold`, `owner`, \
-                   `fenced`, `guard`, `fair`, `read`, `write`, `all(..)` and `crate`";
+                   `fenced`, `guard`, `group`, `fair`, `read`, `write`, `all(..)` and `crate`";
 
 pub(crate) fn example(option: &str) -> &'static str {
     match option {
@@ -14,6 +14,7 @@ pub(crate) fn example(option: &str) -> &'static str {
         "owner" => "&me",
         "fenced" => "token",
         "guard" => "g",
+        "group" => "\"orders\"",
         "crate" => "path::to::lockset",
         "lease" | "fixed_lease" => "\"30s\"",
         "at_least" | "max_hold" => "\"14m\"",
@@ -33,6 +34,7 @@ pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
             "write `lease = \"30s\"`, which is renewed, or `fixed_lease = \"30s\"`"
         }
         "token" => "write `fenced = token`",
+        "label" | "metrics" => "write `group = \"orders\"`",
         "at_most" => "write `max_hold = \"14m\"`",
         "locks" | "redis" | "connection" => "write `client = self.locks`",
         "kind" | "reentrant" => {

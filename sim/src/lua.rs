@@ -19,7 +19,7 @@ use crate::words::Words;
 /// What Redis' own interpreter begins with, as far as scripts see it.
 const BEGIN: &str = "
 local raw, locate, error, type, xpcall = ...
-redis = {}
+redis = { REDIS_VERSION_NUM = 0x00070000 }
 function redis.call(...)
   local reply, failed = raw(...)
   if failed then error(reply, 0) end

@@ -6,8 +6,8 @@ use lockset_sim::World;
 const MUTANTS: &[(&str, &str, &str)] = &[
     (
         "a lock that is held is granted",
-        "  if hold_count ~= '1' then return -3 end\n  return remaining\nend\nlocal token",
-        "end\nlocal token",
+        "  if hold_count ~= '1' then return -3 end\n  return remaining\nend\nif remaining",
+        "end\nif remaining",
     ),
     (
         "a grant has a lease of a tenth of a second",
@@ -36,8 +36,8 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     (
         "the lease of a read hold stays when it is given back",
-        "  for hold = reads + 1, had_reads do redis.call('DEL', read_timeout(lock, holder, hold)) end",
-        "",
+        "redis.call('DEL', lock, read_timeout(lock, holder, 1))",
+        "redis.call('DEL', lock)",
     ),
     (
         "a waiter that gives up stays in the queue",

@@ -171,3 +171,20 @@ async fn many_tasks_on_two_threads_have_it_one_at_a_time() {
     }
     assert_eq!(*inside.lock().await, 400);
 }
+
+/// The task that blocks may have had its view from the writer.
+#[tokio::test(start_paused = true)]
+async fn a_view_of_the_loss_of_a_writer_goes_on_with_the_reader() {
+    let (server, ours, theirs) = two().await;
+    let lock = ours.rw_lock("a");
+    let writer = lock.write().await.unwrap();
+    let loss = writer.loss();
+    let reader = writer.downgrade().await.unwrap();
+    assert!(!loss.is_lost());
+    // Nothing is renewed, and somebody else gets it.
+    server.partition(&ours);
+    let next = theirs.rw_lock("a").write().await.unwrap();
+    assert!(loss.is_lost() && reader.is_lost());
+    assert_eq!(loss.wait().await, LostReason::Expired);
+    drop((reader, next));
+}

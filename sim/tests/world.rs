@@ -5,7 +5,7 @@ use lockset_sim::World;
 /// Runs the worlds of these seeds; says how to see the first that ends badly.
 fn run_all(seeds: std::ops::Range<u64>) {
     let began = std::time::Instant::now();
-    let (mut calls, mut commands, mut grants, mut losses) = (0, 0, 0, 0);
+    let (mut calls, mut commands, mut grants, mut losses, mut joins) = (0, 0, 0, 0, 0);
     let worlds = seeds.end - seeds.start;
     for seed in seeds {
         let report = World::new(seed).run();
@@ -13,6 +13,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
         commands += report.commands;
         grants += report.grants;
         losses += report.losses;
+        joins += report.joins;
         if let Some(violation) = report.violation {
             panic!(
                 "seed {seed}: {violation}\nsee it by\n  \
@@ -24,12 +25,14 @@ fn run_all(seeds: std::ops::Range<u64>) {
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let a_minute = |count: u64| count as f64 / took.as_secs_f64() * 60.0;
     println!(
-        "{worlds} worlds, {calls} calls, {commands} commands, {grants} grants, {losses} losses in {took:.1?}; \
+        "{worlds} worlds, {calls} calls, {commands} commands, {grants} grants, {joins} of them by joining, \
+         {losses} losses in {took:.1?}; \
          a minute: {:.0} worlds, {:.0} calls, {:.0} commands",
         a_minute(worlds),
         a_minute(calls),
         a_minute(commands),
     );
+    assert!(joins >= worlds, "readers join: {joins}");
 }
 
 #[test]

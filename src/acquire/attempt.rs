@@ -62,7 +62,7 @@ impl<'a> Attempt<'a> {
         Self {
             requests,
             holders: Holders::new(requests),
-            since: requests.core().clock.now(),
+            since: requests.bound.start(),
             waits_until,
             place: None,
         }
@@ -93,12 +93,25 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Outcome> {
+        let now = self.requests.core().clock.now();
+        self.ask_at(now, at, lane, budget).await
+    }
+
+    /// The same at a time that was read just now, before anything was awaited.
+    pub(super) async fn ask_at(
+        &mut self,
+        mut now: Tick,
+        at: usize,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Outcome> {
         loop {
-            let reply = self.send(at, lane, budget).await?;
+            let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
                 // It may still arrive, and must not meet its holder id in use.
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
+                now = self.requests.core().clock.now();
                 continue;
             }
             let (member, remaining, until_ms) = match self.read(&reply.value)? {
@@ -126,15 +139,20 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sends the attempt until it is answered.
-    async fn send(&mut self, at: usize, lane: Lane, budget: CallBudget) -> Result<Reply> {
+    async fn send(
+        &mut self,
+        asked: Tick,
+        at: usize,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Reply> {
         let core = self.requests.core();
         let scripts = &core.scripts;
-        let asked = core.clock.now();
         let moved = core.locals.moved.mark();
         let spare_tokens = self.spare_tokens();
         let call = self.call(at, asked, spare_tokens, lane);
         let was_sent = self.holders.sending(lane);
-        let run = pin!(scripts.run(lane, &call, budget));
+        let run = pin!(scripts.run_at(asked, lane, &call, budget));
         let run = pin!(core.while_open(run));
         match sent::track(was_sent, run).await {
             Some(Ok(answer)) => Ok(Reply {

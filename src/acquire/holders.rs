@@ -179,6 +179,7 @@ impl<'a> Holders<'a> {
                     replication: request.options.replication,
                     give_up: request.give_up(),
                     group: request.options.group,
+                    is_joinable: request.join_request().is_some(),
                 };
                 Share::granted(
                     &request.core,

@@ -1,16 +1,18 @@
 //! What a call does within its client: it queues there behind other tasks, is handed what one of them had,
-//! or enters a hold of its own owner again.
+//! joins what a reader has, or enters a hold of its own owner again.
 //!
-//! Invariant: none of it asks the server for the lock; what a task is handed or enters is a hold that the
-//! client has.
+//! Invariant: none of it asks the server for the lock; what a task is handed, joins or enters is a hold that
+//! the client has.
 
 use std::future::Future;
 use std::sync::Arc;
 
+use super::join::join;
 use super::request::{LockRequest, Outcome, Requests};
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::hold::bound::Bound;
 use crate::hold::handoff::{Handoff, HandoffRequest};
 use crate::hold::local::{LocalLock, QueuePlace};
@@ -51,7 +53,7 @@ fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
 }
 
 /// Whether the owner who asks has one of these locks already; then, of a single one, a share.
-pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
+async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
     if requests.all.len() > 1 {
         let mut locks = requests.all.iter();
         let is_owned = locks.any(|request| hold_to_enter(request).is_some());
@@ -68,6 +70,19 @@ pub(super) async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Ou
     // Boxed, as few calls come here, and it is large.
     let share = Box::pin(enter_again(request, &hold, &requests.bound)).await?;
     Ok(share.map(Outcome::granted))
+}
+
+/// What a waiter finds in its client: a hold of its owner, or one of another reader that it joins.
+pub(super) async fn owned_or_joined(
+    requests: Requests<'_>,
+    at: usize,
+    place: Option<&QueuePlace<'_>>,
+) -> Result<Option<Outcome>> {
+    if let Some(outcome) = owned(requests, at).await? {
+        return Ok(Some(outcome));
+    }
+    let joined = join(&requests.all[at], place);
+    Ok(joined.map(Outcome::granted))
 }
 
 /// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of its
@@ -141,9 +156,13 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     if request.protocol.queue() == Queue::Server {
         return None;
     }
-    let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
     let local = &request.local;
-    let place = local.queue.push(request.mode, handoff);
+    let place = if request.join_request().is_some() {
+        local.queue.push_joining()
+    } else {
+        let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
+        local.queue.push(request.mode, handoff)
+    };
     local.wanted.give();
     Some(place)
 }
@@ -163,7 +182,7 @@ pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
 pub(crate) enum Turn<T> {
     /// It is at the head, and is to ask.
     Head,
-    /// Its owner got the lock through another of its tasks.
+    /// Its owner got the lock through another of its tasks, or another reader got what it can join.
     Entered(T),
     NotInTime,
     /// Those who ask get no answer; what they were told, if it is known.
@@ -171,7 +190,7 @@ pub(crate) enum Turn<T> {
 }
 
 /// Waits in the local queue. A task that was passed over meanwhile is next. `enter` gives what the owner
-/// has, if it has the lock: then the task need not come to the head.
+/// has, or what there is to be joined: then the task need not come to the head.
 pub(crate) async fn turn<T, E>(
     request: &LockRequest,
     local: &Arc<LocalLock>,
@@ -189,7 +208,7 @@ where
     tokio::select! {
         biased;
         () = place.turn() => Ok(Turn::Head),
-        entered = owner_gets_it(request, local, enter) => entered.map(Turn::Entered),
+        entered = another_gets_it(request, local, enter) => entered.map(Turn::Entered),
         over = local.silence.over(request.core.clock, bound) => match over {
             Over::NotInTime => Ok(Turn::NotInTime),
             Over::Silent(why) => Ok(Turn::Silent(why)),
@@ -197,9 +216,18 @@ where
     }
 }
 
-/// Resolves when the owner who asks gets the lock through another of its tasks: then this one enters at
-/// once, wherever it stands in the queue.
-async fn owner_gets_it<T, E>(
+/// What is given when another task gets what this one can enter or join.
+pub(super) fn gained<'a>(request: &LockRequest, local: &'a LocalLock) -> Option<&'a Hint> {
+    if request.join_request().is_some() {
+        Some(&local.open_read.opened)
+    } else {
+        request.options.owner.as_ref().map(|_| &local.gained)
+    }
+}
+
+/// Resolves when the owner who asks gets the lock through another of its tasks, or another reader gets what
+/// this one can join: then this one enters at once, wherever it stands in the queue.
+async fn another_gets_it<T, E>(
     request: &LockRequest,
     local: &LocalLock,
     enter: impl Fn() -> E,
@@ -207,10 +235,10 @@ async fn owner_gets_it<T, E>(
 where
     E: Future<Output = Result<Option<T>>>,
 {
-    if request.options.owner.is_none() {
+    let Some(gained) = gained(request, local) else {
         return std::future::pending().await;
-    }
-    let (gained, closing) = (&local.gained, &request.core.closing);
+    };
+    let closing = &request.core.closing;
     loop {
         let marks = (gained.mark(), closing.mark());
         request.ensure_open()?;

@@ -11,6 +11,7 @@ mod confirm;
 mod expired;
 mod handover;
 mod holders;
+mod join;
 mod local;
 mod plan;
 mod recall;

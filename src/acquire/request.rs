@@ -13,6 +13,7 @@ use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
+use crate::hold::join::JoinRequest;
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::Protocol;
 use crate::keys::LockName;
@@ -51,6 +52,24 @@ impl LockRequest {
             Mode::Exclusive => self.options.sticky.unwrap_or_default(),
             Mode::Shared => Duration::ZERO,
         }
+    }
+
+    /// What it would join, if it may: a reader that asks for no more than to read while it is renewed.
+    pub(crate) fn join_request(&self) -> Option<JoinRequest> {
+        let options = &self.options;
+        let LeasePolicy::Renewed(lease) = self.policy else {
+            return None;
+        };
+        let may_join = self.mode == Mode::Shared
+            && options.owner.is_none()
+            && options.at_least.is_none()
+            && !options.fenced;
+        may_join.then(|| JoinRequest {
+            lease,
+            replication: options.replication,
+            give_up: self.give_up(),
+            group: options.group,
+        })
     }
 
     pub(crate) fn ensure_open(&self) -> Result<()> {
@@ -204,13 +223,18 @@ impl<'a> Requests<'a> {
     /// asks then goes behind them. Takes no longer than a reply, nor than half of the time until `end`,
     /// as there is still something to ask.
     pub(super) async fn releases_sent(self, end: Tick) {
+        self.releases_sent_by(end, self.core().clock.now()).await;
+    }
+
+    /// The same from a time that was read just now; the time when it resolves.
+    pub(super) async fn releases_sent_by(self, end: Tick, now: Tick) -> Tick {
         let core = self.core();
-        let now = core.clock.now();
+        let mut later = now;
         let limit = now.after(core.timing.reply.min(now.until(end) / 2));
         for LockRequest { local, .. } in self.all {
             loop {
                 let mark = local.hint().mark();
-                if !local.has_unsent_release() || core.clock.now() >= limit {
+                if !local.has_unsent_release() || later >= limit {
                     break;
                 }
                 tokio::select! {
@@ -218,7 +242,9 @@ impl<'a> Requests<'a> {
                     () = local.hint().past(mark) => {}
                     () = core.clock.sleep_until(limit) => {}
                 }
+                later = core.clock.now();
             }
         }
+        later
     }
 }

@@ -4,6 +4,7 @@ mod futures;
 mod handoff;
 mod handover;
 mod hints;
+mod join;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
-use super::local::{Turn, held_here, owned, reenter, take_over, take_place, turn};
+use super::join::join;
+use super::local::{Turn, held_here, owned_or_joined, reenter, take_over, take_place, turn};
 use super::plan::{self, Next};
 use super::recall::recall;
 use super::request::{LockRequest, Outcome, Requests, Wait, bound};
@@ -34,10 +35,6 @@ use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::silence::Silence;
 use crate::meter::WaitCount;
 
-/// How long the waiters of one client stand back at most after their share of turns, for another
-/// process to come.
-const STAND_BACK: Duration = Duration::from_millis(2);
-
 /// After a subscription could not be made, it is not tried again for this many polls.
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
@@ -52,7 +49,8 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Shar
     let bound = bound(requests, wait);
     let mut expired = ExpiredGrants::default();
     loop {
-        let share = match reenter(request, &bound).await? {
+        let entered = reenter(request, &bound).await?;
+        let share = match entered.or_else(|| join(request, None)) {
             None => match all(requests, wait, bound).await? {
                 Outcome::Granted(mut shares) => shares.pop(),
                 Outcome::Refused { .. } => None,
@@ -108,10 +106,11 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> R
 
 /// One attempt, without a place in a queue.
 async fn once(requests: Requests<'_>) -> Result<Outcome> {
-    let budget = requests.bound.call_budget(requests.core().clock.now());
-    requests.releases_sent(budget.deadline).await;
+    let now = requests.core().clock.now();
+    let budget = requests.bound.call_budget(now);
+    let now = requests.releases_sent_by(budget.deadline, now).await;
     Attempt::single(requests)
-        .ask(0, Lane::Command, budget)
+        .ask_at(now, 0, Lane::Command, budget)
         .await
 }
 
@@ -199,15 +198,34 @@ impl<'a> Waiting<'a> {
             return Ok(step);
         }
         let now = self.clock().now();
+        // Before it begins to ask: the server is not silent meanwhile.
+        let stood_back = self.yield_turn(now).await;
+        let now = match stood_back {
+            Some(now) => now,
+            // It may have paused.
+            None if self.hints_in_a_row > HINTS_IN_A_ROW_MAX => self.clock().now(),
+            None => now,
+        };
         let end = self.begin_asking(now)?;
-        self.requests.releases_sent(end).await;
-        self.yield_turn(now).await;
+        let asked = self.requests.releases_sent_by(end, now).await;
+        let marks = match stood_back {
+            // The server knows of what came until here.
+            Some(_) => self.waiter.marks_after_messages(marks),
+            None => marks,
+        };
         // The last check: from here on it asks the server, and is handed nothing.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
         }
-        let outcome = self.ask(end).await?;
+        let outcome = self.ask(asked, end).await?;
         self.silence().ends();
+        if stood_back.is_some() || matches!(outcome, Outcome::Refused { .. }) {
+            let now = self.clock().now();
+            self.local().note_trip(asked.until(now));
+            if matches!(outcome, Outcome::Granted(_)) {
+                self.local().begin_turn(now);
+            }
+        }
         match outcome {
             Outcome::Granted(_) => Ok(Step::Ended(outcome)),
             Outcome::Refused { at, .. } if at != self.at => {
@@ -227,7 +245,7 @@ impl<'a> Waiting<'a> {
             return Ok(None);
         };
         let (requests, at) = (self.requests, self.at);
-        let enter = || owned(requests, at);
+        let enter = || owned_or_joined(requests, at, Some(place));
         match turn(self.request(), self.local(), place, &requests.bound, enter).await? {
             Turn::Head => Ok(None),
             Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
@@ -244,17 +262,18 @@ impl<'a> Waiting<'a> {
         {
             return Ok(Some(step));
         }
-        if let Some(outcome) = owned(self.requests, self.at).await? {
+        let place = self.place.as_ref();
+        if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
             return Ok(Some(Step::Ended(outcome)));
         }
         if let Some(outcome) = take_sticky(self.requests, true).await? {
             self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }
-        let now = self.clock().now();
         let Some((held, until)) = held_here(self.requests, self.at) else {
             return Ok(None);
         };
+        let now = self.clock().now();
         self.silence().ends();
         if held != self.at {
             // Its place in a queue would keep others from a lock that it cannot use yet.
@@ -294,25 +313,45 @@ impl<'a> Waiting<'a> {
         Ok(bound.end_of_asking(silent_since, now))
     }
 
-    /// Lets others ask first: another process, after this client's share of turns, or those who have been
-    /// refused less often.
-    async fn yield_turn(&self, now: Tick) {
+    /// Lets others ask first: other clients, after this one's turn, or those who have been refused less often.
+    /// If it stood back: until when.
+    async fn yield_turn(&self, now: Tick) -> Option<Tick> {
         let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
         let hints = self.hints_in_a_row;
-        if is_exclusive && self.local().must_yield(now) {
-            tokio::select! {
-                biased;
-                // The message of our own release, and that of the other one.
-                () = self.local().hint().messages(2) => {}
-                () = self.pause(STAND_BACK) => {}
-            }
-        } else if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
+        if is_exclusive && let Some(end) = self.stand_back(now).await {
+            return Some(end);
+        }
+        if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
             self.pause(HINT_PAUSE).await;
+        }
+        None
+    }
+
+    async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
+        let (local, place) = (self.local(), self.place.as_ref());
+        local.end_turn(now);
+        // What is left of its time is to ask in.
+        let limit = self.deadline().map(|end| now.after(now.until(end) / 2));
+        let mut stood_back = None;
+        loop {
+            let marks = self.waiter.marks();
+            let Some(until) = local.stands_back(now) else {
+                return stood_back;
+            };
+            let until = limit.map_or(until, |limit| limit.min(until));
+            self.waiter.rest(marks, place, until);
+            let woken = self.waiter.wait(marks, place, until).await;
+            now = self.clock().now();
+            stood_back = Some(now);
+            if !matches!(woken, Woken::Hint) {
+                return stood_back;
+            }
         }
     }
 
-    /// Asks the server until `end`: behind a subscription, if it is time for one.
-    async fn ask(&mut self, end: Tick) -> Result<Outcome> {
+    /// Asks the server until `end`: behind a subscription, if it is time for one. At a time that was read just
+    /// now.
+    async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Outcome> {
         if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
             let asking = self
                 .waiter
@@ -330,11 +369,14 @@ impl<'a> Waiting<'a> {
                     if self.attempt.is_in_doubt() {
                         self.attempt.start_over();
                     }
+                    now = self.clock().now();
                 }
             }
         }
         let budget = self.requests.bound.call_budget_until(end);
-        self.attempt.ask(self.at, Lane::Command, budget).await
+        self.attempt
+            .ask_at(now, self.at, Lane::Command, budget)
+            .await
     }
 
     /// Sleeps after a refusal until it is worth asking again, and decides on which lane. Subscribes first,
@@ -383,7 +425,8 @@ impl<'a> Waiting<'a> {
                 Woken::Gained => {
                     marks = self.waiter.marks_but_messages(marks);
                     self.request().ensure_open()?;
-                    if let Some(outcome) = owned(self.requests, self.at).await? {
+                    let place = self.place.as_ref();
+                    if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
                         return Ok(Step::Ended(outcome));
                     }
                     continue;

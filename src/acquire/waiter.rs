@@ -9,12 +9,13 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use super::attempt::Attempt;
+use super::local::gained;
 use super::request::{LockRequest, Outcome};
 use super::subscribe::{LINGER, subscribing, unsubscribe, unsubscribe_later};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
-use crate::hint::Mark;
+use crate::hint::{Hint, Mark};
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::protocol::Queue;
@@ -37,7 +38,7 @@ pub(crate) struct Waiter<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     messages: Mark,
-    gained: Mark,
+    gained: Option<Mark>,
     closing: Mark,
 }
 
@@ -47,7 +48,7 @@ pub(crate) enum Woken {
     HandedOff,
     /// It is worth asking the server.
     Hint,
-    /// The owner may have got the lock, or the client is being closed.
+    /// There may be something to enter or to join, or the client is being closed.
     Gained,
     Timer,
 }
@@ -74,10 +75,14 @@ impl<'a> Waiter<'a> {
         self.own.as_ref().unwrap_or(&self.local.subscription)
     }
 
+    fn gained(&self) -> Option<&'a Hint> {
+        gained(self.request, self.local)
+    }
+
     pub(crate) fn marks(&self) -> Marks {
         Marks {
             messages: self.subscription().hint.mark(),
-            gained: self.local.gained.mark(),
+            gained: self.gained().map(Hint::mark),
             closing: self.request.core.closing.mark(),
         }
     }
@@ -97,6 +102,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// Marks of `before`, but messages as of now.
+    pub(super) fn marks_after_messages(&self, before: Marks) -> Marks {
+        Marks {
+            messages: self.subscription().hint.mark(),
+            ..before
+        }
+    }
+
     /// Resolves when something happens that `marks` does not know of, when it is handed the lock in its
     /// place, or at a time.
     pub(crate) async fn wait(
@@ -111,12 +124,17 @@ impl<'a> Waiter<'a> {
                 None => std::future::pending().await,
             }
         };
-        let has_owner = self.request.options.owner.is_some();
+        let gained = async {
+            match (self.gained(), marks.gained) {
+                (Some(gained), Some(mark)) => gained.past(mark).await,
+                _ => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = handoff => Woken::HandedOff,
             () = self.subscription().hint.past(marks.messages) => Woken::Hint,
-            () = self.local.gained.past(marks.gained), if has_owner => Woken::Gained,
+            () = gained => Woken::Gained,
             () = self.request.core.closing.past(marks.closing) => Woken::Gained,
             () = self.request.core.clock.sleep_until(at) => Woken::Timer,
         }

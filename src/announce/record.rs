@@ -126,6 +126,14 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// Another version wrote it, or anybody.
+        #[test]
+        fn whatever_is_there_is_read(text in "((host|pid|up_ms|hold|wait|more|x)=[ -~]{0,30}\n|(?s).{0,9})*") {
+            let record = Record::read(&text);
+            prop_assert!(record.holds.len() + record.waits.len() <= text.lines().count());
+            prop_assert_eq!(Record::read(&record.write()), record);
+        }
+
         #[test]
         fn what_is_read_is_what_was_written(host in ".*", keys in prop::collection::vec("(?s).{0,12}", 0..4)) {
             let entry = |(at, key): (usize, &String)| Entry {

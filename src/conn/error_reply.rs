@@ -147,12 +147,34 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     }
     let words = match error.detail() {
         Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
-        _ => error.to_string(),
+        Some(words) => match error.code() {
+            Some(code) => said(code, words),
+            None => error.to_string(),
+        },
+        None => error.to_string(),
     };
     if endpoint.is_empty() {
         return format!("the server says {words}");
     }
     format!("the server {endpoint} says {words}")
+}
+
+/// The error as the server has it, without the place in a script of ours.
+fn said(code: &str, words: &str) -> String {
+    // Redis 7 has the place at the end, Redis 6 before the words.
+    let words = match words.rsplit_once(" script: ") {
+        Some((words, place)) if place.contains("on @user_script") => words,
+        _ => words,
+    };
+    let words = match words.split_once("@user_script:") {
+        Some((_, inside)) => inside.split_once(": ").map_or(inside, |(_, inside)| inside),
+        None => words,
+    };
+    let words = words.trim_end_matches(['.', ' ']);
+    if code == "ERR" || words.starts_with(code) {
+        return words.to_owned();
+    }
+    format!("{code} {words}")
 }
 
 const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary \
@@ -212,6 +234,33 @@ fn says(error: &RedisError, words: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_told_in_the_words_of_the_server() {
+        for (line, words) in [
+            (
+                "OOM command not allowed. script: 3e3d, on @user_script:98.",
+                "OOM command not allowed",
+            ),
+            (
+                "ERR WRONGTYPE no lock script: 3e3d, on @user_script:19.",
+                "WRONGTYPE no lock",
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:3: -OOM not allowed",
+                "-OOM not allowed",
+            ),
+            ("READONLY You can't write.", "READONLY You can't write"),
+            // Valkey's.
+            (
+                "NOPERM ACL failure in script: User u may not run 'get' script: on @user_script:9.",
+                "NOPERM ACL failure in script: User u may not run 'get'",
+            ),
+        ] {
+            let told = describe(&crate::testing::error(line), "h:1");
+            assert_eq!(told, format!("the server h:1 says {words}"));
+        }
+    }
 
     #[test]
     fn errors_mean_what_they_say() {

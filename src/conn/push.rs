@@ -4,7 +4,8 @@
 //! then the next one may have subscriptions, which must not be doubted. And no reply is taken for that of
 //! another command. In a cluster a server ends a subscription by itself when its slot moves away, with
 //! the very words that confirm a command, and the client library gives them to the oldest command that
-//! has no reply yet. Such a connection is desynchronized, and is not used again.
+//! has no reply yet. Such a connection is desynchronized, and is not used again. Nor is one on which
+//! subscriptions are confirmed that nobody asked for: each would be noted, here and in the client library.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub(super) struct PushState {
     events: Option<Arc<dyn EventHandler>>,
     gap_reported: AtomicBool,
     desynced: AtomicBool,
+    flooded: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -28,6 +30,8 @@ pub(super) struct PushState {
 struct State {
     /// Confirmed by the server, and not ended yet.
     channels: HashSet<Box<[u8]>>,
+    /// Commands in flight that subscribe, and those that were given up.
+    subscribing: usize,
     /// Commands in flight that end the subscription of a sharded channel.
     unsubscribing: usize,
 }
@@ -38,6 +42,7 @@ impl PushState {
             events,
             gap_reported: AtomicBool::new(false),
             desynced: AtomicBool::new(false),
+            flooded: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -53,6 +58,11 @@ impl PushState {
 
     pub(super) fn is_desynced(&self) -> bool {
         self.desynced.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing more is to be read from it.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Acquire)
     }
 
     /// Whether it has, or may still have, a channel for which `which` holds.
@@ -74,7 +84,18 @@ impl PushState {
                 }
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
-                self.state.lock().channels.insert(channel.into());
+                let mut state = self.state.lock();
+                match state.subscribing.checked_sub(1) {
+                    Some(rest) => {
+                        state.subscribing = rest;
+                        state.channels.insert(channel.into());
+                    }
+                    None => {
+                        drop(state);
+                        self.flooded.store(true, Ordering::Release);
+                        self.mark_desynced();
+                    }
+                }
             }
             PushKind::Unsubscribe => {
                 self.state.lock().channels.remove(channel);
@@ -110,8 +131,10 @@ impl PushState {
             (_, b"SUNSUBSCRIBE") => Some(PushKind::SUnsubscribe),
             _ => None,
         };
-        if confirms == Some(PushKind::SUnsubscribe) {
-            self.state.lock().unsubscribing += 1;
+        match confirms {
+            Some(PushKind::SUnsubscribe) => self.state.lock().unsubscribing += 1,
+            Some(PushKind::Subscribe | PushKind::SSubscribe) => self.state.lock().subscribing += 1,
+            _ => {}
         }
         ExpectedReply {
             push: self,
@@ -140,10 +163,13 @@ impl ExpectedReply<'_> {
                         if channel == word(command, 1))
             }
             Value::ServerError(_) => {
-                if expected == PushKind::SUnsubscribe {
-                    let mut state = self.push.state.lock();
-                    state.unsubscribing = state.unsubscribing.saturating_sub(1);
-                }
+                let mut state = self.push.state.lock();
+                let in_flight = match expected {
+                    PushKind::SUnsubscribe => &mut state.unsubscribing,
+                    PushKind::Subscribe | PushKind::SSubscribe => &mut state.subscribing,
+                    _ => return true,
+                };
+                *in_flight = in_flight.saturating_sub(1);
                 true
             }
             _ => false,
@@ -251,12 +277,28 @@ mod tests {
     #[test]
     fn a_subscription_that_the_server_ends_desyncs_it_once() {
         let fixture = Fixture::new();
+        drop(fixture.push.expect(&command("SSUBSCRIBE", "a")));
         fixture.says(PushKind::SSubscribe, "a");
         fixture.says(PushKind::SUnsubscribe, "a");
-        assert!(fixture.push.is_desynced());
+        assert!(fixture.push.is_desynced() && !fixture.push.is_flooded());
         fixture.says(PushKind::SUnsubscribe, "b");
         fixture.push.report_gap();
         assert_eq!(fixture.gaps(), 1);
+    }
+
+    #[test]
+    fn a_subscription_that_nobody_asked_for_is_not_noted() {
+        for kind in [PushKind::Subscribe, PushKind::SSubscribe] {
+            let fixture = Fixture::new();
+            let refused = command("SUBSCRIBE", "a");
+            let expected = fixture.push.expect(&refused);
+            let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
+            assert!(expected.accepts(&refused, &no));
+            fixture.says(kind.clone(), "a");
+            assert!(!fixture.push.has_channel(|_| true), "{kind:?}");
+            assert!(fixture.push.is_flooded() && fixture.push.is_desynced());
+            assert_eq!(fixture.gaps(), 1);
+        }
     }
 
     #[test]

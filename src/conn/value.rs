@@ -1,6 +1,35 @@
 //! Reading what a server replied.
 
+use std::fmt::{self, Write};
+
 use redis::Value;
+
+/// So much of a reply is shown.
+const SHOWN_MAX: usize = 200;
+
+/// A reply as a message shows it, however long it is.
+pub(crate) fn shown(value: &Value) -> String {
+    let mut shown = Shown(String::new());
+    let all = write!(shown, "{value:?}");
+    shown.0 + if all.is_err() { " .." } else { "" }
+}
+
+/// Takes so much and no more.
+struct Shown(String);
+
+impl Write for Shown {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = SHOWN_MAX - self.0.len();
+        if part.len() <= room {
+            self.0.push_str(part);
+            return Ok(());
+        }
+        let ends = part.char_indices().map(|(at, _)| at);
+        let end = ends.take_while(|at| *at <= room).last().unwrap_or(0);
+        self.0.push_str(&part[..end]);
+        Err(fmt::Error)
+    }
+}
 
 /// A reply in words, in whichever form the protocol carries them.
 pub(crate) fn text(value: &Value) -> Option<&str> {
@@ -8,5 +37,25 @@ pub(crate) fn text(value: &Value) -> Option<&str> {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_reply_is_short() {
+        assert_eq!(shown(&Value::Array(vec![Value::Int(7)])), "array([int(7)])");
+        for long in [
+            Value::Array(vec![Value::Int(1); 1_000_000]),
+            Value::SimpleString("ä".repeat(500)),
+            Value::SimpleString(format!("a{}", "ä".repeat(500))),
+        ] {
+            let shown = shown(&long);
+            assert!(shown.ends_with(" .."), "{shown}");
+            let length = shown.len() - 3;
+            assert!(length <= SHOWN_MAX && length > SHOWN_MAX - 5, "{shown}");
+        }
     }
 }

@@ -35,6 +35,10 @@ impl Bound {
         }
     }
 
+    pub(crate) fn start(&self) -> Tick {
+        self.start
+    }
+
     pub(crate) fn deadline(&self) -> Option<Tick> {
         self.deadline
     }

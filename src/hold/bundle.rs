@@ -44,12 +44,24 @@ struct Members {
 #[derive(Debug)]
 struct Member {
     hold: Arc<Hold>,
+    owner: Owner,
     mode: Mode,
     lease: ShareLease,
-    owner: Owner,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
     _span: HoldSpan,
+}
+
+impl Member {
+    /// Its share, which whoever has it gives back, unless it is only looked at.
+    fn raw(&self) -> RawShare {
+        RawShare {
+            hold: Arc::clone(&self.hold),
+            owner: self.owner.clone(),
+            mode: self.mode,
+            lease: self.lease,
+        }
+    }
 }
 
 impl Group for Members {
@@ -122,11 +134,7 @@ impl Members {
         let members = self.all.iter().filter(|member| which(&member.hold));
         members
             .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
-            .map(|member| RawShare {
-                hold: Arc::clone(&member.hold),
-                mode: member.mode,
-                lease: member.lease,
-            })
+            .map(Member::raw)
             .collect()
     }
 }
@@ -149,11 +157,11 @@ impl Bundle {
     /// Of shares that are a guard's.
     pub(crate) fn of(shares: Vec<Share>, timer: HoldTimer) -> Self {
         let members = shares.into_iter().filter_map(Share::into_parts);
-        let members = members.map(|(RawShare { hold, mode, lease }, owner, span)| Member {
-            hold,
-            mode,
-            lease,
-            owner,
+        let members = members.map(|(raw, span)| Member {
+            hold: raw.hold,
+            owner: raw.owner,
+            mode: raw.mode,
+            lease: raw.lease,
             is_over: AtomicBool::new(false),
             _span: span,
         });
@@ -198,7 +206,7 @@ impl Bundle {
 
     pub(crate) fn hold_count(&self) -> u32 {
         let members = self.0.all.iter();
-        let counts = members.map(|member| member.hold.counts().of(member.mode));
+        let counts = members.map(|member| member.raw().hold_count());
         counts.min().unwrap_or(0)
     }
 
@@ -276,9 +284,7 @@ impl Bundle {
 
     pub(crate) fn forget(self) {
         self.end_view();
-        for RawShare { hold, mode, lease } in self.0.end(|_| true) {
-            hold.apply(Event::ShareForgotten { mode, lease });
-        }
+        self.0.end(|_| true).into_iter().for_each(RawShare::forget);
     }
 
     /// It is nobody's from here on.

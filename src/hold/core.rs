@@ -250,7 +250,7 @@ impl Core {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
         self.locals.recalls.changed.give();
-        self.undo_queues.end();
+        self.undo_queues.end(self.clock.now());
         for local in self.locals.all() {
             local.queue.close();
             drop(local.sticky.take());
@@ -281,6 +281,6 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.undo_queues.end();
+        self.undo_queues.end(self.clock.now());
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct NewHold {
     pub(crate) replication: Option<Replication>,
     pub(crate) give_up: Duration,
     pub(crate) group: Group,
+    /// Whether other readers of this client may join it.
+    pub(crate) is_joinable: bool,
 }
 
 /// What happens to a hold.
@@ -60,8 +62,11 @@ pub(super) enum Event {
     Recalled,
     /// It is kept no longer than its guards.
     KeepWaived,
-    /// A guard gives its share back.
+    /// Another reader of this client has it too.
+    Joined(Owner),
+    /// A guard of this owner gives its share back.
     ShareReleased {
+        owner: Owner,
         mode: Mode,
         lease: ShareLease,
     },
@@ -69,6 +74,7 @@ pub(super) enum Event {
     ShareDowngraded,
     /// A guard ends without giving its share back.
     ShareForgotten {
+        owner: Owner,
         mode: Mode,
         lease: ShareLease,
     },
@@ -139,6 +145,7 @@ pub(super) struct NextOwner {
 /// One more share, as the server granted it.
 #[derive(Clone, Debug)]
 pub(super) struct Reentry {
+    pub(super) owner: Owner,
     pub(super) sent: Tick,
     pub(super) lease: Duration,
     pub(super) mode: Mode,
@@ -159,6 +166,8 @@ pub(super) struct Effects {
     pub(super) is_accepted: bool,
     /// The server is known to have the counts that it should have.
     pub(super) is_settled: bool,
+    /// Others that joined it stay, and the server has nothing to hear of.
+    pub(super) is_joined: bool,
     /// No guard has it any more, and the server may.
     pub(super) is_released: bool,
     pub(super) release: Option<ReleaseStep>,

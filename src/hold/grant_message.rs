@@ -38,7 +38,39 @@ impl GrantMessage {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(until_ms: u64, left_ms: u64, token: Option<u64>, key in "(?s).{1,12}") {
+            let written = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+            let message = format!("{until_ms} {left_ms} {written} {key}");
+            let read = GrantMessage::parse(message.as_bytes());
+            prop_assert_eq!(read, Some(GrantMessage {
+                until_ms,
+                lease: Duration::from_millis(left_ms),
+                token: token.map(FencingToken::from),
+                key: key.into(),
+            }));
+        }
+
+        /// Each message that is one has a form of its own: what is read is what was written.
+        #[test]
+        fn nothing_else_is_a_grant(message in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            "[0-9 -]{0,24}".prop_map(String::into_bytes),
+        ]) {
+            if let Some(grant) = GrantMessage::parse(&message) {
+                let words: Vec<&str> = std::str::from_utf8(&message).unwrap().split(' ').collect();
+                prop_assert_eq!(words[0].parse(), Ok(grant.until_ms));
+                prop_assert_eq!(words[1].parse().map(Duration::from_millis), Ok(grant.lease));
+                prop_assert_eq!(words[2] == "-", grant.token.is_none());
+                prop_assert_eq!(words[3..].join(" "), &*grant.key);
+            }
+        }
+    }
 
     #[test]
     fn only_what_is_written_as_a_grant_is_one() {

@@ -17,6 +17,9 @@ pub(crate) const HANDOFFS_MAX: u32 = 16;
 /// And at most for this long in a row.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
+/// Or, further from the server, for as long as a trip to it takes, up to this.
+const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
+
 /// What a waiter would take over from another task.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {
@@ -91,24 +94,42 @@ pub(super) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Spends one hand-off, if one is left.
-    pub(super) fn try_spend(&mut self, now: Tick) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let is_left = self.spent < HANDOFFS_MAX && since.until(now) <= HANDOFFS_TIME_MAX;
+    /// Spends one hand-off, if one is left. It is worth going on for as long as it takes others to have the
+    /// lock: a trip to the server.
+    pub(super) fn try_spend(&mut self, now: Tick, trip: Duration) -> bool {
+        let is_left = self.spent < HANDOFFS_MAX && !self.is_late(now, trip);
         self.spent += u32::from(is_left);
         is_left
     }
 
     /// Spends one turn, which may be one too many: then the count starts again. True if so.
-    pub(super) fn spend_turn(&mut self, now: Tick) -> bool {
-        let since = *self.since.get_or_insert(now);
+    pub(super) fn spend_turn(&mut self, now: Tick, trip: Duration) -> bool {
         self.spent += 1;
-        let is_last = self.spent > HANDOFFS_MAX || since.until(now) > HANDOFFS_TIME_MAX;
+        let is_last = self.spent > HANDOFFS_MAX || self.is_late(now, trip);
         if is_last {
             *self = Self::default();
         }
         is_last
     }
+
+    /// How long ago the first of them was spent.
+    pub(super) fn spent_for(&self, now: Tick) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// The same, but no longer than a turn may well take: not what a long hold took.
+    pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
+        self.spent_for(now).min(time_max(trip) * 2)
+    }
+
+    fn is_late(&mut self, now: Tick, trip: Duration) -> bool {
+        let since = *self.since.get_or_insert(now);
+        since.until(now) > time_max(trip)
+    }
+}
+
+fn time_max(trip: Duration) -> Duration {
+    HANDOFFS_TIME_MAX.max(trip.min(HANDOFFS_TRIP_MAX))
 }
 
 #[cfg(test)]
@@ -121,13 +142,23 @@ mod tests {
 
     #[test]
     fn a_budget_ends_by_number_and_by_time() {
+        let near = Duration::ZERO;
         let mut budget = HandoffBudget::default();
-        let spent = (0..20).filter(|now| budget.try_spend(at(*now))).count();
-        assert_eq!(spent, 16);
-        assert!(budget.spend_turn(at(20)), "one too many");
-        assert!(budget.try_spend(at(21)) && budget.try_spend(at(5_021)));
-        assert!(!budget.try_spend(at(5_022)), "5 ms after the first");
-        assert!(budget.spend_turn(at(5_022)));
-        assert!(!budget.spend_turn(at(9_000)), "it starts again");
+        let spent = (0..20).filter(|now| budget.try_spend(at(*now), near));
+        assert_eq!(spent.count(), 16);
+        assert!(budget.spend_turn(at(20), near), "one too many");
+        assert!(budget.try_spend(at(21), near) && budget.try_spend(at(5_021), near));
+        assert!(!budget.try_spend(at(5_022), near), "5 ms after the first");
+        assert!(budget.spend_turn(at(5_022), near));
+        assert!(!budget.spend_turn(at(9_000), near), "it starts again");
+    }
+
+    #[test]
+    fn further_from_the_server_it_lasts_as_long_as_a_trip() {
+        for (trip, most) in [(4, 5_000), (20, 20_000), (900, 50_000)] {
+            let (trip, mut budget) = (Duration::from_millis(trip), HandoffBudget::default());
+            assert!(budget.try_spend(at(0), trip) && budget.try_spend(at(most), trip));
+            assert!(!budget.try_spend(at(most + 1), trip));
+        }
     }
 }

@@ -12,13 +12,15 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use super::handoff::{Handoff, HandoffBudget, HandoffRequest};
+use super::handoff::{Handoff, HandoffRequest};
+use super::open_read::OpenRead;
 use super::queue::{LocalQueue, Place};
 use super::recalls::Recalls;
 use super::registry::{LocalHold, LocalHolds};
 use super::silence::Silence;
 use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
+use super::turns::Turns;
 use crate::clock::Tick;
 use crate::conn::EventHandler;
 use crate::events::Event;
@@ -74,6 +76,8 @@ pub(crate) struct LocalLock {
     kept: AtomicUsize,
     /// What tells others that it is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
+    /// What of that the next readers may join.
+    pub(crate) open_read: OpenRead,
     /// What of that no guard has, and the next task can take.
     pub(crate) sticky: Arc<StickySlot>,
     /// Given when somebody begins to wait for it, here or elsewhere.
@@ -112,9 +116,7 @@ impl Drop for KeptLocal {
 struct State {
     /// Releases and cancellations decided on but not sent yet.
     unsent_releases: usize,
-    budget: HandoffBudget,
-    /// Whether other processes received the message of the last release.
-    others_listen: bool,
+    turns: Turns,
     /// Until when it counts as a lock that may be held elsewhere.
     busy_until: Tick,
     /// Whoever holds it elsewhere is not recalled before this.
@@ -156,6 +158,7 @@ impl Locals {
                 .unwrap_or_default(),
             gained: Hint::default(),
             holds: LocalHolds::default(),
+            open_read: OpenRead::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
             sticky: Arc::default(),
@@ -286,18 +289,25 @@ impl LocalLock {
         self.gained.give();
     }
 
-    /// A task of this client has it no more. Nobody here who has it or waits for it: what comes next is
-    /// not in a row with what was.
+    /// A task of this client has it no more.
     pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
+        self.open_read.remove(hold);
         let is_last = self.holds.remove(hold);
         if is_last && self.waiters() == 0 {
-            self.reset_handoffs();
+            self.state.lock().turns.nobody_waits_here();
         }
     }
 
-    /// A release or cancellation was decided on.
+    /// A cancellation was decided on.
     pub(crate) fn begin_release(&self) {
         self.state.lock().unsent_releases += 1;
+    }
+
+    /// A release was decided on.
+    pub(crate) fn decide_release(&self, now: Tick) {
+        let mut state = self.state.lock();
+        state.unsent_releases += 1;
+        state.turns.note_release(now, self.hint().messages());
     }
 
     /// It was sent: whoever asks from now on asks behind it.
@@ -313,19 +323,43 @@ impl LocalLock {
     /// How many connections received the message of a release; our own subscription is one of them.
     pub(crate) fn note_receivers(&self, receivers: u64) {
         let own = u64::from(self.subscription.is_subscribed());
-        self.state.lock().others_listen = receivers > own;
+        self.state
+            .lock()
+            .turns
+            .note_others(receivers.saturating_sub(own));
     }
 
     /// Whether it may be handed off once more to another task of this client. Counts it, if so.
     pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
-        self.state.lock().budget.try_spend(now)
+        self.state.lock().turns.try_spend_handoff(now)
     }
 
     /// Counts a turn of this client. True if it has had enough in a row and others listen: then another
     /// process is given the time to ask first.
     pub(crate) fn must_yield(&self, now: Tick) -> bool {
-        let mut state = self.state.lock();
-        state.budget.spend_turn(now) && state.others_listen
+        self.state.lock().turns.count_turn(now)
+    }
+
+    /// The same, after which this client stands back.
+    pub(crate) fn end_turn(&self, now: Tick) {
+        self.state.lock().turns.end(now);
+    }
+
+    /// Whether others are to have their turn yet; then, until when to wait for the next message.
+    pub(crate) fn stands_back(&self, now: Tick) -> Option<Tick> {
+        let messages = self.hint().messages();
+        self.state.lock().turns.stands_back(messages, now)
+    }
+
+    /// This client, which stood back, has the lock.
+    pub(crate) fn begin_turn(&self, now: Tick) {
+        let messages = self.hint().messages();
+        self.state.lock().turns.begin(messages, now);
+    }
+
+    /// How long the server took to answer one who waits.
+    pub(crate) fn note_trip(&self, trip: Duration) {
+        self.state.lock().turns.note_trip(trip);
     }
 
     /// The server has refused it.
@@ -348,7 +382,7 @@ impl LocalLock {
 
     /// The lock was seen elsewhere: others had their turn.
     pub(crate) fn reset_handoffs(&self) {
-        self.state.lock().budget = HandoffBudget::default();
+        self.state.lock().turns.reset_handoffs();
     }
 
     /// Its key at the server.

@@ -1,7 +1,7 @@
 //! The local queue of one lock: which task of this client is next, first come, first served.
 //!
 //! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
-//! together. Only they talk to the server, unless a task of this client that has the lock hands it off
+//! together; of those that would join what one of them gets, the first. Only they talk to the server, unless a task of this client that has the lock hands it off
 //! to the head. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `T` is what it
 //! is handed. Invariants: a place is taken when it is pushed, not when its future is first polled; a
 //! head that does not come when it should is passed over, and is next again when it does come; a waiter
@@ -46,6 +46,10 @@ struct State<R, T> {
     /// How many are at the head, and which one, if it wants the lock alone.
     heads: u32,
     alone: Option<u64>,
+    /// The first in `places` that wants the lock alone.
+    first_alone: Option<u64>,
+    /// Whether one is at the head for all that would join it.
+    joins_head: bool,
     /// Whether somebody checks on the head for those behind it.
     is_watched: bool,
     is_closed: bool,
@@ -54,6 +58,8 @@ struct State<R, T> {
 #[derive(Debug)]
 struct Entry<R, T> {
     mode: Mode,
+    /// Of those that would share what one of them gets, one is at the head.
+    joins: bool,
     request: Option<R>,
     is_head: bool,
     is_asking: bool,
@@ -82,6 +88,8 @@ impl<R, T> Default for LocalQueue<R, T> {
             next: 0,
             heads: 0,
             alone: None,
+            first_alone: None,
+            joins_head: false,
             is_watched: false,
             is_closed: false,
         }))
@@ -91,11 +99,22 @@ impl<R, T> Default for LocalQueue<R, T> {
 impl<R, T> LocalQueue<R, T> {
     /// Takes the last place. With a request, it may be handed what another task has.
     pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T> {
+        self.add(mode, false, request)
+    }
+
+    /// Takes the last place, for one that would join what another that joins gets: it comes to the head after
+    /// that one.
+    pub(crate) fn push_joining(&self) -> Place<'_, R, T> {
+        self.add(Mode::Shared, true, None)
+    }
+
+    fn add(&self, mode: Mode, joins: bool, request: Option<R>) -> Place<'_, R, T> {
         let mut state = self.0.lock();
         let number = state.end;
         state.end += 1;
         let entry = Entry {
             mode,
+            joins,
             request,
             is_head: false,
             is_asking: false,
@@ -104,7 +123,7 @@ impl<R, T> LocalQueue<R, T> {
             missed: 0,
             waiting: None,
         };
-        state.places.insert(number, entry);
+        state.insert(number, entry);
         state.promote();
         Place {
             queue: self,
@@ -144,6 +163,11 @@ impl<R, T> LocalQueue<R, T> {
         let state = self.0.lock();
         let mut all = state.places.values().chain(state.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
+    }
+
+    /// Whether anybody waits who wants the lock alone, and was not passed over.
+    pub(crate) fn has_alone(&self) -> bool {
+        self.0.lock().first_alone.is_some()
     }
 
     /// Whether anybody waits behind the head.
@@ -229,6 +253,7 @@ impl<R, T> State<R, T> {
             }
             let has_room = match entry.mode {
                 Mode::Exclusive => self.heads == 0,
+                Mode::Shared if entry.joins && self.joins_head => false,
                 Mode::Shared => self.alone.is_none() && self.heads < HEADS_MAX,
             };
             if !has_room {
@@ -236,16 +261,25 @@ impl<R, T> State<R, T> {
             }
             entry.wake();
             entry.is_head = true;
+            self.joins_head |= entry.joins;
             self.heads += 1;
             self.alone = (entry.mode == Mode::Exclusive).then_some(number);
             self.next = number + 1;
         }
     }
 
+    fn insert(&mut self, number: u64, entry: Entry<R, T>) {
+        if entry.mode == Mode::Exclusive {
+            let first = self.first_alone.get_or_insert(number);
+            *first = number.min(*first);
+        }
+        self.places.insert(number, entry);
+    }
+
     /// Its task has come: whether it is at the head. One that was passed over is next.
     fn come(&mut self, number: u64) -> bool {
         if let Some(entry) = self.absent.remove(&number) {
-            self.places.insert(number, entry);
+            self.insert(number, entry);
             self.next = self.next.min(number);
             self.promote();
         }
@@ -278,6 +312,12 @@ impl<R, T> State<R, T> {
         if entry.is_head {
             self.heads -= 1;
             self.alone = None;
+            self.joins_head &= !entry.joins;
+        }
+        if self.first_alone == Some(number) {
+            let mut behind = self.places.from(number);
+            let next = behind.find(|(_, entry)| entry.mode == Mode::Exclusive);
+            self.first_alone = next.map(|(number, _)| number);
         }
         self.promote();
         Some(entry)
@@ -288,6 +328,12 @@ impl<R, T> Place<'_, R, T> {
     /// Whether it is at the head. One that was passed over and comes back is next.
     pub(crate) fn is_head(&self) -> bool {
         self.queue.0.lock().come(self.number)
+    }
+
+    /// Whether somebody is before it who wants the lock alone.
+    pub(crate) fn is_behind_alone(&self) -> bool {
+        let first = self.queue.0.lock().first_alone;
+        first.is_some_and(|first| first < self.number)
     }
 
     /// Resolves when it is at the head, or the client is closed. Cancel safe.

@@ -50,7 +50,26 @@ impl Recalls {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_number_or_nothing(messages in proptest::collection::vec(
+            prop_oneof!["[0-9]{1,20}".prop_map(String::into_bytes), any::<Vec<u8>>()],
+            0..20,
+        )) {
+            let recalls = Recalls::default();
+            let mut expected = BTreeSet::new();
+            for message in &messages {
+                recalls.on_message(message);
+                let number = std::str::from_utf8(message).ok();
+                expected.extend(number.and_then(|number| number.parse::<u64>().ok()));
+            }
+            prop_assert_eq!(recalls.take(), expected);
+        }
+    }
 
     #[test]
     fn a_message_names_a_hold_and_anything_else_is_nothing() {

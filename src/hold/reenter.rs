@@ -89,6 +89,7 @@ impl Hold {
         };
         let lease = entry.share_lease(answer.sent, self.core.clock.now());
         let granted = Event::ReentryGranted(Reentry {
+            owner: owner.clone(),
             sent: answer.sent,
             lease: request.terms.lease,
             mode,
@@ -104,10 +105,12 @@ impl Hold {
         if effects.is_settled {
             repair.disarm();
         }
-        let hold = Arc::clone(self);
-        Ok(effects
-            .is_accepted
-            .then_some(RawShare { hold, mode, lease }))
+        Ok(effects.is_accepted.then(|| RawShare {
+            hold: Arc::clone(self),
+            owner: owner.clone(),
+            mode,
+            lease,
+        }))
     }
 
     /// What to ask for, known to the hold before it is sent. `None` if there is nothing to enter any more.
@@ -123,7 +126,7 @@ impl Hold {
         let now = self.core.clock.now();
         let state = self.state();
         // It may have been handed off to another task since the caller looked.
-        if !state.is_held() || state.owner() != owner {
+        if !state.is_held() || !state.is_of(owner) {
             return Ok(None);
         }
         if mode == Mode::Exclusive && !state.is_exclusive() {
@@ -137,7 +140,7 @@ impl Hold {
                 mode,
                 lease,
                 // A hold has one token for as long as it lasts.
-                tokens: u32::from(fenced && state.token().is_none()),
+                tokens: u32::from(fenced && state.token_of(owner).is_none()),
                 is_new: false,
                 heartbeat: None,
                 accepts_handover: false,

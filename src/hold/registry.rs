@@ -65,6 +65,11 @@ impl LocalHolds {
     pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
         let this: *const H = this;
         let holds = self.0.lock();
+        if let [only] = &**holds
+            && std::ptr::addr_eq(only.as_ptr(), this)
+        {
+            return Vec::new();
+        }
         let others = holds
             .iter()
             .filter(|other| !std::ptr::addr_eq(other.as_ptr(), this));

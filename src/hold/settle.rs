@@ -1,4 +1,4 @@
-//! Making the server agree: downgrade and release, of one hold or several.
+//! Making the server agree: downgrade and release, of one hold or several; and its counter of tokens.
 //!
 //! The counts at the server follow the number of guards. An operation that is interrupted, by a
 //! dropped future or by a server that does not answer, is handed to the watchdog task, which
@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::event::Event;
+use super::event::{Effects, Event};
 use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
@@ -22,6 +22,7 @@ use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::Result;
+use crate::fencing::FencingToken;
 use crate::few::Few;
 use crate::lost::LostReason;
 use crate::script::reply::{self, Released};
@@ -37,11 +38,12 @@ impl RawShare {
     /// If it is lost; then nothing is left of the share.
     pub(super) fn begin_downgrade(self) -> Result<Self> {
         let hold = Arc::clone(&self.hold);
-        if let Some(reason) = hold.end_of(self.lease) {
+        let now = hold.core.clock.now();
+        if let Some(reason) = self.lease.loss_at(now) {
             self.release_later();
             return Err(hold.not_held(DOWNGRADE, reason));
         }
-        if let Some(reason) = hold.end_share(Event::ShareDowngraded) {
+        if let Some(reason) = hold.end_share(Event::ShareDowngraded, now).refused {
             let error = hold.not_held(DOWNGRADE, reason);
             hold.clean_up(reason);
             return Err(error);
@@ -67,6 +69,7 @@ impl RawShare {
 impl HandedOff for Hold {
     fn give_back(self: Arc<Self>, lease: ShareLease) {
         let share = RawShare {
+            owner: self.owner(),
             hold: self,
             mode: Mode::Exclusive,
             lease,
@@ -90,14 +93,15 @@ impl Hold {
     /// with it.
     pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {
         let holds = std::slice::from_ref(self);
-        settle_by(holds, Repair::armed(holds), DOWNGRADE).await
+        let now = self.core.clock.now();
+        settle_by(holds, Repair::armed(holds), DOWNGRADE, now).await
     }
 
-    /// Ends or downgrades one share; says why if the hold was lost before.
-    fn end_share(&self, event: Event) -> Option<LostReason> {
+    /// Ends or downgrades one share.
+    fn end_share(&self, event: Event, now: Tick) -> Effects {
         // Mark the hold lost if its deadline has passed.
-        self.expire_if_due();
-        self.apply(event).refused
+        self.expire_at(now);
+        self.apply_to(self.state(), now, event)
     }
 
     /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
@@ -105,7 +109,7 @@ impl Hold {
     fn clean_up(self: Arc<Self>, reason: LostReason) {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
-        if !is_left && self.counts().is_none() {
+        if !is_left && self.state().counts().is_none() {
             settle_later(Few::from_buf([self]));
         }
     }
@@ -157,6 +161,23 @@ impl Hold {
         Some(Call::release_plain(self.name.key(), &self.holder, tell))
     }
 
+    /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
+    /// on: tokens that other servers gave for the same lock.
+    pub(super) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        let key = self.name.key();
+        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
+        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
+        let budget = self.call_budget();
+        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
+        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        self.apply(Event::TokenRaised(token));
+        Ok(())
+    }
+
     /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
     /// again only then.
     fn undo_late_entry(&self) {
@@ -181,16 +202,17 @@ impl Hold {
 /// Gives shares back and waits for the servers to agree.
 pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    let (to_settle, lost) = end_all(shares);
+    let now = time_of(&shares);
+    let (to_settle, lost) = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
     let settled = match by_server(to_settle).as_slice() {
         [] => Ok(()),
-        [holds] => settle_by(holds, Repair::armed(holds), OPERATION).await,
+        [holds] => settle_by(holds, Repair::armed(holds), OPERATION, now).await,
         servers => {
             // All repairs are there before the first of them is awaited.
             let mut all = Vec::with_capacity(servers.len());
             for holds in servers {
-                all.push(settle_by(holds, Repair::armed(holds), OPERATION));
+                all.push(settle_by(holds, Repair::armed(holds), OPERATION, now));
             }
             join_all(all).await.into_iter().collect()
         }
@@ -200,26 +222,41 @@ pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
 
 /// Gives shares back without waiting.
 pub(super) fn release_all_later(shares: Few<RawShare>) {
-    let (to_settle, _) = end_all(shares);
+    let now = time_of(&shares);
+    let (to_settle, _) = end_all(shares, now);
     for holds in by_server(to_settle) {
         settle_later(holds);
     }
 }
 
+/// The time by the clock of their clients.
+fn time_of(shares: &[RawShare]) -> Tick {
+    let first = shares.first();
+    first.map_or(Tick::ZERO, |share| share.hold.core.clock.now())
+}
+
 type FirstLost = Option<(Arc<Hold>, LostReason)>;
 
-/// Ends shares, last one first, hands them off, or leaves them to the client: the holds that the server has to
-/// hear of, and the first that was lost before. Who waits for several waits for the first of them, and finds
-/// all of them ended.
-fn end_all(shares: Few<RawShare>) -> (Few<Arc<Hold>>, FirstLost) {
+/// Ends shares, last one first, hands them off, or leaves them to the client or to others that have joined: the
+/// holds that the server has to hear of, and the first that was lost before. Who waits for several waits for the
+/// first of them, and finds all of them ended.
+fn end_all(shares: Few<RawShare>, now: Tick) -> (Few<Arc<Hold>>, FirstLost) {
     let mut first_lost = None;
     let mut to_settle = Few::with_capacity(shares.len());
-    for RawShare { hold, mode, lease } in shares.into_iter().rev() {
+    for share in shares.into_iter().rev() {
+        let RawShare {
+            hold,
+            owner,
+            mode,
+            lease,
+        } = share;
         if hold.hand_off(mode, lease) || hold.leave_to_client(mode, lease) {
             continue;
         }
-        let ended = hold.end_of(lease);
-        match hold.end_share(Event::ShareReleased { mode, lease }) {
+        let ended = lease.loss_at(now);
+        let effects = hold.end_share(Event::ShareReleased { owner, mode, lease }, now);
+        match effects.refused {
+            None if effects.is_joined => {}
             None => {
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
@@ -252,12 +289,13 @@ async fn settle_by(
     holds: &[Arc<Hold>],
     mut repair: Repair<'_>,
     operation: &'static str,
+    now: Tick,
 ) -> Result<()> {
     let core = &holds[0].core;
     let alive = core.ensure_alive(operation);
     alive.map_err(|error| error.of_lock(&names(holds)))?;
-    let mut budget = holds[0].call_budget();
-    budget.deadline = budget.deadline.min(end_of_leases(holds));
+    let given_up = now.after(holds[0].state().give_up());
+    let budget = CallBudget::until(given_up.min(end_of_leases(holds)), core.timing.reply);
     let settled = settle(holds, budget, operation).await?;
     repair.disarm();
     let mut lost = holds.iter().zip(settled);
@@ -335,9 +373,9 @@ async fn settle(
     let publish = first.core.channels().publish();
     let call = match open.len() {
         1 => {
-            let holder = first.holder_ref(*counts);
             let plain = counts.is_none().then(|| first.release_plain(publish));
             plain.flatten().unwrap_or_else(|| {
+                let holder = first.holder_ref(*counts);
                 let lease = first.lease_to_keep(*counts);
                 first.protocol.release(&holder, lease, publish)
             })

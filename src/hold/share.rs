@@ -14,6 +14,7 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
+use super::join::JoinRequest;
 use super::local::LocalLock;
 use super::protocol::Protocol;
 use super::reenter::Entry;
@@ -38,7 +39,6 @@ use crate::trace::HoldSpan;
 pub(crate) struct Share {
     /// `None` once it was given back: then only `Drop` is left to run.
     raw: Option<RawShare>,
-    owner: Owner,
     view: LossCell,
     span: HoldSpan,
     timer: HoldTimer,
@@ -53,8 +53,7 @@ impl Share {
         name: &LockName,
         new: NewHold,
     ) -> Self {
-        let owner = new.owner.clone();
-        Self::of(Hold::granted(core, local, protocol, name, new), owner)
+        Self::of(Hold::granted(core, local, protocol, name, new))
     }
 
     /// Of a hold that another task of this client has handed off. False if the server has to agree to the
@@ -63,11 +62,17 @@ impl Share {
         let hold = known(handoff.take()?)?;
         let raw = RawShare {
             hold,
+            owner: handoff.owner.clone(),
             mode: Mode::Exclusive,
             lease: handoff.lease,
         };
-        let share = Self::of(raw, handoff.owner.clone());
-        Some((share, handoff.is_complete))
+        Some((Self::of(raw), handoff.is_complete))
+    }
+
+    /// Of a hold that a reader of this client has, for a new owner. `None`: there is none that it can join.
+    pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
+        let hold: Arc<Hold> = known(local.open_read.get()?)?;
+        hold.join(request).map(Self::of)
     }
 
     /// One more share of a hold for its owner. `None`: the hold is lost or gone, or somebody else's by now,
@@ -83,14 +88,13 @@ impl Share {
     ) -> Result<Option<Self>> {
         let entered = hold.reenter(owner, mode, entry, fenced, operation, bound);
         let raw = entered.await?;
-        Ok(raw.map(|raw| Self::of(raw, owner.clone())))
+        Ok(raw.map(Self::of))
     }
 
     /// Takes over a share that the hold has counted already.
-    fn of(raw: RawShare, owner: Owner) -> Self {
+    fn of(raw: RawShare) -> Self {
         Self {
             raw: Some(raw),
-            owner,
             view: LossCell::default(),
             span: HoldSpan::none(),
             timer: HoldTimer::none(),
@@ -104,7 +108,7 @@ impl Share {
             self.hold().listen_for_recalls();
         }
         self.hold().apply(Event::GuardMade { kept_until, sticky });
-        self.span = HoldSpan::begin(self.name(), self.holder_id(), || self.fencing_token());
+        self.span = HoldSpan::begin(self.name(), || self.holder_id(), || self.fencing_token());
         self
     }
 
@@ -120,9 +124,9 @@ impl Share {
     }
 
     /// Takes the share apart; whoever has the parts gives it back.
-    pub(super) fn into_parts(mut self) -> Option<(RawShare, Owner, HoldSpan)> {
+    pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
         let span = std::mem::replace(&mut self.span, HoldSpan::none());
-        Some((self.take_raw()?, self.owner.clone(), span))
+        Some((self.take_raw()?, span))
     }
 
     /// It is nobody's from here on: whoever takes it gives it back.
@@ -162,8 +166,13 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        let RawShare { hold, mode, lease } = self.raw();
-        Self::enter_again(hold, &self.owner, *mode, *lease).await
+        let RawShare {
+            hold,
+            owner,
+            mode,
+            lease,
+        } = self.raw();
+        Self::enter_again(hold, owner, *mode, *lease).await
     }
 
     /// One more share of a hold, for a guard that has one, with the lease of that.
@@ -192,17 +201,22 @@ impl Share {
     }
 
     /// Turns an exclusive share into a shared one, and waits for the server to agree. If this future is
-    /// dropped, the share is given back.
+    /// dropped, the share is given back. Whoever looks at its loss goes on to see that.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let raw = self.take_raw().expect("a guard holds its share");
-        let share = Self::of(raw.begin_downgrade()?, self.owner.clone());
-        share.hold().settle_downgrade().await?;
+        let raw = self.raw.take().expect("a guard holds its share");
+        let view = std::mem::take(&mut self.view);
+        let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
+        let raw = raw.begin_downgrade();
+        let raw = raw.inspect_err(|_| view.end(|| hold.loss_of(lease)))?;
+        let mut share = Self::of(raw);
+        share.view = view;
+        hold.settle_downgrade().await?;
         Ok(share)
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(RawShare { hold, mode, lease }) = self.take_raw() {
-            hold.apply(Event::ShareForgotten { mode, lease });
+        if let Some(raw) = self.take_raw() {
+            raw.forget();
         }
     }
 
@@ -211,7 +225,7 @@ impl Share {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        &self.owner
+        &self.raw().owner
     }
 
     pub(crate) fn holder_id(&self) -> &str {
@@ -219,11 +233,11 @@ impl Share {
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        self.hold().counts().of(self.raw().mode)
+        self.raw().hold_count()
     }
 
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold().token()
+        self.hold().token_of(self.owner())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -262,7 +276,7 @@ impl Share {
 
     /// Counts it as handed off by another task of this client, to a call of this group.
     pub(crate) fn count_handoff(&self, group: Group) {
-        self.hold().count_handoff(group);
+        self.hold().count_handoff(Mode::Exclusive, group);
     }
 
     /// Its task has taken what it was handed.

@@ -20,7 +20,7 @@ use super::registry::LocalHold;
 use super::share_lease::ShareLease;
 use super::state::State;
 use super::unguarded::Unguarded;
-use crate::clock::Tick;
+use crate::clock::{Now, Tick};
 use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
@@ -32,7 +32,7 @@ use crate::keys::LockName;
 use crate::lost::LostReason;
 use crate::options::Replication;
 use crate::owner::Owner;
-use crate::script::{Call, CallBudget, catalog};
+use crate::script::CallBudget;
 use crate::totals::GrantedBy;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
@@ -72,6 +72,7 @@ pub(crate) trait Group: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct RawShare {
     pub(super) hold: Arc<Hold>,
+    pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
 }
@@ -110,6 +111,9 @@ impl Hold {
         };
         hold.count_grant(new.mode, by);
         let entry: Weak<Self> = Arc::downgrade(&hold);
+        if new.is_joinable {
+            local.open_read.put(entry.clone());
+        }
         local.add_hold(entry.clone());
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
@@ -123,6 +127,7 @@ impl Hold {
         }
         RawShare {
             hold,
+            owner: new.owner,
             mode: new.mode,
             lease,
         }
@@ -151,16 +156,15 @@ impl Hold {
     /// Has the state take an event, and carries out what follows from it.
     pub(super) fn apply(&self, event: Event) -> Effects {
         let state = self.state.lock();
-        // Not before: whoever had the state until now has read an earlier time.
-        let now = self.core.clock.now();
-        self.apply_to(state, now, event)
+        // Not read before: whoever had the state until now has read an earlier time.
+        self.apply_to(state, self.core.clock, event)
     }
 
     /// The same for a state of which something was read before.
     pub(super) fn apply_to(
         &self,
         mut state: MutexGuard<'_, State>,
-        now: Tick,
+        now: impl Now,
         event: Event,
     ) -> Effects {
         let effects = state.apply(now, event);
@@ -170,7 +174,7 @@ impl Hold {
         }
         if effects.release == Some(ReleaseStep::Decided) {
             // Whoever asks in this client from here on asks behind it.
-            self.local.begin_release();
+            self.local.decide_release(now.tick());
         }
         drop(state);
         self.carry_out(effects);
@@ -225,10 +229,6 @@ impl Hold {
         self.state().owner().clone()
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        self.state().counts()
-    }
-
     /// Whether it keeps out everybody else.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.state().is_exclusive()
@@ -275,22 +275,22 @@ impl Hold {
     /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice: a hold
     /// whose deadline has passed is lost from here on.
     pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
+        self.expire_at(self.core.clock)
+    }
+
+    /// The same at a time that was just read.
+    pub(super) fn expire_at(&self, now: impl Now) -> Option<LostReason> {
         let state = self.state();
         if !state.is_held() {
             return state.loss();
         }
-        let now = self.core.clock.now();
         self.apply_to(state, now, Event::ClockRead).lost
     }
 
     /// Why one share is lost, if it is: with the hold, or at an end of its own.
     pub(crate) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
-        self.expire_if_due().or_else(|| self.end_of(lease))
-    }
-
-    /// Why a share has ended by itself, if it has.
-    pub(super) fn end_of(&self, lease: ShareLease) -> Option<LostReason> {
-        lease.loss_at(self.core.clock.now())
+        let now = self.core.clock.now();
+        self.expire_at(now).or_else(|| lease.loss_at(now))
     }
 
     /// Resolves when this share is lost. Carries its own timer, so that it needs neither the watchdog
@@ -321,23 +321,6 @@ impl Hold {
             fenced: state.token().is_some(),
             lease: state.lease(),
         }
-    }
-
-    /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
-    /// on: tokens that other servers gave for the same lock.
-    pub(super) async fn raise_token(
-        &self,
-        token: FencingToken,
-        operation: &'static str,
-    ) -> Result<()> {
-        let key = self.name.key();
-        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
-        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
-        let budget = self.call_budget();
-        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
-        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        self.apply(Event::TokenRaised(token));
-        Ok(())
     }
 
     /// How long an operation on it that starts now may go on.
@@ -412,7 +395,7 @@ impl Hold {
 
 impl LocalHold for Hold {
     fn is_of(&self, owner: &Owner) -> bool {
-        self.state().owner() == owner
+        self.state().is_of(owner)
     }
 
     fn is_held(&self) -> bool {

@@ -6,6 +6,7 @@
 //! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
 //! a hold that is certain and is one exclusive share is handed off, or left to its client.
 
+mod joining;
 mod passing;
 #[cfg(test)]
 mod tests;
@@ -14,10 +15,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
+use super::readers::Readers;
 use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use super::sticky_span::StickySpan;
-use crate::clock::Tick;
+use crate::clock::{Now, Tick};
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
 use crate::lost::LostReason;
@@ -62,6 +64,8 @@ pub(super) struct State {
     kept_until: Tick,
     /// For how long it stays with its client when no guard has it.
     sticky: StickySpan,
+    /// Who else reads by it, and who may.
+    readers: Readers,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
@@ -98,6 +102,11 @@ impl State {
             ShareLease::Until(deadline)
         };
         let deadline = deadline.min(share.end());
+        let readers = if new.is_joinable {
+            Readers::open(now, lease)
+        } else {
+            Readers::default()
+        };
         let state = Self {
             phase: Phase::Held,
             owner: new.owner.clone(),
@@ -115,6 +124,7 @@ impl State {
             has_guard: false,
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
+            readers,
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
@@ -124,13 +134,12 @@ impl State {
         (state, share)
     }
 
-    /// Takes an event, and says what is to be done about it.
-    pub(super) fn apply(&mut self, now: Tick, event: Event) -> Effects {
+    /// Takes an event, and says what is to be done about it. The time is read for those that depend on it.
+    pub(super) fn apply(&mut self, now: impl Now, event: Event) -> Effects {
         let mut effects = Effects::default();
         match event {
-            Event::ClockRead if now >= self.deadline => return self.expire(now),
-            Event::ClockRead => {}
-            Event::Lost(LostReason::Expired) => return self.expire(now),
+            Event::ClockRead => return self.expire_if_due(now.tick()),
+            Event::Lost(LostReason::Expired) => return self.expire(now.tick()),
             Event::Lost(reason) => return self.lose(reason),
             Event::GuardMade { kept_until, sticky } => {
                 self.has_guard = true;
@@ -143,9 +152,14 @@ impl State {
             }
             Event::Recalled => self.sticky.recall(),
             Event::KeepWaived => self.kept_until = Tick::ZERO,
-            Event::ShareReleased { mode, lease } => return self.end_share(now, mode, Some(lease)),
+            Event::Joined(owner) => self.join(owner),
+            Event::ShareReleased { owner, mode, lease } => {
+                return self.end_share(now, mode, Some((&owner, lease)));
+            }
             Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
-            Event::ShareForgotten { mode, lease } => return self.forget_share(mode, lease),
+            Event::ShareForgotten { owner, mode, lease } => {
+                return self.forget_share(&owner, mode, lease);
+            }
             Event::ShareLeaseChanged { before, after } => {
                 self.leases.add(after);
                 self.remove_lease(before);
@@ -159,10 +173,10 @@ impl State {
             }
             Event::CountsSettled(counts) => self.server_counts = Some(counts),
             Event::CountsInDoubt => self.server_counts = None,
-            Event::Doubted => self.doubted_since = Some(now),
-            Event::RenewalSent { lease } => self.at_server.note_sent(now, lease),
+            Event::Doubted => self.doubted_since = Some(now.tick()),
+            Event::RenewalSent { lease } => self.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => {
-                effects.wakes_guards = self.extend(now, sent, lease);
+                effects.wakes_guards = self.extend(now.tick(), sent, lease);
                 self.is_check_put_off = self.is_unclaimed;
                 self.doubted_since.take_if(|since| *since <= sent);
                 // The share that it was renewed for may have gone meanwhile.
@@ -173,28 +187,30 @@ impl State {
                 self.at_server.reentry_failed(may_be_executed);
             }
             Event::ReentryAnswered { lease, is_repeated } => {
-                self.at_server.reentry_answered(now, lease, is_repeated);
+                self.at_server
+                    .reentry_answered(now.tick(), lease, is_repeated);
             }
-            Event::ReentryGranted(reentry) => return self.add_share(now, reentry),
+            Event::ReentryGranted(reentry) => return self.add_share(now.tick(), reentry),
             Event::LeaseSent { lease, until } => self.at_server.note_sent_until(until, lease),
             Event::LeaseGranted {
                 sent,
                 lease,
                 is_repeated,
             } => {
-                effects.is_accepted = self.change_lease(now, sent, lease, is_repeated);
+                effects.is_accepted = self.change_lease(now.tick(), sent, lease, is_repeated);
             }
             Event::HandedOff(next) => self.change_owner(next),
-            Event::HandoffAccepted => {
-                self.is_unclaimed = false;
-                let check = self.next_check();
-                if std::mem::take(&mut self.is_check_put_off) || check <= now {
-                    effects.check_at = Some(check.max(now));
-                }
-            }
+            Event::HandoffAccepted => effects.check_at = self.accept_handoff(now.tick()),
             Event::TokenRaised(token) => self.set_token(token),
         }
         effects
+    }
+
+    fn expire_if_due(&mut self, now: Tick) -> Effects {
+        if now < self.deadline {
+            return Effects::default();
+        }
+        self.expire(now)
     }
 
     /// Its deadline has passed: for want of a renewal, or as its shares end by themselves.
@@ -216,16 +232,26 @@ impl State {
     }
 
     /// One share is given back; or, without a lease that ends, turned into a shared one.
-    fn end_share(&mut self, now: Tick, mode: Mode, ends: Option<ShareLease>) -> Effects {
+    fn end_share(
+        &mut self,
+        now: impl Now,
+        mode: Mode,
+        ends: Option<(&Owner, ShareLease)>,
+    ) -> Effects {
         let was_exclusive = self.is_exclusive();
-        self.counts = self.counts.lowered(mode);
-        let mut effects = Effects::default();
+        let mut effects = Effects {
+            is_joined: !self.lower_counts(mode, ends),
+            ..Effects::default()
+        };
         if let Phase::Lost(reason) = self.phase {
             effects.refused = Some(reason);
             return effects;
         }
+        if effects.is_joined {
+            return effects;
+        }
         match ends {
-            Some(lease) => self.remove_lease(lease),
+            Some((_, lease)) => self.remove_lease(lease),
             None => self.counts = self.counts.raised(Mode::Shared),
         }
         effects.is_over = self.counts.is_none();
@@ -239,7 +265,8 @@ impl State {
             self.is_release_unsent = true;
             effects.release = Some(ReleaseStep::Decided);
         }
-        if effects.is_over && self.has_guard && now < self.kept_until {
+        let is_kept = || self.kept_until > Tick::ZERO && now.tick() < self.kept_until;
+        if effects.is_over && self.has_guard && is_kept() {
             self.phase = Phase::Kept;
         } else if effects.is_over {
             self.phase = Phase::Released;
@@ -251,7 +278,10 @@ impl State {
         effects
     }
 
-    fn forget_share(&mut self, mode: Mode, lease: ShareLease) -> Effects {
+    fn forget_share(&mut self, owner: &Owner, mode: Mode, lease: ShareLease) -> Effects {
+        if !self.is_counted_of_forgotten(owner, mode, lease) {
+            return Effects::default();
+        }
         self.remove_lease(lease);
         self.counts = self.counts.lowered(mode);
         self.forgotten = self.forgotten.raised(mode);
@@ -276,6 +306,7 @@ impl State {
         // The script sets one count; a change of the other one may still be to be sent.
         let known = reentry.known;
         self.server_counts = known.map(|known| known.with(mode, reentry.target.of(mode)));
+        self.readers.enter(&reentry.owner, reentry.token);
         if let Some(token) = reentry.token {
             self.set_token(token);
         }

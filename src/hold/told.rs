@@ -19,9 +19,9 @@ impl Hold {
     }
 
     /// A call of another task of this client got it.
-    pub(super) fn count_handoff(&self, group: Group) {
+    pub(super) fn count_handoff(&self, mode: Mode, group: Group) {
         self.group.set(group);
-        self.count_grant(Mode::Exclusive, GrantedBy::Handoff);
+        self.count_grant(mode, GrantedBy::Handoff);
     }
 
     pub(super) fn tell_lost(&self, reason: LostReason) {

@@ -23,7 +23,11 @@ use crate::script::{Call, millis, reply};
 impl Hold {
     /// Hands the caller's share off to the head of the local queue. True if that has it now.
     pub(super) fn hand_off(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
-        if mode != Mode::Exclusive || self.loss_of(lease).is_some() {
+        // Who comes from here on asks behind the release.
+        if mode != Mode::Exclusive
+            || !self.local.queue.is_wanted(Mode::Exclusive)
+            || self.loss_of(lease).is_some()
+        {
             return false;
         }
         let Ok(_nothing_under_way) = self.operation.try_lock() else {

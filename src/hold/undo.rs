@@ -7,7 +7,8 @@
 //! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for
 //! longer than the lease may execute the attempt only then; what undoes it comes behind the attempt, on the
 //! same connection or on one that was used after that was killed. An entry is given up when its time is
-//! over only once the client is gone, or if the server answers with refusals.
+//! over only if the server answers with refusals, or once the client is gone and has tried for a little longer:
+//! the server may just be back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
@@ -40,6 +41,9 @@ const UNDER_WAY_MAX: usize = 1024;
 /// lease at most, from when the server executes it.
 pub(crate) const QUEUE_MAX: usize = 16_384;
 
+/// Once the client is gone, what is over is still tried for so many times as long as a reply takes at most.
+const LAST_TRIES: u32 = 2;
+
 /// Pauses while it does not: doubled from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -60,18 +64,31 @@ pub(crate) struct Undo {
 }
 
 /// What is to be undone, by server and lane. A queue is there as long as a task empties it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UndoQueues {
     queues: Mutex<HashMap<Target, Queue>>,
     /// Given when there is more, or the client is gone.
     changed: Hint,
-    is_ending: AtomicBool,
+    /// Since when; never, while the client is there.
+    ending: Mutex<Tick>,
     /// Something was given up that no server has answered.
     gave_up: AtomicBool,
     number: AtomicU64,
 }
 
 type Target = (u64, Lane);
+
+impl Default for UndoQueues {
+    fn default() -> Self {
+        Self {
+            queues: Mutex::default(),
+            changed: Hint::default(),
+            ending: Mutex::new(Tick::NEVER),
+            gave_up: AtomicBool::new(false),
+            number: AtomicU64::new(0),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -212,8 +229,10 @@ impl UndoQueues {
     }
 
     /// The client is closed or gone.
-    pub(crate) fn end(&self) {
-        self.is_ending.store(true, Ordering::Release);
+    pub(crate) fn end(&self, now: Tick) {
+        let mut ending = self.ending.lock();
+        *ending = now.min(*ending);
+        drop(ending);
         self.changed.give();
     }
 
@@ -232,7 +251,7 @@ impl UndoQueues {
             let mark = self.changed.mark();
             let now = clock.now();
             while under_way.len() < room && now >= rests_until {
-                let Some(undo) = self.next(target, now) else {
+                let Some(undo) = self.next(target, now, reply) else {
                     break;
                 };
                 under_way.push(undo.send(Arc::clone(&scripts), reply));
@@ -266,13 +285,15 @@ impl UndoQueues {
     }
 
     /// Takes out what is to be sent next.
-    fn next(&self, target: Target, now: Tick) -> Option<Undo> {
-        let is_ending = self.is_ending.load(Ordering::Acquire);
+    fn next(&self, target: Target, now: Tick, reply: Duration) -> Option<Undo> {
+        let ending = *self.ending.lock();
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&target)?;
-        if is_ending {
+        if ending <= now {
             // Nobody waits for these any more. They take nobody's lock along.
             queue.later.clear();
+        }
+        if ending.after(reply * LAST_TRIES) <= now {
             while queue.ready.front().is_some_and(|undo| now >= undo.until) {
                 queue.ready.pop_front();
                 self.gave_up.store(true, Ordering::Release);

@@ -6,10 +6,10 @@
 //! Invariant: an entry is there before its request is sent, and until there is a guard, or nothing is
 //! left, or the watchdog's task has been handed what undoes it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use super::protocol::{HolderRef, Protocol};
 use crate::counts::Counts;
@@ -17,9 +17,12 @@ use crate::holder::HolderId;
 use crate::keys::LockName;
 use crate::script::Call;
 
-/// By the number in the holder id, so that they are undone in the order in which they were made.
+/// An empty table has room for so many.
+const KEPT_MAX: usize = 64;
+
+/// By the number in the holder id.
 #[derive(Debug, Default)]
-pub(super) struct AllUnguarded(Mutex<BTreeMap<u64, Unguarded>>);
+pub(super) struct AllUnguarded(Mutex<FxHashMap<u64, Unguarded>>);
 
 /// One holder.
 #[derive(Clone, Debug)]
@@ -51,14 +54,23 @@ impl AllUnguarded {
     }
 
     pub(super) fn remove(&self, number: u64) {
-        self.0.lock().remove(&number);
+        let mut all = self.0.lock();
+        all.remove(&number);
+        if all.is_empty() {
+            // What many took is given back.
+            all.shrink_to(KEPT_MAX);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 
+    /// In the order in which they were made: they are undone in it.
     pub(super) fn take(&self) -> impl Iterator<Item = Unguarded> {
-        std::mem::take(&mut *self.0.lock()).into_values()
+        let all = std::mem::take(&mut *self.0.lock());
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, unguarded)| unguarded)
     }
 }

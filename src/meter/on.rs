@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::instruments::{Instruments, OfGroup, is_recorded};
+use super::instruments::{Instruments, is_recorded};
 use super::names::{KINDS, LANES};
 use crate::clock::{Clock, Tick};
 use crate::error::Result;
@@ -24,8 +24,8 @@ fn place(of: &[&str], value: &str) -> usize {
         .unwrap_or_default()
 }
 
-/// Tells the recorder. While there is none, each event looks for one; the first that finds it registers the
-/// metrics, and the client keeps to that recorder.
+/// Tells the recorder. While there is none, each call for a lock looks for one, and what happens in the
+/// background does; the first that finds it registers the metrics, and the client keeps to that recorder.
 #[derive(Default)]
 pub(crate) struct Meter(OnceLock<Arc<Instruments>>);
 
@@ -47,19 +47,20 @@ impl Meter {
         self.0.get_or_init(|| Arc::new(Instruments::register()))
     }
 
-    fn of(&self, group: Group) -> Option<&OfGroup> {
-        Some(self.on()?.of(group))
+    /// For what a call leads to: that has looked for a recorder when it began.
+    fn found(&self) -> Option<&Arc<Instruments>> {
+        self.0.get()
     }
 
     /// `kind` is a place in the table of totals.
     pub(crate) fn granted(&self, kind: usize, by: GrantedBy, group: Group) {
-        if let Some(on) = self.of(group) {
+        if let Some(on) = self.found().map(|found| found.of(group)) {
             on.grant(kind, by as usize).increment(1);
         }
     }
 
     pub(crate) fn refused(&self, group: Group) {
-        if let Some(on) = self.of(group) {
+        if let Some(on) = self.found().map(|found| found.of(group)) {
             on.refusals.increment(1);
         }
     }
@@ -77,7 +78,7 @@ impl Meter {
 
     /// A call has to wait.
     pub(crate) fn waits(&self, group: Group) -> WaitCount {
-        WaitCount(self.on().map(|instruments| {
+        WaitCount(self.found().map(|instruments| {
             let on = instruments.of(group);
             on.waits.increment(1);
             on.waiting.increment(1);
@@ -86,7 +87,7 @@ impl Meter {
     }
 
     pub(crate) fn lost(&self, reason: LostReason, group: Group) {
-        if let Some(on) = self.of(group) {
+        if let Some(on) = self.on().map(|found| found.of(group)) {
             on.loss(reason as usize).increment(1);
         }
     }
@@ -130,7 +131,7 @@ impl Meter {
 
     /// What was sent then over the lane at this place has its reply.
     pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) {
-        if let Some(on) = self.on() {
+        if let Some(on) = self.found() {
             on.round_trip(lane).record(sent.until(clock.now()));
         }
     }

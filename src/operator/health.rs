@@ -29,7 +29,10 @@ impl Survey {
                 address: self.asking.endpoint(&route),
                 ..ServerReport::default()
             };
-            measure(&self.asking, &route, &mut report).await?;
+            match measure(&self.asking, &route, &mut report).await {
+                Err(error) if error.is_denied() => {}
+                measured => measured?,
+            }
             if let Ok(info) = self.asking.ask(&route, &command(&["INFO"])).await {
                 let lines = text(&info).unwrap_or_default().lines();
                 let fields = lines.filter_map(|line| line.split_once(':'));

@@ -213,7 +213,7 @@ pub struct ServerReport {
     pub address: String,
     /// What it says of itself: the fields of `INFO`. Empty without the right to ask.
     pub info: BTreeMap<String, String>,
-    /// The shortest and the middle one of some round trips.
+    /// The shortest and the middle one of some round trips; zero without the right to ask for the time.
     pub round_trips: [Duration; 2],
     /// How far its clock is ahead of this machine's, in ms; less than zero if it is behind. Exact to half a
     /// round trip.

@@ -181,7 +181,13 @@ impl RedlockLock {
         let (core, group) = (self.0.members[0].core(), self.0.options.group);
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquisition.run(wait));
-        let call = told_if_long(core, wait, self.name(), || self.refused(), call);
+        let call = pin!(told_if_long(
+            core,
+            wait,
+            self.name(),
+            || self.refused(),
+            call
+        ));
         let timer = core.observed().meter.call(KIND, group, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;
         let timer = timer.ends(&ended);

@@ -8,6 +8,7 @@ use redis::{RedisError, Value};
 use super::request::{Outcome, Request, Verdict};
 use crate::conn::Lane;
 use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
+use crate::conn::value::shown;
 use crate::script::{Call, Failure, Scripts, millis, reply};
 
 /// Confirms all of them. They are of one server, as far as was known when they came.
@@ -139,7 +140,8 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
         }
         Some(Err(error)) => Err(Unconfirmed::Failed(error.into())),
         Some(Ok(other)) => {
-            let why = format!("WAIT returned {other:?}; is a proxy changing replies?");
+            let what = shown(&other);
+            let why = format!("WAIT returned {what}; is a proxy changing replies?");
             Err(Unconfirmed::Failed(Failure::silent(why)))
         }
         None => Err(Unconfirmed::Failed(Failure::silent("WAIT has no answer"))),

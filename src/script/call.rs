@@ -7,6 +7,7 @@ use redis::{Cmd, ToRedisArgs};
 
 use super::catalog::{self, Script};
 use super::native::{self, Native};
+use crate::holder::HolderId;
 
 /// A script with its keys and arguments, ready to be sent any number of times.
 #[derive(Clone, Debug)]
@@ -33,13 +34,13 @@ impl Call {
 
     /// Takes a free lock of one holder, once and without a token, by `RESTORE` if that is possible.
     pub(crate) fn acquire_plain(key: &Arc<str>, holder: &str, lease: Duration) -> Option<Self> {
-        let native = native::acquire(key, holder, millis(lease))?;
+        let native = native::acquire(key, holder.as_bytes(), millis(lease))?;
         Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
     }
 
     /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.
-    pub(crate) fn release_plain(key: &Arc<str>, holder: &str, tell: Arc<Cmd>) -> Self {
-        let native = native::release(key, holder, tell);
+    pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
+        let native = native::release(key, holder.as_bytes(), tell);
         Self::of_native(&catalog::REENTRANT_RELEASE, key, native)
     }
 

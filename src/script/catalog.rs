@@ -1,9 +1,10 @@
 //! Every script, and the text that is sent for it.
 //!
-//! A Lua file names the pieces it uses in its first lines (`-- uses: grant, keep_token`), and so does a
-//! piece. The text of a script is the file behind all of them, each once and behind what it uses. The
-//! contract test says that every name is a piece, that no piece uses itself in a circle, and that a file
-//! names what it calls and nothing else.
+//! A Lua file names the pieces it uses in lines of their own (`-- uses: grant, keep_token`), and so does a
+//! piece. The text of a script is the file with all of them, each once, where it is named first, and behind
+//! what it uses itself. So what a file does before it names a piece costs nothing of that. The contract test
+//! says that every name is a piece, that no piece uses itself in a circle, and that a file names what it calls
+//! and nothing else.
 
 use std::sync::OnceLock;
 
@@ -24,7 +25,7 @@ impl Script {
         }
     }
 
-    /// The file behind the pieces it uses.
+    /// The file with the pieces it uses.
     pub(crate) fn text(&self) -> &str {
         self.text.get_or_init(|| {
             let mut text = String::new();
@@ -39,25 +40,27 @@ impl Script {
     }
 }
 
-/// Appends what `file` uses and is not there yet, then `file`.
+/// Appends `file`, and before each line that names pieces those that are not there yet.
 fn append(file: &str, known: &mut Vec<&'static str>, text: &mut String) {
-    for used in uses(file) {
-        let piece = PIECES.iter().find(|(name, _)| *name == used);
-        if let Some((name, piece)) = piece
-            && !known.contains(name)
-        {
-            known.push(name);
-            append(piece, known, text);
+    for line in file.split_inclusive('\n') {
+        for used in uses(line) {
+            let piece = PIECES.iter().find(|(name, _)| *name == used);
+            if let Some((name, piece)) = piece
+                && !known.contains(name)
+            {
+                known.push(name);
+                append(piece, known, text);
+            }
         }
+        text.push_str(line);
     }
-    text.push_str(file);
 }
 
 /// The pieces that a file names.
 pub(crate) fn uses(file: &str) -> impl Iterator<Item = &str> {
     let lines = file
         .lines()
-        .map_while(|line| line.strip_prefix("-- uses: "));
+        .filter_map(|line| line.trim_start().strip_prefix("-- uses: "));
     lines.flat_map(|line| line.split(", "))
 }
 
@@ -87,6 +90,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     is_dead_reader
     keep_hold
     keep_token
+    lengthen
     mark_place
     must_be_lock
     next_token

@@ -98,7 +98,7 @@ impl NativeState {
 }
 
 /// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
-pub(super) fn acquire(key: &str, holder: &str, lease_ms: u64) -> Option<Native> {
+pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
     let dump = payload::of_one_hold(holder)?;
     let mut restore = Cmd::with_capacity(4, key.len() + dump.len() + 20);
     // A lease of 0 would be none.
@@ -117,7 +117,7 @@ pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
     tell
 }
 
-pub(super) fn release(key: &str, holder: &str, tell: Arc<Cmd>) -> Native {
+pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Native {
     let mut hdel = Cmd::with_capacity(3, key.len() + holder.len() + 4);
     hdel.arg("HDEL").arg(key).arg(holder);
     Native::Release { hdel, tell }

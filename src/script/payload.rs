@@ -25,19 +25,20 @@ const BEHIND: usize = 2 + FORMAT.len() + 8;
 pub(super) type Dump = SmallVec<[u8; 96]>;
 
 /// The dump of a lock that this holder has once; `None` if its id is too long.
-pub(super) fn of_one_hold(holder: &str) -> Option<Dump> {
+pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
     let length = u8::try_from(holder.len()).ok()?;
     if holder.len() > HOLDER_BYTES_MAX {
         return None;
     }
-    let mut dump = Dump::new();
-    dump.extend_from_slice(&[HASH, 1, length]);
-    dump.extend_from_slice(holder.as_bytes());
-    dump.extend_from_slice(&[1, b'1']);
-    dump.extend_from_slice(&FORMAT);
-    let sum = crc64(&dump).to_le_bytes();
-    dump.extend_from_slice(&sum);
-    Some(dump)
+    // In one piece, as it is made in each call.
+    let mut dump = [0; BEFORE + HOLDER_BYTES_MAX + BEHIND];
+    let end = BEFORE + holder.len();
+    dump[..BEFORE].copy_from_slice(&[HASH, 1, length]);
+    dump[BEFORE..end].copy_from_slice(holder);
+    dump[end..end + 4].copy_from_slice(&[1, b'1', FORMAT[0], FORMAT[1]]);
+    let sum = crc64(&dump[..end + 4]).to_le_bytes();
+    dump[end + 4..end + BEHIND].copy_from_slice(&sum);
+    Some(Dump::from_slice(&dump[..end + BEHIND]))
 }
 
 /// The holder in such a dump.
@@ -84,12 +85,12 @@ mod tests {
     #[test]
     fn a_dump_is_as_long_as_was_planned_and_names_its_holder() {
         let holder_id = "4e3b8f2a-5c1d-4b7e-9a60-0123456789ab:7";
-        let dump = of_one_hold(holder_id).unwrap();
+        let dump = of_one_hold(holder_id.as_bytes()).unwrap();
         assert_eq!(dump.len(), BEFORE + holder_id.len() + BEHIND);
         assert_eq!(holder(&dump), holder_id.as_bytes());
         assert_eq!(dump[..3], [4, 1, 38]);
-        assert!(!of_one_hold(&"x".repeat(63)).unwrap().spilled());
-        assert!(of_one_hold(&"x".repeat(64)).is_none());
+        assert!(!of_one_hold(&[b'x'; 63]).unwrap().spilled());
+        assert!(of_one_hold(&[b'x'; 64]).is_none());
         assert_eq!(holder(b""), b"");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::conn::value::text;
+use crate::conn::value::{shown, text};
 use crate::counts::Mode;
 use crate::error::{Error, Kind};
 use crate::fencing::{FencingToken, TokenPurge};
@@ -111,6 +111,10 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
 }
 
 pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, Error> {
+    if *value == Value::Int(0) {
+        let tokens = Few::from_elem(None, locks);
+        return Ok(AcquiredAll::Held { tokens });
+    }
     let items = array(value)?;
     match int(items.first())? {
         0 if items.len() == locks + 1 => {
@@ -263,10 +267,11 @@ fn int(value: Option<&Value>) -> Result<i64, Error> {
 }
 
 fn unreadable(value: &Value) -> Error {
+    let what = shown(value);
     Error::new(
         Kind::Refused,
         "reply",
-        format!("a script returned what it never should: {value:?}; is a proxy changing replies?"),
+        format!("a script returned what it never should: {what}; is a proxy changing replies?"),
     )
 }
 

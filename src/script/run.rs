@@ -103,34 +103,32 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Scripts {
     /// Runs `call` until it is answered, refused for good, or the budget is used up.
-    pub(crate) async fn run(
+    pub(crate) fn run(
         &self,
         lane: Lane,
         call: &Call,
         budget: CallBudget,
-    ) -> Result<Answer, Failure> {
-        let answer = self.retry(lane, call, budget).await;
-        answer.map_err(|failure| {
-            self.observed.script_failed();
-            failure.at_endpoint(self.transport.endpoint(call.route()))
-        })
+    ) -> impl Future<Output = Result<Answer, Failure>> + Send {
+        self.run_at(self.clock.now(), lane, call, budget)
     }
 
-    async fn retry(&self, lane: Lane, call: &Call, budget: CallBudget) -> Result<Answer, Failure> {
+    /// The same at a time that was read just now, before anything was awaited.
+    pub(crate) async fn run_at(
+        &self,
+        mut sent: Tick,
+        lane: Lane,
+        call: &Call,
+        budget: CallBudget,
+    ) -> Result<Answer, Failure> {
         // When the first attempt was sent that the server may have executed.
         let mut first_sent = None;
         let mut last = None;
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
-            let sent = self.clock.now();
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
-                let late =
-                    || Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()));
-                return Err(Failure::new(
-                    executed(first_sent),
-                    last.unwrap_or_else(late),
-                ));
+                let cause = last.unwrap_or_else(too_late);
+                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             let end = sent.after(reply);
             let attempt = Attempt {
@@ -163,7 +161,8 @@ impl Scripts {
                 && !budget.retries_after(error)
             {
                 let missing = missing::right(call, error);
-                return Err(Failure::new(executed(first_sent), cause).missing(missing));
+                let failure = Failure::new(executed(first_sent), cause).missing(missing);
+                return Err(self.failed(call, failure));
             }
             let cause = match last.take() {
                 // Nothing was sent since: that is still what the server says.
@@ -176,11 +175,18 @@ impl Scripts {
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             let is_last = budget.retry == Retry::Never;
             if is_last || self.clock.now().after(jittered) >= budget.deadline {
-                return Err(Failure::new(executed(first_sent), cause));
+                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             last = Some(cause);
             tokio::time::sleep(jittered).await;
+            sent = self.clock.now();
         }
+    }
+
+    /// Counts it, and says where the server is.
+    fn failed(&self, call: &Call, failure: Failure) -> Failure {
+        self.observed.script_failed();
+        failure.at_endpoint(self.transport.endpoint(call.route()))
     }
 
     /// Runs scripts and behind them a command, over one connection and with nothing in between; once
@@ -293,6 +299,10 @@ struct Attempt {
     end: Tick,
     /// No attempt before it may have been executed.
     is_first: bool,
+}
+
+fn too_late() -> Cause {
+    Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()))
 }
 
 fn executed(first_sent: Option<Tick>) -> Executed {

@@ -3,7 +3,9 @@
 //! Pure. Invariant: an entry is known by one id, has one place in the order of time, and is taken
 //! once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
 
 use crate::clock::Tick;
 
@@ -14,7 +16,7 @@ use crate::clock::Tick;
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
-    places: HashMap<u64, Place>,
+    places: FxHashMap<u64, Place>,
     /// By server, those that wait until it has room, by when they were due. No server without any.
     waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
     /// When its driver wakes next; an entry before that has to wake it.
@@ -47,7 +49,7 @@ impl<T> Default for Schedule<T> {
     fn default() -> Self {
         Self {
             by_time: BTreeMap::new(),
-            places: HashMap::new(),
+            places: FxHashMap::default(),
             waiting: BTreeMap::new(),
             planned_wake: Tick::NEVER,
         }

@@ -15,6 +15,7 @@ mod defects;
 mod exclusion;
 mod force_unlock;
 mod killed;
+mod once;
 mod prefix;
 mod queue;
 mod readers;

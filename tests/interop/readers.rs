@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use lockset::Owner;
 use lockset_testkit::{unique_name, within};
 
 use crate::kind::Kind;
@@ -16,7 +17,9 @@ async fn the_last_reader_frees_a_writer(last_is_java: bool, writer_is_java: bool
     let mut ours = Vec::new();
     for thread in [1, 2] {
         java.tell(thread, "lock", &read).await;
-        ours.push(lock.read().await.unwrap());
+        // With an owner: else the second would join the hold of the first.
+        let owned = lock.read_side().owner(&Owner::new());
+        ours.push(owned.lock().await.unwrap());
     }
     assert_eq!(lock.read_side().holders().await.unwrap().len(), 4);
     assert!(lock.try_write().await.unwrap().is_none());
@@ -85,6 +88,34 @@ async fn rusts_last_reader_frees_javas_writer() {
 #[ignore = "needs a JDK: make interop"]
 async fn rusts_last_reader_frees_rusts_writer() {
     the_last_reader_frees_a_writer(false, false).await;
+}
+
+/// Two tasks of ours that have one hold at the server: Java's writer waits for both.
+#[tokio::test]
+#[ignore = "needs a JDK: make interop"]
+async fn javas_writer_waits_for_readers_that_have_one_hold() {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("lock"));
+    let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
+    let lock = pair.rust.rw_lock(&name);
+    let (first, second) = tokio::join!(lock.read(), lock.read());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let holders = lock.read_side().holders().await.unwrap();
+    assert_eq!((holders.len(), holders[0].hold_count), (1, 1));
+    java.tell(1, "lock", &read).await;
+    java.tell(1, "unlock", &read).await;
+
+    let asked = Instant::now();
+    let waiter = java.tell(3, "lock", &write);
+    java.sleeps(3).await;
+    first.release().await.unwrap();
+    assert!(lock.read_side().is_locked().await.unwrap());
+    assert!(!second.is_lost());
+    second.release().await.unwrap();
+    within(SOON, waiter).await;
+    by_message(asked);
+    java.tell(3, "unlock", &write).await;
+    pair.nothing_left().await;
 }
 
 /// A writer that reads too, and stops writing before it stops reading.

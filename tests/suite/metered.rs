@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockset::{Client, LostReason};
+use lockset::{Client, LostReason, locked};
 use lockset_testkit::{Server, eventually, within};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -134,6 +134,39 @@ async fn who_waits_and_what_is_granted() {
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(page.of("lockset_refusals_total", &[group]), 1.0);
     drop(next);
+}
+
+/// A constant is as good as a text.
+const ATTRIBUTE: &str = "attribute";
+
+#[locked("x", group = ATTRIBUTE)]
+async fn one(_locks: &Client) -> lockset::Result<()> {
+    Ok(())
+}
+
+#[locked(all("x", fair "y"), group = "attributes")]
+async fn several(_locks: &Client) -> lockset::Result<()> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_group_of_a_function_under_a_lock() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    one(&client).await.unwrap();
+    several(&client).await.unwrap();
+    let holds = |kind, group| {
+        let labels = [("kind", kind), ("group", group)];
+        page.of("lockset_hold_seconds_count", &labels)
+    };
+    assert_eq!(holds("reentrant", "attribute"), 1.0);
+    assert_eq!(holds("multi", "attributes"), 1.0);
+    for kind in ["reentrant", "fair"] {
+        let labels = [("kind", kind), ("group", "attributes")];
+        assert_eq!(page.of("lockset_grants_total", &labels), 1.0, "{kind}");
+    }
 }
 
 /// The facade keeps nothing for a recorder that comes later, and the client looks for one at each event.

@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use lockset::{Client, NativePath};
 use lockset_testkit::{Proxy, Redisson, Server, eventually, unique_name, within};
 
-use crate::support::{LEASE, SOON, ask, command, idle, listening, nothing_left};
+use crate::support::{
+    LEASE, SOON, ask, command, cycle, idle, listening, nothing_left, user_without,
+};
 
 async fn native(url: &str) -> Client {
     Client::connect(url).await.unwrap()
@@ -15,6 +17,14 @@ async fn native(url: &str) -> Client {
 
 async fn scripts_only(url: &str) -> Client {
     Client::builder(url).native(false).build().await.unwrap()
+}
+
+async fn behind_a_proxy() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url()).lease(LEASE * 10);
+    let client = client.build().await.unwrap();
+    (server, proxy, client)
 }
 
 /// Messages of this lock's channel, from now on.
@@ -75,8 +85,7 @@ async fn which_way_is_taken_is_told() {
         scripts_only(&server.url()).await,
     );
     for client in [&on, &off] {
-        let guard = client.lock("x").lock().await.unwrap();
-        guard.release().await.unwrap();
+        cycle(&client.lock("x")).await;
     }
     assert_eq!(on.stats().native, NativePath::On);
     assert_eq!(off.stats().native, NativePath::Off);
@@ -91,20 +100,14 @@ async fn without_restore_scripts_take_the_lock() {
         .args(["--rename-command", "RESTORE", ""])
         .start();
     let denied = Server::start();
-    let mut admin = denied.admin().await;
-    let rules = [
-        "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-restore",
-    ];
-    let _: () = ask(&mut admin, &rules).await;
-    let denied_url = denied.url().replace("redis://", "redis://u:p@");
+    let denied_url = user_without(&denied, "restore").await;
     for (server, url, path) in [
         (&unknown, unknown.url(), NativePath::Unknown),
         (&denied, denied_url, NativePath::Denied),
     ] {
         let client = native(&url).await;
         for _ in 0..3 {
-            let guard = client.lock("x").lock().await.unwrap();
-            guard.release().await.unwrap();
+            cycle(&client.lock("x")).await;
         }
         assert_eq!(client.stats().native, path);
         assert_eq!(calls(server, "evalsha").await, 3, "{path:?}");
@@ -166,13 +169,7 @@ async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
 /// The reply to `RESTORE` is lost: the script knows its holder again, and there is one hold.
 #[tokio::test]
 async fn a_restore_without_a_reply_is_found_again() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.addr()).await;
-    let client = Client::builder(&proxy.url())
-        .lease(LEASE * 10)
-        .build()
-        .await
-        .unwrap();
+    let (server, proxy, client) = behind_a_proxy().await;
     for round in 0..10 {
         let name = format!("lock {round}");
         proxy.swallow_reply_to(b"RESTORE");
@@ -190,13 +187,7 @@ async fn a_restore_without_a_reply_is_found_again() {
 /// A `RESTORE` that arrives when its caller is gone, and what undoes it with it.
 #[tokio::test]
 async fn a_restore_that_comes_late_is_undone() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.addr()).await;
-    let client = Client::builder(&proxy.url())
-        .lease(LEASE * 10)
-        .build()
-        .await
-        .unwrap();
+    let (server, proxy, client) = behind_a_proxy().await;
     for round in 0..10 {
         let name = format!("lock {round}");
         proxy.hold_request_containing(b"RESTORE");
@@ -218,13 +209,7 @@ async fn a_restore_that_comes_late_is_undone() {
 /// The connection is cut when the hold is gone and nobody was told: the message comes all the same.
 #[tokio::test]
 async fn a_release_that_was_cut_in_two_is_told() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.addr()).await;
-    let client = Client::builder(&proxy.url())
-        .lease(LEASE * 10)
-        .build()
-        .await
-        .unwrap();
+    let (server, proxy, client) = behind_a_proxy().await;
     for round in 0..10 {
         let name = unique_name("lock");
         let guard = client.lock(&name).lock().await.unwrap();
@@ -247,13 +232,7 @@ async fn a_release_that_was_cut_in_two_is_told() {
 /// Executed, and the reply lost: it was released, and says so.
 #[tokio::test]
 async fn a_release_without_a_reply_is_no_loss() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.addr()).await;
-    let client = Client::builder(&proxy.url())
-        .lease(LEASE * 10)
-        .build()
-        .await
-        .unwrap();
+    let (server, proxy, client) = behind_a_proxy().await;
     for _ in 0..10 {
         let guard = client.lock("x").lock().await.unwrap();
         proxy.swallow_reply_to(b"HDEL");
@@ -296,14 +275,8 @@ async fn a_short_lease_ends() {
 #[tokio::test]
 async fn who_may_not_publish_releases() {
     let server = Server::start();
-    let mut admin = server.admin().await;
-    let rules = [
-        "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-publish",
-    ];
-    let _: () = ask(&mut admin, &rules).await;
-    let client = native(&server.url().replace("redis://", "redis://u:p@")).await;
-    let guard = client.lock("x").lock().await.unwrap();
-    guard.release().await.unwrap();
+    let client = native(&user_without(&server, "publish").await).await;
+    cycle(&client.lock("x")).await;
     nothing_left(&server).await;
 }
 

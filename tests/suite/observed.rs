@@ -7,7 +7,7 @@ use lockset::{Client, Event, LostReason, Owner};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, command, idle};
+use crate::support::{LEASE, SOON, command, cycle, idle};
 
 /// Keeps what it is told.
 #[derive(Clone, Default)]
@@ -39,6 +39,13 @@ impl Told {
             .filter(|event| is_it(event))
             .count()
     }
+}
+
+/// A server, what an observer is told, and its client.
+async fn observed(lease: Duration) -> (Server, Told, Client) {
+    let (server, told) = (Server::start(), Told::default());
+    let client = told.client(&server.url(), lease).await;
+    (server, told, client)
 }
 
 /// Longer than any test.
@@ -108,9 +115,7 @@ async fn a_fair_lock_that_the_server_hands_over() {
 
 #[tokio::test]
 async fn a_loss() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LEASE).await;
+    let (server, told, client) = observed(LEASE).await;
     let guard = client.lock("x").lock().await.unwrap();
     command(&server, &["DEL", "x"]).await;
     told.of("the loss", |event| {
@@ -122,14 +127,7 @@ async fn a_loss() {
     assert_eq!((losses.of(LostReason::Revoked), losses.total()), (1, 1));
     drop(guard);
     // A normal release is none.
-    client
-        .lock("x")
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    cycle(&client.lock("x")).await;
     idle(&client).await;
     assert_eq!(client.stats().totals.losses.total(), 1);
     assert_eq!(told.count(|event| matches!(event, Event::Lost { .. })), 1);
@@ -138,9 +136,7 @@ async fn a_loss() {
 /// The server stands still: renewals fail, then the lease is over.
 #[tokio::test]
 async fn renewals_that_fail() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LEASE).await;
+    let (server, told, client) = observed(LEASE).await;
     let guard = client.lock("x").lock().await.unwrap();
     eventually(SOON, "a renewal in time", async || {
         client.stats().totals.renewals.renewed > 0
@@ -183,9 +179,7 @@ async fn a_release_that_is_refused_in_the_background() {
 }
 
 async fn a_call_that_waits_for_long<P: Primitive>() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LONG).await;
+    let (server, told, client) = observed(LONG).await;
     let guard = P::rival(&client, "x").lock().await.unwrap();
     let other = told.client(&server.url(), LONG).await;
     let waiter = tokio::spawn({
@@ -213,31 +207,15 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
 
 #[tokio::test]
 async fn connections_that_break() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LONG).await;
-    client
-        .lock("x")
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let (server, told, client) = observed(LONG).await;
+    cycle(&client.lock("x")).await;
     assert_eq!(client.stats().totals.reconnects.total(), 0);
     command(
         &server,
         &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
     )
     .await;
-    client
-        .lock("x")
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    cycle(&client.lock("x")).await;
     let addr = server.addr().to_string();
     told.of("the new connection", |event| {
         matches!(event, Event::Reconnected { server, lane: "command", .. } if *server == addr)
@@ -249,9 +227,7 @@ async fn connections_that_break() {
 /// Whoever comes back may have lost what was held: all of it is checked, and that is told.
 #[tokio::test]
 async fn a_server_that_is_another_one() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LEASE).await;
+    let (server, told, client) = observed(LEASE).await;
     let guard = client.lock("x").lock().await.unwrap();
     server.restart();
     within(SOON, guard.lost()).await;
@@ -262,9 +238,7 @@ async fn a_server_that_is_another_one() {
 
 #[tokio::test]
 async fn a_lock_that_is_freed_by_force() {
-    let server = Server::start();
-    let told = Told::default();
-    let client = told.client(&server.url(), LONG).await;
+    let (_server, told, client) = observed(LONG).await;
     let guard = client.lock("x").lock().await.unwrap();
     assert!(client.lock("x").force_unlock().await.unwrap());
     told.of(

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_testkit::{Server, unique_name, within};
+use lockset_testkit::{Proxy, Server, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, hold_counts, patient_client, waiting};
@@ -112,7 +112,27 @@ async fn a_busy_client<P: Primitive>() {
     }
 }
 
+/// What was to be undone is as old as its lease, and the server answers again.
+async fn an_outage_longer_than_a_lease_that_is_just_over<P: Primitive>() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let ours = Client::builder(&proxy.url()).lease(LEASE).build();
+    let (ours, name) = (ours.await.unwrap(), unique_name("end"));
+    proxy.hold_replies();
+    let lock = P::of(&ours, &name);
+    let unanswered = tokio::time::timeout(Duration::from_millis(50), lock.try_lock());
+    assert!(unanswered.await.is_err());
+    proxy.refuse(true);
+    proxy.cut();
+    // Nothing else makes it old.
+    tokio::time::sleep(LEASE + LEASE / 4).await;
+    proxy.pass();
+    shut_down_leaves_nothing::<P>(ours, &server, &name).await;
+}
+
 for_every_primitive! {"current_thread":
+    an_outage_longer_than_a_lease_that_is_just_over
     a_lock_on_its_way_to_another_task
     a_lock_on_its_way_to_one_that_is_not_polled
     an_attempt_that_is_not_polled

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lockset::{LostReason, Owner, Redlock};
+use lockset::{Client, LostReason, Owner, Redlock};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
@@ -18,6 +18,13 @@ const SPANS: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(
 
 /// What a waiter may take to notice that a lease is over.
 const NOTICE: Duration = Duration::from_millis(1_100);
+
+/// A server, its client, and a name that begins with `what`.
+async fn started(what: &str) -> (Server, Client, String) {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    (server, client, unique_name(what))
+}
 
 async fn a_release_before_its_time_leaves_the_lock<P: Primitive>() {
     let server = Server::start();
@@ -50,9 +57,7 @@ async fn a_release_before_its_time_leaves_the_lock<P: Primitive>() {
 }
 
 async fn a_release_after_its_time_is_any_other<P: Primitive>() {
-    let server = Server::start();
-    let ours = client(&server.url()).await;
-    let name = unique_name("least");
+    let (server, ours, name) = started("least").await;
     let guard = P::of(&ours, &name).at_least(SPANS[0]).lock().await.unwrap();
     let work = tokio::time::sleep(SPANS[0]);
     guard.run(work).await.unwrap();
@@ -65,9 +70,7 @@ async fn a_release_after_its_time_is_any_other<P: Primitive>() {
 
 /// What nobody was given is not kept.
 async fn a_dropped_call_leaves_nothing<P: Primitive>() {
-    let server = Server::start();
-    let ours = client(&server.url()).await;
-    let name = unique_name("least");
+    let (server, ours, name) = started("least").await;
     let lock = P::of(&ours, &name).at_least(Duration::from_secs(60));
     {
         let mut call = pin!(lock.lock());
@@ -86,9 +89,7 @@ async fn a_dropped_call_leaves_nothing<P: Primitive>() {
 }
 
 async fn a_loss_is_not_kept<P: Primitive>() {
-    let server = Server::start();
-    let ours = client(&server.url()).await;
-    let name = unique_name("least");
+    let (server, ours, name) = started("least").await;
     let lock = P::of(&ours, &name).at_least(Duration::from_secs(60));
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
@@ -131,9 +132,8 @@ async fn a_guard_is_lost_when_it_was_held_for_its_max<P: Primitive>() {
 }
 
 async fn each_guard_has_a_max_of_its_own<P: Primitive>() {
-    let server = Server::start();
-    let ours = client(&server.url()).await;
-    let (owner, name) = (Owner::new(), unique_name("most"));
+    let (server, ours, name) = started("most").await;
+    let owner = Owner::new();
     let lock = P::of(&ours, &name).owner(&owner);
     let unbounded = lock.lock().await.unwrap();
     let bounded = lock.clone().max_hold(SPANS[0]).lock().await.unwrap();

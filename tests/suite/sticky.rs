@@ -7,7 +7,7 @@ use lockset::{Client, Guard, LostReason, STICKY_MAX};
 use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
 
 use crate::support::{
-    LEASE, SOON, command, idle, is_native, nothing_left, patient_client, took_less, waiting,
+    LEASE, SOON, command, idle, nothing_left, patient_client, took_less, waiting,
 };
 use crate::world::{OnCluster, World};
 
@@ -89,10 +89,22 @@ async fn client(server: &Server) -> Client {
     patient_client(&server.admin_url()).await
 }
 
-async fn the_next_task_has_it_without_the_server<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
+/// A server, its client, and a lock that stays with that for long.
+async fn sticky<L: Sticky>(of: impl Fn(&Client, &str) -> L) -> (Server, Client, L) {
     let server = Server::start();
     let client = client(&server).await;
     let lock = of(&client, "lock").sticky(LONG);
+    (server, client, lock)
+}
+
+/// Ends the client, and looks at what is left.
+async fn ends(client: Client, server: &Server) {
+    client.shutdown().await.unwrap();
+    nothing_left(server).await;
+}
+
+async fn the_next_task_has_it_without_the_server<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
+    let (server, client, lock) = sticky(of).await;
     let first = lock.lock().await.unwrap();
     let holder = first.holder_id().to_owned();
     first.release().await.unwrap();
@@ -122,8 +134,7 @@ async fn the_next_task_has_it_without_the_server<L: Sticky>(of: impl Fn(&Client,
             .count(),
         1
     );
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn a_waiter_elsewhere_gets_it_at_once<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
@@ -189,14 +200,11 @@ async fn what_is_used_again_and_again_is_released_in_time<L: Sticky>(
         assert!(began.elapsed() < SOON, "one hold for ever");
     }
     assert!(began.elapsed() >= span * 2, "{:?}", began.elapsed());
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn shutdown_releases_it<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = of(&client, "lock").sticky(LONG);
+    let (server, client, lock) = sticky(of).await;
     lock.lock().await.unwrap().release().await.unwrap();
     assert!(server.keys().await.contains(&"lock".to_owned()));
     client.shutdown().await.unwrap();
@@ -207,8 +215,7 @@ async fn shutdown_releases_it<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
 
 async fn it_is_renewed_until_it_is_released<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     let server = Server::start();
-    let builder = Client::builder(&server.url()).lease(LEASE);
-    let client = builder.native(is_native()).build().await.unwrap();
+    let client = crate::support::client(&server.url()).await;
     let lock = of(&client, "lock").sticky(LONG);
     let guard = lock.lock().await.unwrap();
     let holder = guard.holder_id().to_owned();
@@ -222,14 +229,12 @@ async fn it_is_renewed_until_it_is_released<L: Sticky>(of: impl Fn(&Client, &str
     assert_eq!(guard.holder_id(), holder);
     assert!(guard.remaining() > LEASE / 3);
     drop(guard);
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn what_the_server_lost_is_nobodys<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     let server = Server::start();
-    let builder = Client::builder(&server.url()).lease(LEASE);
-    let client = builder.native(is_native()).build().await.unwrap();
+    let client = crate::support::client(&server.url()).await;
     let lock = of(&client, "lock").sticky(LONG);
     lock.lock().await.unwrap().release().await.unwrap();
     command(&server, &["DEL", "lock"]).await;
@@ -242,16 +247,13 @@ async fn what_the_server_lost_is_nobodys<L: Sticky>(of: impl Fn(&Client, &str) -
     assert!(!guard.is_lost(), "a hold of its own");
     assert!(server.keys().await.contains(&"lock".to_owned()));
     drop(guard);
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn a_multi_lock_of_this_client_does_not_wait_for_it<L: Sticky>(
     of: impl Fn(&Client, &str) -> L,
 ) {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = of(&client, "lock").sticky(LONG);
+    let (server, client, lock) = sticky(of).await;
     for wait in [None, Some(SOON)] {
         lock.lock().await.unwrap().release().await.unwrap();
         let both = lockset::MultiLock::new([lock.member(), client.lock("b").into()]).unwrap();
@@ -261,8 +263,7 @@ async fn a_multi_lock_of_this_client_does_not_wait_for_it<L: Sticky>(
         };
         guard.expect("no guard has it").release().await.unwrap();
     }
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn no_owner_enters_it<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
@@ -279,8 +280,7 @@ async fn no_owner_enters_it<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     assert_eq!(again.hold_count(), 1, "taken, not entered");
     assert_eq!(*again.owner(), me);
     drop(again);
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 async fn tokens_grow_from_task_to_task<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
@@ -365,8 +365,7 @@ async fn a_reader_of_this_client_does_not_wait_for_a_writer_that_is_gone() {
     let writing = lock.write().await.unwrap();
     writing.downgrade().await.unwrap().release().await.unwrap();
     idle(&client).await;
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 /// While tasks of this client wait it goes to them, as without.
@@ -442,17 +441,14 @@ async fn a_runtime_that_ends_leaves_it_to_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn force_unlock_of_this_client_ends_it() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let lock = client.lock("lock").sticky(LONG);
+    let (server, client, lock) = sticky(|client, name| client.lock(name)).await;
     lock.lock().await.unwrap().release().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     let guard = lock.try_lock().await.unwrap().expect("it is free");
     assert!(!guard.is_lost());
     assert_eq!(lock.holder().await.unwrap().unwrap().id, guard.holder_id());
     drop(guard);
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -484,8 +480,7 @@ async fn each_guard_has_its_own_longest_time() {
     assert!(began.elapsed() >= max / 2);
     took_less(began, max + SOON / 2);
     drop(guard);
-    client.shutdown().await.unwrap();
-    nothing_left(&server).await;
+    ends(client, &server).await;
 }
 
 /// Nobody waits, so nothing resolves; then somebody does.
@@ -581,13 +576,8 @@ async fn readers_learn_of_a_writer() {
     within(SOON, first.recalled()).await;
     within(SOON, second.recalled()).await;
     drop((first, second));
-    within(SOON, writer)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within(SOON, writer).await.unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 /// The connection that recalls come over is lost: the client listens again.
@@ -668,13 +658,8 @@ async fn without_the_right_to_recall_the_time_decides() {
     };
     waiting(&a, 1).await;
     guard.release().await.unwrap();
-    within(SOON, waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within(SOON, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
     assert_eq!(a.stats().totals.background_failures, 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::Client;
+use lockset::{Client, Guard as _, Lock};
 use lockset_testkit::{Server, eventually};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
@@ -57,6 +57,20 @@ pub(crate) async fn patient_client(url: &str) -> Client {
         .build()
         .await
         .expect("a client for the test's own server")
+}
+
+/// A user with all rights but this one; where to connect as that.
+pub(crate) async fn user_without(server: &Server, right: &str) -> String {
+    let denied = format!("-{right}");
+    let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"];
+    rules.push(&denied);
+    command(server, &rules).await;
+    format!("redis://u:p@{}", server.addr())
+}
+
+/// Takes a lock that is free, and releases it.
+pub(crate) async fn cycle(lock: &impl Lock) {
+    lock.lock().await.unwrap().release().await.unwrap();
 }
 
 /// Waits until a client has nothing in hand.

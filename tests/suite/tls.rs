@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::support::SOON;
+use crate::support::{SOON, cycle};
 
 /// Long enough for a machine that stalls, short enough for a test that waits for its end.
 const RENEWED_LEASE: Duration = Duration::from_secs(3);
@@ -123,13 +123,8 @@ async fn a_connection_is_replaced_over_tls() {
     assert!(killed >= 4, "{killed}");
     guard.reenter().await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
-    within(SOON, waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within(SOON, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 /// Says that it is TLS, what to look at, and that trying again is pointless.
@@ -249,14 +244,7 @@ async fn a_server_that_asks_who_is_there_is_told() {
     let server = builder.start();
     let url = server.tls_url();
     let client = connect(&url, known(server.tls())).await.unwrap();
-    client
-        .lock("x")
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    cycle(&client.lock("x")).await;
 
     refused(
         connect(&url, trusting(server.tls())).await,

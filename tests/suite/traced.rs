@@ -1,13 +1,13 @@
 //! The spans and events that `tracing` gets.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use lockset::{MultiLock, Owner};
 use lockset_testkit::{Server, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Subscriber};
+use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -85,6 +85,11 @@ impl Seen {
 
 /// A subscriber for this thread, on which the runtime of a test runs.
 fn seen() -> (Seen, tracing::subscriber::DefaultGuard) {
+    // While there is but one, whether a place in the code is of interest is what the thread says that comes there
+    // first: of another test, it has no subscriber.
+    static ANOTHER: LazyLock<Dispatch> =
+        LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&ANOTHER);
     let seen = Seen::default();
     let subscriber = tracing_subscriber::registry().with(seen.clone());
     (seen, tracing::subscriber::set_default(subscriber))

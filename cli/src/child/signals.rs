@@ -70,6 +70,16 @@ impl Signals {
         }
     }
 
+    /// The next of those that end a wait. Cancel safe.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+
     fn listen(&self, kinds: &[Signal]) -> io::Result<()> {
         for kind in kinds {
             let number = kind.as_raw();

@@ -36,37 +36,19 @@ impl Doctor {
             worst = worst.max(check.verdict);
             print(&context.output, &check)
         };
-        let url = context.url()?;
-        for check in sentinels::checks(url, context.connect_timeout()).await {
-            tell(check)?;
-        }
-        let client = match context.client().await {
-            Ok(client) => client,
-            Err(failure) => {
-                let advice = "what else there is to check needs a connection";
-                tell(Check::wrong(
-                    "connect",
-                    Verdict::Fail,
-                    failure.to_string(),
-                    advice,
-                ))?;
-                return Err(failure);
-            }
-        };
-        let survey = client.survey();
-        let is_cluster = url.contains("+cluster://");
-        for report in survey.servers().await? {
-            tell(Check::ok("connect", "reached").at(&report.address))?;
-            for check in checks::of(&report, is_cluster) {
-                tell(check.at(&report.address))?;
+        let (urls, mut away) = (context.urls()?, Vec::new());
+        for url in urls {
+            if let Err(failure) = self.check(context, url, &mut tell).await? {
+                away.push(failure);
             }
         }
-        if !self.names.is_empty() {
-            let places: Result<Vec<_>, _> =
-                self.names.iter().map(|name| survey.place(name)).collect();
-            tell(checks::slots(&self.names, &places?, is_cluster))?;
+        // Of several servers some may be away.
+        if away.len() == urls.len()
+            && let Some(failure) = away.pop()
+        {
+            // Its message was told as a check.
+            return Ok(failure.status());
         }
-        client.shutdown().await?;
         let bound = if self.strict {
             Verdict::Warn
         } else {
@@ -78,6 +60,66 @@ impl Doctor {
             status::OK
         })
     }
+
+    /// All that one URL names. The inner failure is that there is no connection, which was told.
+    async fn check(
+        &self,
+        context: &Context,
+        url: &str,
+        tell: &mut impl FnMut(Check) -> Result<(), Failure>,
+    ) -> Result<Result<(), Failure>, Failure> {
+        let client = context.client_of(url).await;
+        if !client.as_ref().is_err_and(Failure::is_usage) {
+            for check in sentinels::checks(url, context).await? {
+                tell(check)?;
+            }
+        }
+        let client = match client {
+            Ok(client) => client,
+            Err(failure) => {
+                let advice = "what else there is to check needs a connection";
+                let found = failure.to_string();
+                tell(Check::wrong("connect", Verdict::Fail, found, advice))?;
+                if failure.is_denied() {
+                    told_without_rights(context, url, tell).await?;
+                }
+                return Ok(Err(failure));
+            }
+        };
+        let is_cluster = url.contains("+cluster://");
+        let survey = client.survey();
+        for report in survey.servers().await? {
+            tell(Check::ok("connect", "reached").at(&report.address))?;
+            for check in checks::of(&report, is_cluster) {
+                tell(check.at(&report.address))?;
+            }
+        }
+        if !self.names.is_empty() {
+            let names = self.names.iter();
+            let places: Result<Vec<_>, _> = names.map(|name| survey.place(name)).collect();
+            tell(checks::slots(&self.names, &places?, is_cluster))?;
+        }
+        client.shutdown().await?;
+        Ok(Ok(()))
+    }
+}
+
+/// What can be asked by a user who may not even connect as programs do: the rights that it lacks.
+async fn told_without_rights(
+    context: &Context,
+    url: &str,
+    tell: &mut impl FnMut(Check) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Ok(client) = context.lazy_client_of(url).await else {
+        return Ok(());
+    };
+    // With a wrong password nothing can be.
+    for report in client.survey().servers().await.unwrap_or_default() {
+        for check in checks::rights(&report) {
+            tell(check.at(&report.address))?;
+        }
+    }
+    Ok(())
 }
 
 fn print(output: &Output, check: &Check) -> Result<(), Failure> {

@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use lockset::Holder;
+use lockset::{Client, Holder, LockHolder};
 use serde::Serialize;
 
 use crate::connect::Context;
+use crate::facts::who;
 use crate::failure::{Failure, Outcome};
 use crate::found::{Found, evict, find};
 use crate::output::{Style, shown};
@@ -58,6 +59,24 @@ impl From<&Holder> for Evicted {
     }
 }
 
+fn held_by(name: &str, holder: &Holder, about: Option<&LockHolder>) -> String {
+    let (name, id) = (shown(name), shown(&holder.id));
+    let mut text = format!("{name} is held by {id}");
+    if let Some(client) = about.and_then(|about| about.client.as_deref()) {
+        text = format!("{text} ({})", who(&holder.id, Some(client)));
+    }
+    if let Some(held) = about.and_then(|about| about.held_for) {
+        text = format!("{text} for {}", span::show(held));
+    }
+    if holder.hold_count > 1 {
+        text = format!("{text}, {} times", holder.hold_count);
+    }
+    format!(
+        "{text}, {} left unless renewed",
+        span::show(holder.remaining)
+    )
+}
+
 impl Free {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
@@ -68,7 +87,7 @@ impl Free {
             context.output.say(&self.answer(Vec::new()), text)?;
             return Ok(status::OK);
         }
-        self.confirm(context, &found)?;
+        self.confirm(context, &client, &found).await?;
         let mut evicted = Vec::new();
         for holder in &found.holders {
             // Its hold and no other: whoever was granted the lock meanwhile keeps it.
@@ -99,20 +118,18 @@ impl Free {
     }
 
     /// Shows whom it concerns, and asks.
-    fn confirm(&self, context: &Context, found: &Found) -> Result<(), Failure> {
-        for Holder {
-            id,
-            hold_count,
-            remaining,
-            ..
-        } in &found.holders
-        {
-            let (id, remaining) = (shown(id), span::show(*remaining));
-            let text = format!(
-                "{} is held by {id} ({hold_count} times, {remaining} left unless renewed)",
-                shown(&self.name)
-            );
-            context.output.note(&text);
+    async fn confirm(
+        &self,
+        context: &Context,
+        client: &Client,
+        found: &Found,
+    ) -> Result<(), Failure> {
+        // Only to be helpful: a user without that right sees the ids.
+        let known = client.survey().inspect(&self.name).await.ok().flatten();
+        let known = known.map(|detail| detail.lock.holders).unwrap_or_default();
+        for holder in &found.holders {
+            let about = known.iter().find(|known| known.id == holder.id);
+            context.output.note(&held_by(&self.name, holder, about));
         }
         if self.yes {
             return Ok(());

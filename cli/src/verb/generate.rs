@@ -22,20 +22,45 @@ impl Completions {
         clap_complete::generate(self.shell, &mut program(), "lockset", &mut text);
         // Through a buffer: a closed standard output is no panic.
         let text = String::from_utf8(text).map_err(Failure::internal)?;
-        crate::output::print(&text)?;
-        crate::output::print(names_in(self.shell))?;
+        crate::output::print(&with_names(self.shell, text))?;
         Ok(status::OK)
     }
 }
 
-/// What adds the names of locks to the completions of a shell, if it is known how.
-fn names_in(shell: Shell) -> &'static str {
+/// Adds the names of locks to the completions of a shell, if it is known how.
+fn with_names(shell: Shell, text: String) -> String {
     match shell {
-        Shell::Bash => BASH_NAMES,
-        Shell::Fish => FISH_NAMES,
-        _ => "",
+        Shell::Bash => text + BASH_NAMES,
+        Shell::Fish => text + FISH_NAMES,
+        Shell::Zsh => zsh(&text),
+        _ => text,
     }
 }
+
+/// Where the name of a lock is expected, ours are offered instead of files.
+fn zsh(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let is_name = line.starts_with("':name -- ") || line.starts_with("'*::names -- ");
+        let is_name = is_name || line.starts_with("'*--with");
+        match line.strip_suffix(":_default' \\") {
+            Some(begin) if is_name => lines.push(format!("{begin}:_lockset_names' \\")),
+            _ => lines.push(line.to_owned()),
+        }
+        // Before what the file ends with, which may run all of it.
+        if line.starts_with("autoload ") {
+            lines.push(ZSH_NAMES.to_owned());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+const ZSH_NAMES: &str = r#"
+_lockset_names() {
+    local -a names
+    names=(${(f)"$(lockset names -- "${(Q)PREFIX}" 2>/dev/null)"})
+    compadd -a names
+}"#;
 
 /// A colon ends a word for readline, so what stands before the last one is not replaced.
 const BASH_NAMES: &str = r#"
@@ -89,5 +114,33 @@ impl Man {
             context.output.line(&file.display().to_string())?;
         }
         Ok(status::OK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn zsh_offers_names_where_a_lock_is_named() {
+        let mut text = Vec::new();
+        let mut program = crate::args::Args::command();
+        clap_complete::generate(Shell::Zsh, &mut program, "lockset", &mut text);
+        let text = with_names(Shell::Zsh, String::from_utf8(text).unwrap());
+        // run, show, wait, free, release, and four options of run.
+        assert_eq!(text.matches(":_lockset_names'").count(), 9, "{text}");
+        assert_eq!(text.matches("_lockset_names() {").count(), 1);
+        // Not where the key of `once` stands, nor a pattern.
+        let others = text
+            .lines()
+            .filter(|line| line.starts_with("'::glob") || line.starts_with("':key"));
+        let others: Vec<&str> = others.collect();
+        assert!(others.len() >= 3, "{text}");
+        assert!(
+            others.iter().all(|line| line.contains(":_default'")),
+            "{others:?}"
+        );
     }
 }

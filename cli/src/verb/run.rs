@@ -9,6 +9,7 @@ use crate::child::{Child, Ended, Limits, Signals};
 use crate::connect::{Context, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::held::{Asked, Held, Kind, Patience};
+use crate::output::complain;
 use crate::{span, status};
 
 /// Run a command while holding a lock.
@@ -139,7 +140,14 @@ impl Run {
             Err(error) => Err(error),
         };
         let name = held.name();
-        let was_held = held.release().await;
+        let was_held = tokio::select! {
+            was_held = held.release() => was_held,
+            // The server does not answer, and somebody does not want to wait for it.
+            _ = signals.next_ending() => {
+                complain(&format!("lock {name:?} was not released in time; it ends by itself with its lease"));
+                true
+            }
+        };
         status_of(&name, ended.map_err(Failure::internal)?, was_held)
     }
 

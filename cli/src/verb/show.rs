@@ -158,6 +158,12 @@ fn holder_text(holder: &LockHolder) -> String {
         .as_ref()
         .and_then(|client| client.announced.as_ref());
     let library = match (&holder.client, version) {
+        (Some(client), Some(of)) if client.addresses.is_empty() => {
+            format!(
+                "lockset {}, no connection of it is seen",
+                shown(&of.version)
+            )
+        }
         (_, Some(of)) => format!("lockset {}", shown(&of.version)),
         (Some(_), None) => "lockset".to_owned(),
         (None, _) => "Redisson, or a client that has ended".to_owned(),

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::process::Signal;
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::model::{Action, Model, Row, State};
 use self::sample::{Sampler, WATCHED_MAX, Wanted, check};
+use crate::child::Signals;
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
 use crate::status;
@@ -91,12 +92,13 @@ impl Top {
         let ended = if is_terminal && !context.output.json {
             on_terminal(began, &want, &mut inbox).await
         } else {
-            into_pipe(context, &want, &mut inbox).await
+            let piped = into_pipe(context, &want, &mut inbox).await;
+            piped.map(|()| None)
         };
         sampler.abort();
-        ended?;
+        let signal = ended?;
         client.shutdown().await?;
-        Ok(status::OK)
+        Ok(signal.map_or(status::OK, |signal| status::signalled(signal.as_raw())))
     }
 }
 
@@ -112,12 +114,14 @@ fn wants(model: &Model) -> Wanted {
     }
 }
 
+/// Ends by a key, or by a signal, which it returns.
 async fn on_terminal(
     began: Instant,
     want: &watch::Sender<Wanted>,
     inbox: &mut mpsc::Receiver<model::Sample>,
-) -> Result<(), Failure> {
-    let mut ending = signal(SignalKind::terminate()).map_err(Failure::internal)?;
+) -> Result<Option<Signal>, Failure> {
+    let mut signals = Signals::ending().map_err(Failure::internal)?;
+    let mut ended_by = None;
     let mut terminal = ratatui::try_init().map_err(Failure::internal)?;
     let (keys, mut pressed) = mpsc::unbounded_channel();
     let is_over = Arc::new(AtomicBool::new(false));
@@ -133,7 +137,10 @@ async fn on_terminal(
         tokio::select! {
             _ = frames.tick() => {}
             // The terminal is to be left as it was.
-            _ = ending.recv() => model.is_over = true,
+            signal = signals.next() => {
+                ended_by = Some(signal);
+                model.is_over = true;
+            }
             Some(sample) = inbox.recv() => model.take(sample),
             key = pressed.recv() => match key {
                 Some(Event::Key(key)) => {
@@ -157,7 +164,7 @@ async fn on_terminal(
     ratatui::restore();
     // It has nothing that could panic.
     let _ = reader.join();
-    drawn.map_err(Failure::internal)
+    drawn.map(|()| ended_by).map_err(Failure::internal)
 }
 
 /// Until it is told to end, or the terminal has.
@@ -244,5 +251,69 @@ fn lock_line(row: &Row, at: Duration) -> LockLine<'_> {
         longest_wait_ms: row.seen.longest_wait.map(|wait| wait.as_millis()),
         grants_per_second: row.rate,
         token: row.seen.token,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::tcgetattr;
+
+    use super::*;
+
+    #[tokio::test]
+    #[ignore = "not a test: the other process of the one below"]
+    async fn one_that_panics() {
+        let (want, _wanted) = watch::channel(Wanted::default());
+        let (_samples, mut inbox) = mpsc::channel(4);
+        let view = on_terminal(Instant::now(), &want, &mut inbox);
+        let mistake = async {
+            tokio::time::sleep(FRAME * 2).await;
+            panic!("by mistake");
+        };
+        let _: (_, ()) = tokio::join!(view, mistake);
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&main).unwrap();
+        unlockpt(&main).unwrap();
+        let path = ptsname(&main, Vec::new()).unwrap().into_string().unwrap();
+        let user = File::options().read(true).write(true).open(path).unwrap();
+        let before = tcgetattr(&user).unwrap().local_modes;
+        let stdio = || Stdio::from(user.try_clone().unwrap());
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--nocapture", "--exact"])
+            .arg("verb::top::tests::one_that_panics")
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut main, mut written) = (File::from(main), Vec::new());
+            let mut some = [0; 4096];
+            // It ends with the last who has the terminal open.
+            while let Ok(length @ 1..) = main.read(&mut some) {
+                written.extend_from_slice(&some[..length]);
+            }
+            String::from_utf8_lossy(&written).into_owned()
+        });
+        assert_eq!(child.wait().unwrap().code(), Some(101));
+        assert_eq!(tcgetattr(&user).unwrap().local_modes, before);
+        drop(user);
+        let text = reader.join().unwrap();
+        let at = |what: &str| {
+            text.rfind(what)
+                .unwrap_or_else(|| panic!("{what:?}: {text:?}"))
+        };
+        let [taken, left, told] = ["\x1b[?1049h", "\x1b[?1049l", "by mistake"].map(at);
+        assert!(taken < left && left < told, "{text:?}");
+        assert!(at("\x1b[?25l") < at("\x1b[?25h"), "the cursor: {text:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use crate::connect::Context;
 use crate::failure::Outcome;
@@ -41,28 +41,21 @@ impl Wait {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let began = Instant::now();
-        let free = async {
-            let mut pause = LOOK_FIRST;
-            loop {
-                let found = find(&client, &self.name).await?;
-                if found.holders.is_empty() {
-                    return Ok(());
-                }
-                sleep(pause).await;
-                pause = (pause * 2).min(LOOK_MAX);
+        let deadline = self.timeout.map(|timeout| began + timeout);
+        let mut pause = LOOK_FIRST;
+        // The first look and the one at the end are answered, however little time there is.
+        let free = loop {
+            if find(&client, &self.name).await?.holders.is_empty() {
+                break true;
             }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break false;
+            }
+            sleep(left.unwrap_or(LOOK_MAX).min(pause)).await;
+            pause = (pause * 2).min(LOOK_MAX);
         };
-        let ended = match self.timeout {
-            Some(timeout) => timeout_at(began + timeout, free).await.ok(),
-            None => Some(free.await),
-        };
-        if let Some(failed) = ended
-            .as_ref()
-            .and_then(|ended: &Result<(), _>| ended.clone().err())
-        {
-            return Err(lockset::Error::into(failed));
-        }
-        let (free, name) = (ended.is_some(), shown(&self.name));
+        let name = shown(&self.name);
         let waited = began.elapsed();
         let answer = Waited {
             name: &self.name,

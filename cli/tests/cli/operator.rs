@@ -91,11 +91,30 @@ async fn free_asks_where_it_can_and_refuses_where_it_cannot() {
 }
 
 #[tokio::test]
+async fn free_says_from_which_process_it_takes_a_lock() {
+    let server = Server::start();
+    let builder = Client::builder(&server.url()).announce_every(Duration::from_millis(200));
+    let client = builder.build().await.unwrap();
+    let guard = client.lock("a").lock().await.unwrap();
+    let pid = std::process::id().to_string();
+    let refused = ["free", "a", "--reason", "test"];
+    eventually(BOUND, "it says who", async || {
+        let refused = ended(&mut lockset(&server.url(), &refused)).await;
+        let said = refused.err.lines().next().unwrap_or_default();
+        said.contains(guard.holder_id()) && said.split(' ').any(|word| word == pid)
+    })
+    .await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn release_ends_one_hold_and_no_other() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let config = client.rw_lock("r");
-    let (one, two) = (config.read().await.unwrap(), config.read().await.unwrap());
+    // Of another client: readers of one may have one hold together.
+    let theirs = Client::connect(&server.url()).await.unwrap().rw_lock("r");
+    let (one, two) = (config.read().await.unwrap(), theirs.read().await.unwrap());
     let release = async |id: &str| {
         let arguments = ["release", "r", "--holder", id];
         ended(&mut lockset(&server.url(), &arguments)).await.status

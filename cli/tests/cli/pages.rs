@@ -5,7 +5,7 @@ use std::path::Path;
 use lockset::Client;
 use lockset_testkit::Server;
 
-use crate::support::{LOCKSET, ended, lockset};
+use crate::support::{LOCKSET, Terminal, ended, lockset};
 
 /// The verbs that the help names.
 async fn verbs() -> Vec<String> {
@@ -113,6 +113,68 @@ async fn bash_offers_the_names_of_locks() {
         (all.status, &*all.out, &*all.err),
         (0, "desk\norder:7\norder:8\n", "")
     );
+}
+
+/// In a shell as people use it. Where there is none, its text is looked at in the unit tests alone.
+#[tokio::test]
+async fn zsh_offers_the_names_of_locks() {
+    let is_there = |folder: std::path::PathBuf| folder.join("zsh").exists();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(is_there) {
+        println!("not run: there is no zsh");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "install zsh");
+        return;
+    }
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for name in ["order:7", "order:8", "desk"] {
+        guards.push(client.lock(name).lock().await.unwrap());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("_lockset");
+    let printed = ended(&mut lockset("", &["completions", "zsh"])).await.out;
+    std::fs::write(&file, printed).unwrap();
+    let (file, bin) = (
+        file.display(),
+        Path::new(LOCKSET).parent().unwrap().display(),
+    );
+
+    let mut zsh = Terminal::open_shell(&server.url(), "zsh -f -i").await;
+    zsh.enter(&format!(
+        "bindkey -e; autoload -U compinit; compinit -D -u; source {file}; PATH={bin}:$PATH; echo loa''ded"
+    ));
+    zsh.shows("loaded").await;
+    // Several: what they have in common is typed, and the next key lists them.
+    zsh.press("lockset show or\t");
+    zsh.shows("show order:").await;
+    zsh.press("\t");
+    zsh.shows("order:7").await;
+    zsh.shows("order:8").await;
+    const LINE_GONE: &str = "\x15";
+    zsh.press(LINE_GONE);
+    // One, behind options too. The line itself is not run.
+    for (number, begin) in [
+        "show",
+        "wait",
+        "run a",
+        "run --try",
+        "run --with-read",
+        "free",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        zsh.press(&format!("lockset {begin} de\t\x01echo line{number} \n"));
+        zsh.shows(&format!("\nline{number} lockset {begin} desk"))
+            .await;
+    }
+    // Behind `--` stands a command.
+    zsh.press("lockset run a -- de\t\x01echo other \n");
+    zsh.shows("\nother").await;
+    zsh.enter("echo at the e''nd");
+    zsh.shows("at the end").await;
+    assert!(!zsh.rest().contains("desk"));
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! Signals: passed on to the command, or the end of a wait.
 
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use lockset::Client;
 use lockset_testkit::{Server, eventually};
 use rustix::process::Signal;
 
-use crate::support::{BOUND, LOCKSET, Running, lockset, program};
+use crate::support::{BOUND, LOCKSET, Running, is_alive, is_stopped, lockset, program};
 
 #[tokio::test]
 async fn signals_are_passed_on_to_the_command() {
@@ -92,4 +93,89 @@ async fn what_was_ignored_stays_ignored() {
         1,
         "`read` saw the end of its input"
     );
+}
+
+/// Whatever it waits for: nothing of it is left at the server.
+#[tokio::test]
+async fn a_wait_that_is_ended_leaves_nothing() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let _held = [
+        client.rw_lock("rw").write().await.unwrap(),
+        client.rw_lock("rw2").write().await.unwrap(),
+    ];
+    let _plain = client.lock("plain").lock().await.unwrap();
+    let before = server.keys().await;
+    for what in [
+        &["plain"][..],
+        &["rw", "--read"],
+        &["rw", "--write"],
+        &["free", "plain"],
+        &["free", "--with-read", "rw", "--with-write", "rw2"],
+    ] {
+        let arguments = [&["run"], what, &["--", "echo", "ran"]].concat();
+        let waiting = Running::start(&mut lockset(&server.url(), &arguments));
+        let mut admin = server.admin().await;
+        let waits = async || {
+            let mut channels = redis::cmd("PUBSUB");
+            channels.arg("CHANNELS").arg("redisson*");
+            let found: Vec<String> = channels.query_async(&mut admin).await.unwrap();
+            !found.is_empty()
+        };
+        eventually(BOUND, "it waits", waits).await;
+        waiting.signal(Signal::INT);
+        let ended = waiting.ended().await;
+        assert_eq!((ended.status, &*ended.out), (130, ""), "{ended:?}");
+        let is_gone = async || server.keys().await == before;
+        eventually(BOUND, "nothing is left", is_gone).await;
+    }
+}
+
+/// Where nobody has the terminal: a supervisor of services, a script.
+#[tokio::test]
+async fn it_is_stopped_and_goes_on_with_its_command() {
+    let server = Server::start();
+    let arguments = ["run", "a", "--", "sh", "-c", "echo $$; read x; exit 6"];
+    let mut command = lockset(&server.url(), &arguments);
+    let mut running = Running::start(command.stdin(Stdio::piped()));
+    let pid = running.pids().await[0];
+    for _ in 0..2 {
+        running.signal(Signal::TSTP);
+        let stop = async || is_stopped(pid) && is_stopped(running.pid());
+        eventually(BOUND, "both are stopped", stop).await;
+        running.signal(Signal::CONT);
+        let go_on = async || !is_stopped(pid) && !is_stopped(running.pid());
+        eventually(BOUND, "both go on", go_on).await;
+    }
+    running.close_input();
+    assert_eq!(running.ended().await.status, 6);
+}
+
+/// The command has ended, and its status is known; the lock ends by itself.
+#[tokio::test]
+async fn a_server_that_is_away_at_the_release_is_not_waited_for_after_ctrl_c() {
+    let server = Server::start();
+    let arguments = [
+        "run",
+        "a",
+        "--lease",
+        "60s",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; read x; exit 3",
+    ];
+    let mut command = lockset(&server.url(), &arguments);
+    let mut running = Running::start(command.stdin(Stdio::piped()));
+    let pid = running.pids().await[0];
+    server.stop();
+    running.close_input();
+    eventually(BOUND, "the command has ended", async || !is_alive(pid)).await;
+    let began = Instant::now();
+    running.signal(Signal::INT);
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 3, "{ended:?}");
+    // It would have tried for a third of the lease.
+    assert!(began.elapsed() < Duration::from_secs(10), "{ended:?}");
+    assert!(ended.err.contains("ends by itself"), "{ended:?}");
 }

@@ -166,9 +166,19 @@ async fn who_may_not_is_told_so_and_no_password_is_shown() {
 async fn what_is_no_lock_is_not_touched() {
     let server = Server::start();
     ask(&server, &["SET", "a", "data"]).await;
-    for arguments in [&["run", "a", "--", "true"][..], &["wait", "a"]] {
+    for arguments in [
+        &["run", "a", "--", "true"][..],
+        &["run", "a", "--read", "--try", "--", "true"],
+        &["wait", "a"],
+        &["wait", "a", "--timeout", "0"],
+        &["show", "a"],
+        &["once", "a", "--for", "1m", "--", "true"],
+    ] {
         let ended = ended(&mut lockset(&server.url(), arguments)).await;
         assert_eq!(ended.status, 65, "{ended:?}");
+        // What it is, and not where in a script that was seen.
+        assert!(ended.err.starts_with("lockset: lock \"a\": "), "{ended:?}");
+        assert!(!ended.err.contains("script"), "{ended:?}");
     }
 }
 
@@ -314,6 +324,12 @@ async fn wait_ends_when_the_lock_is_free_and_does_not_take_it() {
     ))
     .await;
     assert_eq!(busy.status, 75, "{busy:?}");
+    // A look is answered, however little time there is.
+    for (name, status) in [("a", 75), ("free", 0)] {
+        let arguments = ["wait", name, "--timeout", "0"];
+        let ended = ended(&mut lockset(&server.url(), &arguments)).await;
+        assert_eq!(ended.status, status, "{ended:?}");
+    }
     let waiting = Running::start(&mut lockset(&server.url(), &["wait", "a", "--json"]));
     guard.release().await.unwrap();
     let ended = waiting.ended().await;

@@ -189,8 +189,13 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A shell whose `lockset` is ours.
+    /// A shell in which `$L` is the program.
     pub(crate) async fn open(url: &str) -> Self {
+        Self::open_shell(url, "bash --norc --noprofile -i").await
+    }
+
+    /// The same with another shell.
+    pub(crate) async fn open_shell(url: &str, shell: &str) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
         unlockpt(&keyboard).unwrap();
@@ -199,7 +204,7 @@ impl Terminal {
             .into_string()
             .unwrap();
         // The first terminal that the leader of a session opens becomes its own.
-        let script = format!("exec bash --norc --noprofile -i <{name} >{name} 2>&1");
+        let script = format!("exec {shell} <{name} >{name} 2>&1");
         let shell = program("setsid", url, &["sh", "-c", &script])
             .env("TERM", "dumb")
             .env("PS1", "")
@@ -209,7 +214,7 @@ impl Terminal {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .expect("setsid, sh and bash");
+            .expect("setsid and sh");
         let keyboard = File::from(keyboard);
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut from, to) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));

@@ -119,7 +119,7 @@ async fn a_request_whose_lock_is_lost_sells_nothing_and_says_so() {
     })
     .await;
     assert_eq!(reply.status, 503, "{}", reply.body);
-    assert!(reply.is_retry);
+    assert!(reply.retry_after.is_some());
     assert!(reply.body.contains("show:1"), "{}", reply.body);
     assert_eq!(database.sold().await.0, Vec::<i64>::new());
 

@@ -65,6 +65,37 @@ fn options() {
             "write `fenced = token`",
         ),
         (
+            on_a_function!(r#""x", label = "orders""#),
+            "label",
+            "write `group = \"orders\"`",
+        ),
+        (
+            on_a_function!(r#""x", group"#),
+            "group",
+            "`group` needs a value: `group = \"orders\"`",
+        ),
+        (
+            on_a_function!(r#""x", group = "order:{id}""#),
+            "\"order:{id}\"",
+            "one of few names, and the same for each call",
+        ),
+        (on_a_function!(r#""x", group = """#), "\"\"", "leave it out"),
+        (
+            on_a_function!(r#""x", group = 7"#),
+            "7",
+            "a group is a text: write `group = \"orders\"`",
+        ),
+        (
+            on_a_function!(r#""x", group = format!("{id}")"#),
+            "format!(\"{id}\")",
+            "a text or a constant",
+        ),
+        (
+            on_a_function!(r#""x", group = "a", group = "b""#),
+            "group",
+            "`group` is there twice",
+        ),
+        (
             on_a_function!(r#""x", wait"#),
             "wait",
             "`wait` needs a value: `wait = \"5s\"`",

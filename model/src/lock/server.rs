@@ -7,7 +7,7 @@ use super::{Bounds, Rules};
 
 impl State {
     /// Executes a call, and says what is answered to it.
-    pub(super) fn execute(&mut self, bounds: &Bounds, rules: &Rules, request: Request) -> Reply {
+    pub fn execute(&mut self, bounds: &Bounds, rules: &Rules, request: Request) -> Reply {
         match request {
             Request::Acquire(holder) => self.acquire(bounds, rules, holder),
             Request::Renew(holder) => {

@@ -24,14 +24,23 @@ pub(super) fn end_of(store: &Store, span: i64, verb: &str) -> Result<i64, Reply>
 pub(super) fn pexpire(store: &mut Store, words: &Words) -> Outcome {
     let key = words.at(1);
     let span = int(words.at(2))?;
-    if words.len() > 3 {
-        return Err(Reply::error(format!(
-            "ERR Unsupported option {}",
-            String::from_utf8_lossy(words.at(3))
-        )));
+    let mut is_greater = false;
+    for option in words.from(3) {
+        // What scripts of ours use of them.
+        if !option.eq_ignore_ascii_case(b"GT") {
+            return Err(Reply::error(format!(
+                "ERR Unsupported option {}",
+                String::from_utf8_lossy(option)
+            )));
+        }
+        is_greater = true;
     }
     let end = end_of(store, span, "pexpire")?;
     if store.get(key).is_none() {
+        return Ok(Reply::Int(0));
+    }
+    // A key without an end has a longer life than any.
+    if is_greater && store.ends_at(key).is_none_or(|before| end <= before) {
         return Ok(Reply::Int(0));
     }
     if end <= store.now_ms() {

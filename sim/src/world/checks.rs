@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::order::Order;
 use super::plan::{Kind, LEASE};
+use super::trace::Trace;
 use super::wakes::Wakes;
 use crate::reply::Reply;
 use crate::store::Store;
@@ -38,8 +39,10 @@ pub(super) struct Checks {
     tokens: BTreeMap<Name, u64>,
     next: u64,
     order: Order,
+    trace: Trace,
     pub(super) wakes: Wakes,
     pub(super) grants: u64,
+    pub(super) joins: u64,
     pub(super) losses: u64,
     pub(super) violation: Option<String>,
     /// `None` unless it is wanted.
@@ -56,8 +59,10 @@ impl Checks {
             tokens: BTreeMap::new(),
             next: 0,
             order: Order::default(),
+            trace: Trace::default(),
             wakes: Wakes::new(!has_faults),
             grants: 0,
+            joins: 0,
             losses: 0,
             violation: None,
             history: wants_history.then(Vec::new),
@@ -80,8 +85,13 @@ impl Checks {
 
     /// A server has done a command.
     pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) {
+        if self.history.is_some()
+            && let Some(line) = self.trace.done(command, reply, keys)
+        {
+            self.note(|| line);
+        }
         let order = self.order.done(command, reply, keys);
-        let wakes = self.wakes.done(keys);
+        let wakes = self.wakes.done(keys, &self.excused);
         for what in order.into_iter().chain(wakes) {
             self.violate(what);
         }
@@ -106,18 +116,19 @@ impl Checks {
         if loss.is_lost() {
             return number;
         }
-        let token = token.filter(|_| !is_shared);
-        if let Some(token) = token {
-            let last = self.tokens.insert(name.to_owned(), token).unwrap_or(0);
-            if token <= last {
-                self.violate(format!("{name} is granted with token {token} after {last}"));
+        let now = Instant::now();
+        let is_excused = self.excused.get(name).is_some_and(|until| now < *until);
+        if let Some(token) = token.filter(|_| !is_shared) {
+            let last = self.tokens.entry(name.to_owned()).or_default();
+            let before = std::mem::replace(last, token.max(*last));
+            // Of a hold that was ended by force, what its client passes on has a token that was set aside for it.
+            if token <= before && !is_excused {
+                self.violate(format!(
+                    "{name} is granted with token {token} after {before}"
+                ));
             }
         }
-        if self
-            .excused
-            .get(name)
-            .is_some_and(|until| Instant::now() < *until)
-        {
+        if is_excused {
             return number;
         }
         let all = self.held.entry(name.to_owned()).or_default();

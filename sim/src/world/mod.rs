@@ -7,6 +7,7 @@ mod actor;
 mod checks;
 mod order;
 mod plan;
+mod trace;
 mod wakes;
 
 use std::fmt;
@@ -68,6 +69,8 @@ pub struct Report {
     pub commands: u64,
     /// Guards that were given out.
     pub grants: u64,
+    /// Those of readers that had a hold together with others of their process, as far as it lived to the end.
+    pub joins: u64,
     /// Guards whose hold was lost.
     pub losses: u64,
     /// What happened, if it was [asked for](World::with_history).
@@ -184,6 +187,7 @@ impl World {
             operations: self.plan.operations(),
             commands,
             grants: checks.grants,
+            joins: checks.joins,
             losses: checks.losses,
             history: checks.history.take().unwrap_or_default(),
         }
@@ -330,6 +334,7 @@ impl Running {
     async fn end(&mut self, had_faults: bool) {
         let mut is_clean = self.clients.iter().all(|clients| !clients.is_empty());
         for client in std::mem::take(&mut self.clients).into_iter().flatten() {
+            self.checks.lock().joins += client.stats().totals.read.in_memory;
             let closed = client.shutdown().await;
             let mut checks = self.checks.lock();
             checks.note(|| format!("a client is closed: {closed:?}"));

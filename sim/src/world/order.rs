@@ -30,10 +30,10 @@ pub(super) struct Order {
 }
 
 /// The name of a script, its first key, and its arguments.
-type Called<'a> = (&'static str, &'a [u8], Vec<&'a [u8]>);
+pub(super) type Called<'a> = (&'static str, &'a [u8], Vec<&'a [u8]>);
 
 /// What a command calls.
-fn script(command: &Words) -> Option<Called<'_>> {
+pub(super) fn script(command: &Words) -> Option<Called<'_>> {
     if !["EVAL", "EVALSHA"].contains(&&*command.verb()) {
         return None;
     }

@@ -156,6 +156,31 @@ impl Op {
             end,
         }
     }
+
+    /// One of a task that mostly reads.
+    fn draw_reader(draw: &mut Rng) -> Self {
+        let is_writer = draw.u8(..12) == 0;
+        let longest = if draw.u8(..20) == 0 { 3_500 } else { 8 };
+        Self {
+            pause: ms(draw, 4),
+            kind: if is_writer { Kind::Write } else { Kind::Read },
+            lock: 0,
+            verb: match draw.u8(..8) {
+                0 => Verb::Try,
+                1 => Verb::TryFor(ms(draw, 500)),
+                _ => Verb::Lock,
+            },
+            is_fenced: false,
+            fixed: None,
+            cancel: (draw.u8(..6) == 0).then(|| ms(draw, 20)),
+            hold: ms(draw, longest),
+            end: match draw.u8(..8) {
+                0..4 => End::Release,
+                4..7 => End::Drop,
+                _ => End::Reenter,
+            },
+        }
+    }
 }
 
 impl Plan {
@@ -168,7 +193,7 @@ impl Plan {
             2 => 5,
             _ => 1,
         };
-        let tasks: Vec<Vec<Vec<Op>>> = (0..processes)
+        let mut tasks: Vec<Vec<Vec<Op>>> = (0..processes)
             .map(|_| {
                 let tasks = draw.usize(1..5);
                 let ops = 60 / (processes * tasks) + 1;
@@ -182,6 +207,9 @@ impl Plan {
         } else {
             faults(&mut draw, processes, servers)
         };
+        if servers == 1 {
+            add_readers(seed, &mut tasks);
+        }
         Self {
             seed,
             tasks,
@@ -226,6 +254,21 @@ impl Plan {
             less
         });
         faults.chain(calls)
+    }
+}
+
+/// In a third of the worlds: tasks of each process that mostly read one lock and soon read it again, so that
+/// they have one hold together.
+fn add_readers(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
+    // What else is drawn from the seed stays as it is.
+    let mut draw = Rng::with_seed(!seed);
+    if draw.u8(..3) > 0 {
+        return;
+    }
+    for process in tasks {
+        for _ in 0..draw.usize(2..5) {
+            process.push((0..10).map(|_| Op::draw_reader(&mut draw)).collect());
+        }
     }
 }
 

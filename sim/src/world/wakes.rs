@@ -52,8 +52,13 @@ impl Wakes {
         }
     }
 
-    /// A command was done. Says who got a lock too late, if somebody did.
-    pub(super) fn done(&mut self, keys: &Store) -> Option<String> {
+    /// A command was done. Says who got a lock too late, if somebody did; not of those that were freed by force,
+    /// until the time that is given with each: who waits in the client of the holder hears of it with that one.
+    pub(super) fn done(
+        &mut self,
+        keys: &Store,
+        forced: &BTreeMap<String, Instant>,
+    ) -> Option<String> {
         if !self.is_checked {
             return None;
         }
@@ -66,7 +71,8 @@ impl Wakes {
             let free_since = lock.free_since.take()?;
             let longest = lock.waiting.values().min()?;
             let waited = now - free_since.max(*longest);
-            let is_late = waited > FREE_MAX;
+            let is_forced = forced.get(name).is_some_and(|until| now < *until);
+            let is_late = waited > FREE_MAX && !is_forced;
             is_late.then(|| format!("{name} was free for {waited:?} while somebody waited for it"))
         });
         // All are looked at.

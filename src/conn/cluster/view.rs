@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::slots::SLOTS;
 use crate::conn::address::Address;
 use crate::conn::value::text;
 
@@ -29,6 +30,9 @@ impl View {
         let Value::Array(ranges) = slots else {
             return None;
         };
+        if ranges.len() > SLOTS.into() {
+            return None;
+        }
         for range in ranges {
             let Value::Array(range) = range else {
                 return None;
@@ -38,15 +42,13 @@ impl View {
             };
             let primary = node(primary, asked)?;
             view.ranges.push((slot(first)?, slot(last)?, primary));
-            for replica in replicas.iter().filter_map(|replica| node(replica, asked)) {
-                if !view.replicas.contains(&replica) {
-                    view.replicas.push(replica);
-                }
-            }
+            let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
+            view.replicas.extend(replicas);
         }
         // Nodes may list the same in different orders.
         view.ranges.sort_unstable();
         view.replicas.sort_unstable();
+        view.replicas.dedup();
         if let Some(info) = info.and_then(text) {
             let field = |name: &str| {
                 let mut lines = info.lines();
@@ -126,7 +128,60 @@ fn ip(more: &Value) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::slots::SlotMap;
     use super::*;
+
+    /// As a node writes them, and a part of it replaced by something else.
+    fn replies() -> impl Strategy<Value = Value> {
+        let odd = prop_oneof![
+            any::<i64>().prop_map(Value::Int),
+            any::<Vec<u8>>().prop_map(Value::BulkString),
+            Just(Value::Nil),
+            Just(Value::Array(Vec::new())),
+        ];
+        let port = prop_oneof![4 => (1..9000_i64).prop_map(Value::Int), 1 => odd.clone()];
+        let host = prop_oneof![4 => "[a-z?]{0,2}".prop_map(|host| Value::BulkString(host.into())), 1 => odd.clone()];
+        let node = (host, port).prop_map(|(host, port)| Value::Array(vec![host, port]));
+        let node = prop_oneof![8 => node, 1 => odd.clone()];
+        let slot = prop_oneof![8 => (0..70_000_i64).prop_map(Value::Int), 1 => odd.clone()];
+        let range = (slot.clone(), slot, proptest::collection::vec(node, 0..4));
+        let range = range.prop_map(|(first, last, nodes)| {
+            Value::Array([first, last].into_iter().chain(nodes).collect())
+        });
+        let range = prop_oneof![20 => range, 1 => odd];
+        proptest::collection::vec(range, 0..6).prop_map(Value::Array)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_node_says_is_a_map_or_none(slots in replies(), info in any::<Option<String>>()) {
+            let info = info.map(Value::SimpleString);
+            let Some(view) = View::of(&slots, info.as_ref(), &at("seed", 1)) else {
+                return Ok(());
+            };
+            let Value::Array(said) = &slots else { unreachable!() };
+            prop_assert_eq!(view.ranges.len(), said.len());
+            let map = SlotMap::of(view.ranges.iter().cloned());
+            for slot in (0..SLOTS).step_by(97) {
+                let serves = |(first, last, node): &&Range| {
+                    (*first..=*last).contains(&slot) && Some(node) == map.owner(slot)
+                };
+                let owner = view.ranges.iter().find(serves).map(|(_, _, node)| node);
+                prop_assert_eq!(map.owner(slot), owner);
+            }
+        }
+    }
+
+    #[test]
+    fn no_map_has_more_ranges_than_there_are_slots() {
+        let range = reply(&["*3", ":0", ":1", "*2", "$1", "h", ":7000"]);
+        let of = |ranges| Value::Array(vec![range.clone(); ranges]);
+        let seed = at("seed", 1);
+        assert!(View::of(&of(SLOTS.into()), None, &seed).is_some());
+        assert_eq!(View::of(&of(usize::from(SLOTS) + 1), None, &seed), None);
+    }
 
     fn at(host: &str, port: u16) -> Address {
         Address {

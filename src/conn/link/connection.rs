@@ -140,13 +140,13 @@ mod tests {
             limit: Duration::from_secs(5),
         };
         let (first_bytes, disconnected) = (FirstBytes::default(), Arc::default());
-        let socket = Socket::connect(&info, config, step, &first_bytes, &disconnected);
+        let push = Arc::new(PushState::new(None));
+        let socket = Socket::connect(&info, config, step, &first_bytes, &push, &disconnected);
         let socket = socket.await.unwrap();
         let End::Library { in_flight, .. } = &socket.end else {
             panic!("it is not ours yet");
         };
         let in_flight = Arc::clone(in_flight);
-        let push = Arc::new(PushState::new(None));
         let last_reply = LastReply::at(Tick::ZERO);
         let connection = Connection::new(socket, push, Clock::System, last_reply);
         let ping = redis::cmd("PING");

@@ -153,7 +153,7 @@ impl Connector {
         };
         let (info, name) = (self.info.clone(), self.server_name.as_deref());
         let (info, config) = tls::with_server_name(info, name, self.config(push));
-        let socket = Socket::connect(&info, config, step, first_bytes, &self.disconnected);
+        let socket = Socket::connect(&info, config, step, first_bytes, push, &self.disconnected);
         let mut socket = socket.await?;
         if let End::Library { connection, .. } = &mut socket.end {
             self.handshake.run(connection, step).await?;

@@ -6,10 +6,12 @@
 //! its own connections, a user's earlier commands stay unsettled for a while, and the engine cancels
 //! repeatedly. `dial` decides when a connection is made, `connector` makes it, `handshake` introduces it.
 
+mod bounded;
 mod connection;
 mod connector;
 mod dial;
 mod first_bytes;
+mod framing;
 mod handshake;
 mod last_reply;
 mod loan;

@@ -1,8 +1,8 @@
 //! The socket under a connection: one of ours, which is read in portions.
 //!
 //! It connects as the client library would: to all addresses of a name at once, of which the first that
-//! answers is taken. TLS is left to the library and its own socket: portions would have to be measured
-//! after decryption, where it has no hook.
+//! answers is taken. TLS is left to the library and its own socket: portions would have to be measured, and
+//! replies bounded, after decryption, where it has no hook.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
+use super::bounded::Bounded;
 use super::first_bytes::{FirstBytes, Recorder};
 use super::last_reply::LastReply;
 use super::loan::Loan;
 use super::paced_read::{InFlight, PacedRead};
 use super::wire::Wire;
 use crate::clock::Clock;
+use crate::conn::push::PushState;
 use crate::hint::Hint;
 
 /// The time that each step of connecting has.
@@ -96,15 +98,23 @@ impl Socket {
         config: AsyncConnectionConfig,
         step: Step,
         first_bytes: &FirstBytes,
+        push: &Arc<PushState>,
         disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
+        let protocol = info.redis_settings().protocol();
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect_tcp(host, *port, info.tcp_settings());
                 let stream = step.made("connection", stream).await?;
                 let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
                 let lent = Lent::Tcp(loan.clone());
-                let socket = Self::over(loan, lent, info, config, disconnected);
+                let socket = Self::over(
+                    Bounded::new(loan, protocol, Arc::clone(push)),
+                    lent,
+                    info,
+                    config,
+                    disconnected,
+                );
                 step.made("answer", socket).await
             }
             #[cfg(unix)]
@@ -112,7 +122,13 @@ impl Socket {
                 let stream = tokio::net::UnixStream::connect(path).await?;
                 let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
                 let lent = Lent::Unix(loan.clone());
-                let socket = Self::over(loan, lent, info, config, disconnected);
+                let socket = Self::over(
+                    Bounded::new(loan, protocol, Arc::clone(push)),
+                    lent,
+                    info,
+                    config,
+                    disconnected,
+                );
                 step.made("answer", socket).await
             }
             _ => {

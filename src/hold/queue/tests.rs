@@ -117,6 +117,65 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     assert!(!queue.has_more());
 }
 
+/// One of them asks for all. Others that share do not wait for that, but for those before them.
+#[test]
+fn of_those_that_would_join_one_is_a_head() {
+    let queue = Queue::default();
+    let reader = queue.push(Mode::Shared, None);
+    let mut joining: Vec<_> = (0..3).map(|_| queue.push_joining()).collect();
+    let late = queue.push(Mode::Shared, None);
+    assert!(is_head(&reader));
+    assert_eq!(heads(&joining), [true, false, false]);
+    assert!(!is_head(&late));
+    assert!(queue.has_more() && !queue.has_alone());
+    drop(joining.remove(1));
+    assert_eq!(heads(&joining), [true, false]);
+    drop(joining.remove(0));
+    assert_eq!(heads(&joining), [true]);
+    assert!(is_head(&late), "beside it");
+    // It does not come: the next that would join does.
+    rest(&reader);
+    rest(&late);
+    let next = queue.push_joining();
+    assert!(!is_head(&next));
+    let mark = Hint::default().mark();
+    joining[0].rest(mark, Tick::ZERO);
+    assert!(pass_over(&queue).is_empty());
+    assert!(is_head(&next));
+    assert!(!is_head(&joining[0]), "one at a time");
+    drop(next);
+    assert!(is_head(&joining[0]));
+}
+
+#[test]
+fn who_is_behind_one_that_wants_it_alone_knows() {
+    let queue = Queue::default();
+    let before = queue.push_joining();
+    assert!(!queue.has_alone());
+    let writers = [(); 2].map(|()| queue.push(Mode::Exclusive, None));
+    let behind = queue.push_joining();
+    let last = queue.push(Mode::Exclusive, None);
+    assert!(queue.has_alone() && !before.is_behind_alone() && behind.is_behind_alone());
+    let [first, second] = writers;
+    drop(second);
+    assert!(behind.is_behind_alone());
+    drop(first);
+    assert!(!behind.is_behind_alone() && queue.has_alone());
+    // One that was passed over is in nobody's way, until it comes back.
+    drop((before, behind));
+    assert!(is_head(&last));
+    let behind = queue.push_joining();
+    assert!(behind.is_behind_alone());
+    last.rest(Hint::default().mark(), Tick::ZERO);
+    assert!(pass_over(&queue).is_empty());
+    assert!(!behind.is_behind_alone() && is_head(&behind) && !queue.has_alone());
+    assert!(!is_head(&last));
+    assert!(queue.has_alone() && behind.is_behind_alone());
+    drop(last);
+    assert!(!queue.has_alone());
+    assert_eq!(len(&queue), 1);
+}
+
 /// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
 #[test]
 fn waiters_that_gave_up_leave_nothing_behind() {

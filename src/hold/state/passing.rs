@@ -94,4 +94,12 @@ impl State {
             None
         };
     }
+
+    /// Its task has taken it. When the watchdog has to check it, if that has changed.
+    pub(super) fn accept_handoff(&mut self, now: Tick) -> Option<Tick> {
+        self.is_unclaimed = false;
+        let check = self.next_check();
+        let is_sooner = std::mem::take(&mut self.is_check_put_off) || check <= now;
+        is_sooner.then(|| check.max(now))
+    }
 }

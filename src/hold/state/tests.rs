@@ -6,6 +6,7 @@ use super::*;
 use crate::group::Group;
 use crate::hint::Hint;
 use crate::hold::event::NextOwner;
+use crate::hold::readers::JOINS_MAX;
 use crate::holder::HolderId;
 use crate::options::LeasePolicy;
 
@@ -40,6 +41,7 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
         replication: None,
         give_up: REPLY,
         group: Group::NONE,
+        is_joinable: false,
     }
 }
 
@@ -57,18 +59,34 @@ fn renewed() -> ShareLease {
     ShareLease::Renewed(LEASE)
 }
 
+/// By whoever has it: nobody has joined.
 fn released(mode: Mode) -> Event {
-    let lease = renewed();
-    Event::ShareReleased { mode, lease }
+    released_by(&Owner::new(), mode)
+}
+
+fn released_by(owner: &Owner, mode: Mode) -> Event {
+    Event::ShareReleased {
+        owner: owner.clone(),
+        mode,
+        lease: renewed(),
+    }
 }
 
 fn forgotten(mode: Mode) -> Event {
-    let lease = renewed();
-    Event::ShareForgotten { mode, lease }
+    forgotten_by(&Owner::new(), mode)
+}
+
+fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
+    Event::ShareForgotten {
+        owner: owner.clone(),
+        mode,
+        lease: renewed(),
+    }
 }
 
 fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
     Event::ReentryGranted(Reentry {
+        owner: state.owner().clone(),
         sent: now,
         lease: LEASE,
         mode,
@@ -456,6 +474,137 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     assert_eq!(lost.kept_for(secs(102)), none);
 }
 
+/// Granted at 100 s to a reader, with another that has joined.
+fn joined() -> (State, Owner, Owner) {
+    let new = NewHold {
+        is_joinable: true,
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    let (first, other) = (state.owner().clone(), Owner::new());
+    assert!(state.can_be_joined(secs(100), LEASE, REPLY));
+    state.apply(secs(100), Event::Joined(other.clone()));
+    (state, first, other)
+}
+
+/// What happens before keeps others from joining; each alone.
+#[test]
+fn a_hold_that_is_not_certain_takes_no_readers() {
+    let soon = secs(100);
+    let cases: [(&str, Vec<Event>); 7] = [
+        ("recalled", vec![Event::Recalled]),
+        ("doubted", vec![Event::Doubted]),
+        ("in doubt", vec![Event::CountsInDoubt]),
+        ("lost", vec![Event::Lost(LostReason::Revoked)]),
+        (
+            "released",
+            vec![released(Mode::Shared), released(Mode::Shared)],
+        ),
+        ("forgotten", vec![forgotten(Mode::Shared)]),
+        (
+            "with a token",
+            vec![Event::TokenRaised(FencingToken::from(9))],
+        ),
+    ];
+    for (what, before) in cases {
+        let (mut state, ..) = joined();
+        assert!(state.can_be_joined(soon, LEASE, REPLY), "{what}");
+        for event in before {
+            state.apply(soon, event);
+        }
+        assert!(!state.can_be_joined(soon, LEASE, REPLY), "{what}");
+    }
+    let (state, ..) = joined();
+    assert!(
+        !state.can_be_joined(soon, LEASE * 2, REPLY),
+        "another lease"
+    );
+    assert!(!state.can_be_joined(soon, LEASE, REPLY * 2), "less patient");
+    assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
+    for (is_joinable, mode) in [(false, Mode::Shared), (true, Mode::Exclusive)] {
+        let new = NewHold {
+            is_joinable,
+            token: None,
+            ..new_hold(LeasePolicy::Renewed(LEASE), mode)
+        };
+        let (state, _) = State::new(soon, &new);
+        assert!(!state.can_be_joined(soon, LEASE, REPLY), "{mode:?}");
+    }
+}
+
+/// The answer took so long that half of the lease is over.
+#[test]
+fn a_hold_with_little_left_takes_no_readers() {
+    let new = NewHold {
+        is_joinable: true,
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (state, _) = State::new(secs(115), &new);
+    assert!(!state.can_be_joined(secs(115), LEASE, REPLY));
+    let (state, _) = State::new(secs(114), &new);
+    assert!(state.can_be_joined(secs(114), LEASE, REPLY));
+}
+
+#[test]
+fn the_last_of_those_that_joined_gives_it_back() {
+    for last_is_first in [false, true] {
+        let (mut state, first, other) = joined();
+        let (one, last) = if last_is_first {
+            (other, first)
+        } else {
+            (first, other)
+        };
+        let left = state.apply(secs(101), released_by(&one, Mode::Shared));
+        let stays = Effects {
+            is_joined: true,
+            ..Effects::default()
+        };
+        assert_eq!(left, stays, "nothing is to be done");
+        assert!(!state.is_of(&one) && state.is_of(&last));
+        assert!(state.is_held() && state.is_settled());
+        let over = state.apply(secs(102), released_by(&last, Mode::Shared));
+        assert!(over.is_over && over.is_released && !over.is_joined);
+        assert_eq!(over.release, Some(ReleaseStep::Decided));
+        assert!(!state.is_settled(), "the server has to be told");
+    }
+}
+
+#[test]
+fn it_is_renewed_for_those_who_stay() {
+    let (mut state, first, _) = joined();
+    state.apply(secs(101), released_by(&first, Mode::Shared));
+    let NextStep::Renew { lease, .. } = state.next_step(secs(111)) else {
+        panic!("somebody reads");
+    };
+    assert_eq!(lease, LEASE);
+}
+
+#[test]
+fn all_who_joined_lose_it() {
+    let (mut state, first, other) = joined();
+    let lost = state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    assert!(lost.is_over && lost.lost == Some(LostReason::Revoked));
+    for owner in [first, other] {
+        let late = state.apply(secs(102), released_by(&owner, Mode::Shared));
+        assert_eq!(late.refused, Some(LostReason::Revoked));
+    }
+    assert!(state.counts().is_none());
+}
+
+/// The server keeps one for whoever was forgotten; nothing is to be said to it.
+#[test]
+fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
+    let (mut state, first, other) = joined();
+    state.apply(secs(101), forgotten_by(&first, Mode::Shared));
+    assert!(state.is_held() && state.is_settled());
+    let over = state.apply(secs(102), released_by(&other, Mode::Shared));
+    assert!(over.is_over && !over.is_released && over.release.is_none());
+    assert!(state.is_settled(), "it is what the server has");
+    assert_eq!(state.target_counts(), Counts::one(Mode::Shared));
+}
+
 #[test]
 fn a_handed_over_hold_is_renewed_after_its_grace() {
     let new = NewHold {
@@ -687,7 +836,11 @@ struct Model {
     state: State,
     now: Tick,
     /// The shares of guards alive.
-    shares: Vec<(Mode, ShareLease)>,
+    shares: Vec<(Owner, Mode, ShareLease)>,
+    /// How many of them have joined, and were not forgotten in the place of another.
+    joined: u32,
+    joins: u32,
+    is_one_left: bool,
     forgotten: Counts,
     /// The end of the longest lease that the server has granted.
     granted_until: Tick,
@@ -700,13 +853,22 @@ struct Model {
 }
 
 impl Model {
-    fn new(mode: Mode) -> Self {
-        let state = held_in(mode);
+    fn new(mode: Mode, is_joinable: bool) -> Self {
+        let new = NewHold {
+            is_joinable,
+            token: None,
+            spare_tokens: 8..10,
+            ..new_hold(LeasePolicy::Renewed(LEASE), mode)
+        };
+        let (state, _) = State::new(secs(100), &new);
         Self {
             granted_until: state.deadline(),
+            shares: vec![(state.owner().clone(), mode, renewed())],
             state,
             now: secs(100),
-            shares: vec![(mode, renewed())],
+            joined: 0,
+            joins: 0,
+            is_one_left: false,
             forgotten: Counts::NONE,
             renewal: None,
             unsent: 0,
@@ -716,10 +878,17 @@ impl Model {
     }
 
     /// Takes out the share that a number says.
-    fn end_one(&mut self, number: u64) -> Option<(Mode, ShareLease)> {
+    fn end_one(&mut self, number: u64) -> Option<(Owner, Mode, ShareLease)> {
         let count = u64::try_from(self.shares.len()).unwrap();
         let at = usize::try_from(number.checked_rem(count)?).unwrap();
         Some(self.shares.swap_remove(at))
+    }
+
+    /// Whether it is one that the server does not count: those that joined go first.
+    fn is_uncounted(&mut self, mode: Mode, lease: ShareLease) -> bool {
+        let is_uncounted = mode == Mode::Shared && lease == renewed() && self.joined > 0;
+        self.joined -= u32::from(is_uncounted);
+        is_uncounted
     }
 
     fn grant(&mut self, sent: Tick, lease: Duration) {
@@ -739,22 +908,30 @@ impl Model {
             4 => Event::CountsSettled(self.state.target_counts()),
             5 => Event::CountsSent(self.state.target_counts()),
             6..=8 => {
-                let (mode, lease) = self.end_one(number)?;
-                Event::ShareReleased { mode, lease }
+                let (owner, mode, lease) = self.end_one(number)?;
+                let is_uncounted = self.is_uncounted(mode, lease);
+                if !is_uncounted && self.shares.is_empty() && self.is_one_left {
+                    self.forgotten = self.forgotten.raised(Mode::Shared);
+                }
+                Event::ShareReleased { owner, mode, lease }
             }
             9 => {
-                let (mode, lease) = self.end_one(number)?;
-                self.forgotten = self.forgotten.raised(mode);
-                Event::ShareForgotten { mode, lease }
+                let (owner, mode, lease) = self.end_one(number)?;
+                if self.is_uncounted(mode, lease) {
+                    self.is_one_left = true;
+                } else {
+                    self.forgotten = self.forgotten.raised(mode);
+                }
+                Event::ShareForgotten { owner, mode, lease }
             }
             10 => {
                 let mut shares = self.shares.iter();
-                let at = shares.position(|(mode, _)| *mode == Mode::Exclusive)?;
+                let at = shares.position(|(_, mode, _)| *mode == Mode::Exclusive)?;
                 if self.state.loss().is_some() {
                     // Nothing is left of it.
                     self.shares.swap_remove(at);
                 } else {
-                    self.shares[at].0 = Mode::Shared;
+                    self.shares[at].1 = Mode::Shared;
                 }
                 Event::ShareDowngraded
             }
@@ -794,10 +971,16 @@ impl Model {
                     },
                     _ => ShareLease::Renewed(lease),
                 };
+                // Somebody who has a share, and does not write beside other readers.
+                let count = u64::try_from(self.shares.len()).unwrap();
+                let at = usize::try_from(number.checked_rem(count)?).unwrap();
+                let owner = self.shares[at].0.clone();
+                let mode = if self.joins > 0 { Mode::Shared } else { mode };
                 if self.state.is_held() && self.now < self.state.deadline() {
-                    self.shares.push((mode, share));
+                    self.shares.push((owner.clone(), mode, share));
                 }
                 Event::ReentryGranted(Reentry {
+                    owner,
                     sent,
                     lease,
                     mode,
@@ -808,7 +991,7 @@ impl Model {
                 })
             }
             21 => {
-                let before = self.shares.first()?.1;
+                let before = self.shares.first()?.2;
                 let lease = before.renewed().unwrap_or(lease);
                 let policy = if number.is_multiple_of(2) {
                     LeasePolicy::Renewed(lease)
@@ -827,9 +1010,10 @@ impl Model {
                 } else {
                     before
                 };
-                self.shares[0].1 = after;
+                let owner = Owner::new();
+                self.shares[0] = (owner.clone(), Mode::Exclusive, after);
                 Event::HandedOff(NextOwner {
-                    owner: Owner::new(),
+                    owner,
                     fenced: false,
                     give_up: REPLY,
                     before,
@@ -842,16 +1026,30 @@ impl Model {
             },
             23 => Event::KeepWaived,
             24 => {
-                let before = self.shares.first()?.1;
+                let before = self.shares.first()?.2;
                 let (end, after) = self.state.can_be_left(self.now, before)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
                 assert!(self.now >= self.state.kept_until && self.now < end);
                 assert!(!self.state.is_recalled(), "somebody waits");
-                self.shares[0].1 = after;
+                self.shares[0].2 = after;
                 Event::LeftToClient { before, after, end }
             }
-            25 => Event::Recalled,
+            25 if number.is_multiple_of(4) => Event::Recalled,
+            26..=29 => {
+                if !self.state.can_be_joined(self.now, LEASE, REPLY) {
+                    return None;
+                }
+                assert!(self.state.is_held() && self.state.is_settled());
+                assert!(self.now < at(100_005), "so long after its grant");
+                assert!(self.joins < JOINS_MAX && !self.is_one_left);
+                assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
+                let owner = Owner::new();
+                self.shares.push((owner.clone(), Mode::Shared, renewed()));
+                self.joined += 1;
+                self.joins += 1;
+                Event::Joined(owner)
+            }
             _ => Event::HandoffAccepted,
         })
     }
@@ -863,7 +1061,12 @@ impl Model {
         };
         let (before, deadline) = (self.state.phase, self.state.deadline());
         let what = format!("{event:?}");
+        let is_left = matches!(event, Event::LeftToClient { .. });
         let effects = self.state.apply(self.now, event);
+        if is_left {
+            // Nobody's: its owner is a new one.
+            self.shares[0].0 = self.state.owner().clone();
+        }
         self.check(before, deadline, effects, &what);
     }
 
@@ -883,9 +1086,22 @@ impl Model {
         assert_eq!(self.overs, u32::from(!state.is_held()), "told once: {what}");
         assert_eq!(self.losses, u32::from(is_lost), "told once: {what}");
         // Shares.
-        let modes = self.shares.iter().map(|(mode, _)| *mode);
-        let counts = modes.fold(Counts::NONE, Counts::raised);
+        let modes = self.shares.iter().map(|(_, mode, _)| *mode);
+        let all = modes.fold(Counts::NONE, Counts::raised);
+        let counts = all.with(Mode::Shared, all.shared - self.joined);
         assert_eq!(state.counts(), counts, "{what}");
+        for (owner, mode, _) in &self.shares {
+            let of_owner = self.shares.iter();
+            let of_owner = of_owner.filter(|(other, of, _)| (other, of) == (owner, mode));
+            let count = u32::try_from(of_owner.count()).unwrap();
+            if self.joins > 0 {
+                assert_eq!(state.shares_of(owner, *mode), count, "{what}");
+            }
+            assert!(state.is_of(owner) || !state.is_held(), "{what}");
+        }
+        if effects.is_joined {
+            assert!(!effects.is_over && effects.release.is_none(), "{what}");
+        }
         assert_eq!(state.target_counts(), counts.plus(self.forgotten), "{what}");
         assert!(
             !state.is_held() || !counts.is_none(),
@@ -897,12 +1113,12 @@ impl Model {
             assert!(state.deadline() <= deadline, "it came too late: {what}");
         }
         if state.is_held() {
-            let ends = self.shares.iter().map(|(_, lease)| lease.end());
+            let ends = self.shares.iter().map(|(.., lease)| lease.end());
             assert!(state.deadline() <= ends.max().unwrap(), "{what}");
             assert!(state.deadline() <= state.server_end(), "{what}");
         }
         if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
-            let ends = self.shares.iter().map(|(_, lease)| lease.end());
+            let ends = self.shares.iter().map(|(.., lease)| lease.end());
             let end = ends.max().unwrap().max(state.deadline());
             let reached = local_deadline(self.now, lease);
             assert!(
@@ -911,7 +1127,7 @@ impl Model {
             );
         }
         if effects.lost == Some(LostReason::MaxHold) {
-            let ends = self.shares.iter().map(|(_, lease)| *lease);
+            let ends = self.shares.iter().map(|(.., lease)| *lease);
             let last = ends.max_by_key(|lease| lease.end()).unwrap();
             assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
         }
@@ -938,11 +1154,23 @@ proptest! {
     #[test]
     fn whatever_happens_the_invariants_stand(
         is_shared in any::<bool>(),
-        steps in prop::collection::vec((0_u64..8_000, 0_u8..27, any::<u64>()), 1..80),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..31, any::<u64>()), 1..80),
     ) {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
-        let mut model = Model::new(mode);
+        let mut model = Model::new(mode, false);
         for step in steps {
+            model.step(step);
+        }
+    }
+
+    /// Some join while they can, then anything.
+    #[test]
+    fn whatever_happens_to_readers_that_join_the_invariants_stand(
+        joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..30, 0..26_u8], any::<u64>()), 1..12),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..31, any::<u64>()), 1..60),
+    ) {
+        let mut model = Model::new(Mode::Shared, true);
+        for step in joining.into_iter().chain(steps) {
             model.step(step);
         }
     }

@@ -6,7 +6,7 @@ use lockset::Owner;
 use lockset_testkit::{Cluster, eventually, within};
 
 use super::{A_WHILE, LEASE, client, name_at, nothing_left, renewed};
-use crate::support::{SOON, hold_counts, idle, waiting};
+use crate::support::{SOON, cycle, hold_counts, idle, waiting};
 
 async fn behind_proxies() -> Cluster {
     let patience = Duration::from_secs(60);
@@ -52,14 +52,7 @@ async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
         name_at(&cluster, other).await,
     );
     let guard = client.lock(&elsewhere).lock().await.unwrap();
-    client
-        .lock(&name)
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    cycle(&client.lock(&name)).await;
     let proxy = cluster.proxy(node);
     proxy.drop_replies();
     let error = within(SOON, client.lock(&name).try_lock()).await;

@@ -6,7 +6,7 @@ use lockset::LostReason;
 use lockset_testkit::{Cluster, eventually, within};
 
 use super::{A_WHILE, LEASE, client, name_at, nothing_left, primaries_alone, renewed};
-use crate::support::{SOON, idle};
+use crate::support::{SOON, cycle, idle};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_node_keeps_up_nobody_else() {
@@ -109,11 +109,5 @@ async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
     guard.release().await.unwrap();
     // A client that comes now finds its way too.
     let late = super::client(&cluster, Duration::from_secs(3)).await;
-    late.lock(&name)
-        .lock()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    cycle(&late.lock(&name)).await;
 }

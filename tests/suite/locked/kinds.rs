@@ -9,7 +9,7 @@ use lockset::{Client, Owner, locked};
 use lockset_testkit::within;
 
 use super::{Failed, is_held, start};
-use crate::support::{SOON, hold_counts, nothing_left};
+use crate::support::{SOON, client, hold_counts, nothing_left};
 
 /// How many are in a section at once.
 #[derive(Default)]
@@ -94,7 +94,9 @@ async fn readers_are_in_it_together_and_keep_a_writer_out() {
         Ok(Some(()))
     }
 
-    let (server, client) = start().await;
+    // Readers of one client may have one hold together.
+    let (server, ours) = start().await;
+    let theirs = client(&server.url()).await;
     let together = tokio::sync::Barrier::new(3);
     let inside = async {
         let reading = async {
@@ -106,15 +108,15 @@ async fn readers_are_in_it_together_and_keep_a_writer_out() {
                     == 2
             })
             .await;
-            assert!(try_write(&client).await.unwrap().is_none());
+            assert!(try_write(&ours).await.unwrap().is_none());
             together.wait().await;
         };
         within(SOON, reading).await;
     };
-    let (one, other, ()) = tokio::join!(read(&client, &together), read(&client, &together), inside);
+    let (one, other, ()) = tokio::join!(read(&ours, &together), read(&theirs, &together), inside);
     one.unwrap();
     other.unwrap();
-    assert!(try_write(&client).await.unwrap().is_some());
+    assert!(try_write(&ours).await.unwrap().is_some());
     nothing_left(&server).await;
 }
 

@@ -3,6 +3,7 @@
 mod counts;
 mod downgrade;
 mod exclusion;
+mod joined;
 mod leases;
 mod peer;
 mod peer_holds;

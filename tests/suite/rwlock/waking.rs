@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lockset::{Client, ReadGuard};
+use lockset::{Client, Owner, ReadGuard};
 use lockset_testkit::within;
 use tokio::task::JoinHandle;
 
@@ -117,7 +117,9 @@ async fn a_writer_that_gives_up_lets_the_readers_in() {
     let scene = Scene::new().await;
     let clients: [_; 3] = scene.patient().await;
     for is_dropped in [false, true] {
-        let held = scene.lock(&clients[0]).read().await.unwrap();
+        // With an owner: others of its client join no hold of its.
+        let held = scene.lock(&clients[0]).owner(&Owner::new());
+        let held = held.read().await.unwrap();
         let lock = scene.lock(&clients[1]);
         let writer = tokio::spawn(async move {
             let wait = if is_dropped {

@@ -188,11 +188,6 @@ async fn a_call_that_is_refused_for_want_of_replicas_rides_out_the_failover() {
         async move { lock.lock().await }
     });
     sentinels.fail_over().await;
-    within(SETTLED, call)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within(SETTLED, call).await.unwrap().unwrap();
+    guard.release().await.unwrap();
 }

@@ -194,13 +194,8 @@ async fn a_frozen_sentinel_holds_nobody_up() {
         .await
         .unwrap();
     held.release().await.unwrap();
-    within(SETTLED, waiter)
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = within(SETTLED, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
     frozen.cont();
 }
 

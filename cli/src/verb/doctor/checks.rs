@@ -35,8 +35,19 @@ pub(super) fn of(report: &ServerReport, is_cluster: bool) -> Vec<Check> {
             replicas(report),
         ]);
     }
-    checks.push(clock(report));
-    checks.push(distance(report));
+    if report.round_trips[0].is_zero() {
+        let advice =
+            "give the user +time to have the clock and the distance of the server measured";
+        checks.push(Check::wrong(
+            "round trip",
+            Verdict::Warn,
+            "not measured",
+            advice,
+        ));
+    } else {
+        checks.push(clock(report));
+        checks.push(distance(report));
+    }
     checks.extend(rights(report));
     checks
 }
@@ -112,7 +123,12 @@ fn memory(report: &ServerReport) -> Check {
         return Check::ok("memory", found);
     }
     let advice = "a full server refuses new locks: raise maxmemory or free some";
-    Check::wrong("memory", Verdict::Warn, found, advice)
+    let verdict = if used < max {
+        Verdict::Warn
+    } else {
+        Verdict::Fail
+    };
+    Check::wrong("memory", verdict, found, advice)
 }
 
 fn persistence(report: &ServerReport) -> Check {
@@ -136,6 +152,13 @@ fn persistence(report: &ServerReport) -> Check {
 
 fn replicas(report: &ServerReport) -> Check {
     let count = number(report, "connected_slaves");
+    // It is there only where `min-replicas-to-write` is set.
+    if field(report, "min_slaves_good_slaves") == "0" {
+        let found = format!("{count}, none of them good enough for min-replicas-to-write");
+        let advice = "the server refuses all writes now: bring replicas back, or \
+            CONFIG SET min-replicas-to-write 0";
+        return Check::wrong("replicas", Verdict::Fail, found, advice);
+    }
     if count == 0 {
         return Check::ok("replicas", "none");
     }
@@ -202,7 +225,7 @@ fn distance(report: &ServerReport) -> Check {
 }
 
 /// What is missing, with the line to copy.
-fn rights(report: &ServerReport) -> Vec<Check> {
+pub(super) fn rights(report: &ServerReport) -> Vec<Check> {
     let Some(user) = &report.user else {
         let advice = "give the user +acl|whoami and +acl|dryrun to have its rights checked";
         return vec![Check::wrong(
@@ -292,6 +315,7 @@ mod tests {
         let fields = fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         report.info = fields.collect::<BTreeMap<_, _>>();
         report.user = Some("locker".to_owned());
+        report.round_trips = [Duration::from_micros(400); 2];
         report
     }
 
@@ -328,6 +352,16 @@ mod tests {
                 "memory",
                 &[("used_memory", "9"), ("maxmemory", "100")],
                 Verdict::Ok,
+            ),
+            (
+                "memory",
+                &[("used_memory", "100"), ("maxmemory", "100")],
+                Verdict::Fail,
+            ),
+            (
+                "replicas",
+                &[("min_slaves_good_slaves", "0")],
+                Verdict::Fail,
             ),
             ("persistence", &[("aof_enabled", "0")], Verdict::Warn),
             (
@@ -366,6 +400,16 @@ mod tests {
         let wrong = checks.iter().filter(|check| check.verdict == Verdict::Warn);
         let wrong: Vec<&str> = wrong.map(|check| check.check).collect();
         assert_eq!(wrong, ["clock", "round trip", "rights"]);
+    }
+
+    #[test]
+    fn what_a_user_may_not_measure_is_said() {
+        let mut blind = report(&[]);
+        blind.round_trips = [Duration::ZERO; 2];
+        let checks = of(&blind, false);
+        let trip = checks.iter().find(|check| check.check == "round trip");
+        assert_eq!(trip.unwrap().verdict, Verdict::Warn);
+        assert!(checks.iter().all(|check| check.check != "clock"));
     }
 
     #[test]

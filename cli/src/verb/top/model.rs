@@ -307,7 +307,11 @@ impl Model {
         };
         let (end, is_bad) = ended(row, at);
         let was_held = !row.seen.holder.is_empty();
-        row.state = if is_bad { State::Expired } else { State::Free };
+        row.state = if is_bad && was_held {
+            State::Expired
+        } else {
+            State::Free
+        };
         row.gone = Some(at);
         row.seen.remaining = Duration::ZERO;
         row.sampled = at;
@@ -486,6 +490,17 @@ mod tests {
         model.take(sample(3.5, &[]));
         assert_eq!(model.rows()[0].state, State::Expired);
         assert_eq!(told(&model)[0], ("a x its lease ran out", true));
+    }
+
+    #[test]
+    fn one_that_was_free_is_lost_by_nobody() {
+        let mut model = Model::default();
+        let mut free = lock("a", "", 0.0, 3);
+        free.holders = 0;
+        model.take(sample(0.0, &[lock("a", "x", 30.0, 3)]));
+        model.take(sample(1.0, &[free]));
+        model.take(sample(2.0, &[]));
+        assert_eq!(model.rows()[0].state, State::Free);
     }
 
     #[test]

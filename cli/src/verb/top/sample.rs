@@ -249,10 +249,11 @@ fn described(found: &LockDetail) -> Detail {
                     .map(|left| format!(", lease {}", span::show(left)));
                 let who = who(&holder.id, holder.client.as_deref());
                 let (id, count) = (short(&holder.id), holder.hold_count);
-                format!(
-                    "{who}{mode}, {count} times{} ({id})",
-                    left.unwrap_or_default()
-                )
+                let count = match count {
+                    1 => String::new(),
+                    _ => format!(", {count} times"),
+                };
+                format!("{who}{mode}{count}{} ({id})", left.unwrap_or_default())
             })
             .collect(),
         queue: found

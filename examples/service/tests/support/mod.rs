@@ -1,5 +1,7 @@
 //! A service as a process of its own, asked over HTTP.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -13,8 +15,8 @@ pub(crate) struct Web {
 
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Whether it says when to ask again.
-    pub(crate) is_retry: bool,
+    /// The seconds after which it says to ask again.
+    pub(crate) retry_after: Option<u64>,
     pub(crate) body: String,
 }
 
@@ -44,9 +46,12 @@ impl Web {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();
         let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        let lines = head.lines().map(str::to_lowercase);
+        let mut retry =
+            lines.filter_map(|line| Some(line.strip_prefix("retry-after: ")?.parse().unwrap()));
         Reply {
             status: head.split(' ').nth(1).unwrap().parse().unwrap(),
-            is_retry: head.to_lowercase().contains("retry-after: 1"),
+            retry_after: retry.next(),
             body: body.to_owned(),
         }
     }

@@ -31,6 +31,7 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         config(),
         step,
         &FirstBytes::default(),
+        &Arc::new(PushState::new(None)),
         &Arc::default(),
     )
     .await

@@ -17,7 +17,7 @@ use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::decode;
+use super::decode::Decoder;
 use super::shared::Shared;
 use crate::clock::{Clock, Tick};
 use crate::conn::link::last_reply::LastReply;
@@ -39,6 +39,7 @@ pub(super) struct Driver<S> {
     few: usize,
     outgoing: Buffer,
     incoming: Buffer,
+    decoder: Decoder,
     /// What is read goes here first.
     space: Box<[u8]>,
     /// When it last yielded in the middle of the replies.
@@ -97,6 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             few: few_in_flight(),
             outgoing: Buffer::default(),
             incoming: Buffer::default(),
+            decoder: Decoder::new(),
             space: vec![0; READ_MAX].into(),
             yielded_at: None,
             timer: None,
@@ -201,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         if !self.incoming.rest().is_empty() {
             let mut state = self.shared.0.lock();
             while requests < most {
-                match decode::first(self.incoming.rest()) {
+                match self.decoder.first(self.incoming.rest()) {
                     Ok(Some((value, length))) => {
                         self.incoming.use_up(length);
                         replies += 1;

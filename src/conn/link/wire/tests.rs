@@ -222,7 +222,9 @@ async fn of_many_each_gets_its_own_answer() {
                 return io::Result::Ok(());
             }
             pending.extend_from_slice(&space[..count]);
-            while let Ok(Some((Value::Array(words), length))) = decode::first(&pending) {
+            while let Ok(Some((Value::Array(words), length))) =
+                decode::Decoder::new().first(&pending)
+            {
                 pending.drain(..length);
                 let Value::BulkString(word) = &words[1] else {
                     panic!("{words:?}")

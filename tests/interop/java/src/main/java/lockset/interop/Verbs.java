@@ -26,6 +26,9 @@ final class Verbs {
             case "try_lock_for" -> {
                 return lock.tryLock(Long.parseLong(words[6]), TimeUnit.MILLISECONDS);
             }
+            case "claim" -> {
+                return lock.tryLock(0, Long.parseLong(words[6]), TimeUnit.MILLISECONDS);
+            }
             case "unlock" -> lock.unlock();
             case "force_unlock" -> {
                 return lock.forceUnlock();

@@ -1,0 +1,180 @@
+//! What a cycle costs its client in instructions: acquire and release a free lock, beside the floor's.
+//!
+//! Times of a shared machine tell little of a few microseconds; a count of instructions is the same each
+//! time. The program runs itself under `valgrind`, twice with so many cycles more the second time, on one
+//! thread: the difference is what those cycles took, without all that is done once. How often they read the
+//! clock is counted by the same tool.
+
+mod support;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use lockset_testkit::Server;
+
+use support::arguments::{Arguments, Effort};
+use support::floor::{Floor, Nagle};
+use support::{Flavour, in_a_task, lockset_client};
+
+const NAME: &str = "instructions";
+
+/// The words after which the program does the cycles, and nothing else: who, tasks, cycles of each, URL.
+const WORK: &str = "--cycles";
+
+const TASKS: [usize; 3] = [1, 64, 512];
+const WHO: [&str; 2] = ["lockset", "floor"];
+
+/// Of all tasks together: not counted, and counted.
+const BEFORE: usize = 1_024;
+const COUNTED: usize = 4_096;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, who, tasks, cycles, url] = &words[..]
+        && first == WORK
+    {
+        let number = |word: &String| word.parse().expect("a number");
+        work(who, number(tasks), number(cycles), url);
+        return;
+    }
+    let arguments = Arguments::of_this_run();
+    if arguments.listed(&[NAME]) || !arguments.wants(NAME) {
+        return;
+    }
+    let server = Server::start();
+    let url = server.url();
+    if arguments.effort == Effort::Test {
+        WHO.iter().for_each(|who| work(who, 2, 2, &url));
+        return;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("there is no valgrind to count by");
+        return;
+    }
+    println!("| tasks | lockset | floor | ratio | clock reads of lockset | of the floor |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
+    for tasks in TASKS {
+        let [ours, floor] = WHO.map(|who| counted(who, tasks, &url));
+        println!(
+            "| {tasks} | {:.0} | {:.0} | {:.2} | {:.1} | {:.1} |",
+            ours.instructions,
+            floor.instructions,
+            ours.instructions / floor.instructions,
+            ours.clock_reads,
+            floor.clock_reads,
+        );
+    }
+}
+
+/// Each task takes and releases a lock of its own, over and over.
+fn work(who: &str, tasks: usize, cycles: usize, url: &str) {
+    let (is_ours, url) = (who == WHO[0], url.to_owned());
+    in_a_task(&Flavour::CurrentThread.runtime(), async move {
+        let name = |task: usize| format!("cycle:{task}");
+        let mut running = Vec::new();
+        if is_ours {
+            let client = lockset_client(&url).await;
+            for task in 0..tasks {
+                let lock = client.lock(name(task));
+                running.push(tokio::spawn(async move {
+                    for _ in 0..cycles {
+                        let guard = lock.lock().await.expect("a free lock");
+                        guard.release().await.expect("a hold that was kept");
+                    }
+                }));
+            }
+        } else {
+            let floor = Floor::connect(&url, Nagle::Off).await;
+            for task in 0..tasks {
+                let mut lock = floor.lock(&name(task), "somebody");
+                running.push(tokio::spawn(async move {
+                    for _ in 0..cycles {
+                        lock.cycle().await;
+                    }
+                }));
+            }
+        }
+        for task in running {
+            task.await.expect("no task panics");
+        }
+    });
+}
+
+/// For one cycle.
+struct Counted {
+    instructions: f64,
+    clock_reads: f64,
+}
+
+fn counted(who: &str, tasks: usize, url: &str) -> Counted {
+    let [few, many] = [BEFORE, BEFORE + COUNTED].map(|cycles| {
+        let each = cycles / tasks;
+        (each * tasks, profile(who, tasks, each, url))
+    });
+    let cycles = (many.0 - few.0) as f64;
+    let per_cycle = |count: fn(&Profile) -> u64| (count(&many.1) - count(&few.1)) as f64 / cycles;
+    Counted {
+        instructions: per_cycle(|profile| profile.instructions),
+        clock_reads: per_cycle(|profile| profile.clock_reads),
+    }
+}
+
+/// What a run came to.
+struct Profile {
+    instructions: u64,
+    clock_reads: u64,
+}
+
+fn profile(who: &str, tasks: usize, cycles: usize, url: &str) -> Profile {
+    let file = std::env::temp_dir().join(format!("lockset-instructions-{}", std::process::id()));
+    let program = std::env::current_exe().expect("the path of this program");
+    let out = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(program)
+        .args([WORK, who, &tasks.to_string(), &cycles.to_string(), url])
+        .output()
+        .expect("valgrind");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let profile = read_profile(&file);
+    std::fs::remove_file(&file).expect("a file that was written");
+    profile
+}
+
+/// Reads callgrind's format: `summary: instructions`; and before each count of calls `cfn=(id) name`, where the
+/// name stands once.
+fn read_profile(file: &Path) -> Profile {
+    let text = std::fs::read_to_string(file).expect("a profile");
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    let mut called = "";
+    let (mut instructions, mut clock_reads) = (0, 0);
+    for line in text.lines() {
+        if let Some(count) = line.strip_prefix("summary: ") {
+            instructions = count.trim().parse().expect("a number");
+        } else if let Some(function) = line.strip_prefix("cfn=").or(line.strip_prefix("fn=")) {
+            let (id, name) = function.split_once(' ').unwrap_or((function, ""));
+            if !name.is_empty() {
+                names.insert(id, name);
+            }
+            called = names.get(id).copied().unwrap_or_default();
+        } else if let Some(calls) = line.strip_prefix("calls=")
+            && is_clock(called)
+        {
+            let count = calls.split(' ').next().unwrap_or_default();
+            clock_reads += count.parse::<u64>().expect("a number");
+        }
+    }
+    Profile {
+        instructions,
+        clock_reads,
+    }
+}
+
+fn is_clock(function: &str) -> bool {
+    function.contains("system_now") || function.starts_with("clock_gettime")
+}

@@ -1,0 +1,104 @@
+//! What the server has of fair locks before and after each script that asks for one or gives it back: lines of
+//! a history, for those who compare them with the model.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::order::script;
+use crate::reply::Reply;
+use crate::store::{Bytes, Data, Store};
+use crate::words::Words;
+
+/// One lock, as the server has it.
+#[derive(Default)]
+struct Lock {
+    queue: Bytes,
+    alive: Bytes,
+    /// With the end of its lease.
+    holder: Option<(Bytes, i64)>,
+    /// With the end of each place; dead ones too.
+    waiting: Vec<(Bytes, f64)>,
+}
+
+#[derive(Default)]
+pub(super) struct Trace {
+    locks: BTreeMap<Bytes, Lock>,
+}
+
+impl Trace {
+    /// A command was done. A line for a script that asks for a fair lock once, or gives it back:
+    /// `server|script|lock|holder|heartbeat|granted|before|after`, where what it has is
+    /// `holder#waiters`, with a `!` behind a place that is over.
+    pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) -> Option<String> {
+        let called = script(command).filter(|(name, _, args)| {
+            // A hold is entered again, or a part of it given back, without any of the others.
+            let count: &[u8] = if *name == "fair_acquire" { b"1" } else { b"0" };
+            name.starts_with("fair_") && args.get(1) == Some(&count)
+        });
+        let mut line = None;
+        if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = called {
+            // What there was before the first time is not known.
+            let is_known = self.locks.contains_key(key);
+            let lock = self.locks.entry(key.into()).or_default();
+            // Both scripts have the same keys.
+            lock.queue = command.at(4).into();
+            lock.alive = command.at(6).into();
+            let before = lock.shown(keys);
+            lock.look(key, keys);
+            let is_granted = matches!(reply, Reply::Nil | Reply::Bulk(_));
+            let [key, holder] = [key, args[0]].map(String::from_utf8_lossy);
+            let heartbeat = if name == "fair_acquire" {
+                args[4]
+            } else {
+                b"0"
+            };
+            let heartbeat = String::from_utf8_lossy(heartbeat);
+            let after = lock.shown(keys);
+            if is_known && !matches!(reply, Reply::Error(_)) {
+                line = Some(format!(
+                    "server|{name}|{key}|{holder}|{heartbeat}|{is_granted}|{before}|{after}"
+                ));
+            }
+        }
+        for (key, lock) in &mut self.locks {
+            lock.look(key, keys);
+        }
+        line
+    }
+}
+
+impl Lock {
+    fn look(&mut self, key: &[u8], keys: &Store) {
+        let ends_at = keys.ends_at(key).unwrap_or(i64::MAX);
+        self.holder = match keys.get(key) {
+            Some(Data::Hash(fields)) => fields.first().map(|(holder, _)| (holder.clone(), ends_at)),
+            _ => None,
+        };
+        let alive = match keys.get(&self.alive) {
+            Some(Data::Sorted(alive)) => Some(alive),
+            _ => None,
+        };
+        let until = |waiter: &[u8]| alive.and_then(|alive| alive.score(waiter)).unwrap_or(0.0);
+        self.waiting = match keys.get(&self.queue) {
+            Some(Data::List(queue)) => queue
+                .iter()
+                .map(|waiter| (waiter.clone(), until(waiter)))
+                .collect(),
+            _ => Vec::new(),
+        };
+    }
+
+    /// By now.
+    fn shown(&self, keys: &Store) -> String {
+        let now_ms = keys.now_ms();
+        let holder = self.holder.as_ref().filter(|(_, end)| *end > now_ms);
+        let holder = holder.map_or("-".into(), |(holder, _)| String::from_utf8_lossy(holder));
+        let mut shown = format!("{holder}#");
+        for (waiter, until) in &self.waiting {
+            let waiter = String::from_utf8_lossy(waiter);
+            let is_over = *until <= now_ms as f64;
+            let _ = write!(shown, "{waiter}{},", if is_over { "!" } else { "" });
+        }
+        shown
+    }
+}

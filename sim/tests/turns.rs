@@ -1,0 +1,314 @@
+//! Clients that all want one lock, at several distances from the server: how long a hand-over takes, in round
+//! trips, and whether each client has its share. In virtual time, so that the figures are exact:
+//!
+//! `cargo test --package lockset-sim --test turns -- --nocapture`
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockset::{Client, Member, MultiLock};
+use lockset_sim::Server;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// There and back.
+const ROUND_TRIPS: [u32; 3] = [2, 10, 50];
+
+async fn at_distance(round_trip: Duration, clients: usize) -> (Server, Vec<Client>) {
+    let server = Server::new();
+    let mut all = Vec::new();
+    for _ in 0..clients {
+        all.push(server.client().await);
+    }
+    server.delay(round_trip / 2);
+    (server, all)
+}
+
+type Taken = Pin<Box<dyn Future<Output = Box<dyn Released>> + Send>>;
+
+trait Released: Send {
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+macro_rules! released {
+    ($($guard:ty)*) => { $(impl Released for $guard {
+        fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(async move { (*self).release().await.unwrap() })
+        }
+    })* };
+}
+released!(lockset::ReentrantGuard lockset::FairGuard lockset::WriteGuard lockset::MultiGuard);
+
+/// Takes a lock of this kind.
+fn take(kind: &str, client: &Client) -> Taken {
+    match kind {
+        "reentrant" => {
+            let lock = client.lock("a");
+            Box::pin(async move { Box::new(lock.lock().await.unwrap()) as _ })
+        }
+        "fair" => {
+            let lock = client.fair_lock("a");
+            Box::pin(async move { Box::new(lock.lock().await.unwrap()) as _ })
+        }
+        "write" => {
+            let lock = client.rw_lock("a");
+            Box::pin(async move { Box::new(lock.write().await.unwrap()) as _ })
+        }
+        _ => {
+            let members = ["a", "b"].map(|name| Member::from(client.lock(name)));
+            let lock = MultiLock::new(members).unwrap();
+            Box::pin(async move { Box::new(lock.lock().await.unwrap()) as _ })
+        }
+    }
+}
+
+/// How long it takes from the call of a release until another client has the lock.
+async fn handover(kind: &'static str, round_trip: Duration) -> Duration {
+    let (server, clients) = at_distance(round_trip, 2).await;
+    let held = take(kind, &clients[0]).await;
+    let waiting = take(kind, &clients[1]);
+    let waiting = tokio::spawn(async move {
+        let next = waiting.await;
+        (Instant::now(), next)
+    });
+    // Long enough to be refused and to listen, and no poll is near.
+    server.advance(20 * round_trip + SECOND / 4).await;
+    let released = Instant::now();
+    held.release().await;
+    let (granted, next) = waiting.await.unwrap();
+    next.release().await;
+    granted - released
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handover_takes_two_round_trips_and_of_a_fair_lock_one() {
+    println!("| hand-over, round trips | 2 ms | 10 ms | 50 ms |\n| --- | ---: | ---: | ---: |");
+    for (kind, most) in [
+        ("reentrant", 2.0),
+        ("fair", 1.0),
+        ("write", 2.0),
+        ("multi", 2.0),
+    ] {
+        let mut row = format!("| {kind} |");
+        for round_trip in ROUND_TRIPS.map(|trip| trip * MS) {
+            let took = handover(kind, round_trip).await;
+            let trips = took.as_secs_f64() / round_trip.as_secs_f64();
+            row += &format!(" {trips:.2} |");
+            // A timer of the runtime may be 1 ms late, twice for each trip.
+            let most = most + 4.0 * MS.as_secs_f64() / round_trip.as_secs_f64();
+            assert!(
+                trips <= most,
+                "{kind} at {round_trip:?}: {trips} round trips"
+            );
+        }
+        println!("{row}");
+    }
+}
+
+/// What a crowd has of one lock.
+#[derive(Debug)]
+struct Crowd {
+    /// The least that a client had, of what would be its share.
+    least_share: f64,
+    longest_wait: Duration,
+    /// Round trips for each turn of a client, of up to 17 holds.
+    trips_a_turn: f64,
+    commands_a_turn: f64,
+}
+
+/// So many clients with so many tasks, each of which takes the lock, has it for `work`, and drops its guard.
+/// So many more wait for it, and their processes are paused.
+async fn crowd(
+    (clients, tasks, stopped): (usize, usize, usize),
+    round_trip: Duration,
+    work: Duration,
+) -> Crowd {
+    let (server, mut clients) = at_distance(round_trip, clients + stopped).await;
+    let stopped: Vec<Client> = clients.drain(..stopped).collect();
+    let held = clients[0].lock("a").lock().await.unwrap();
+    // Nobody polls what these tasks wait for once their process is paused.
+    let mut waiting = Vec::new();
+    for client in &stopped {
+        let lock = client.lock("a");
+        let mut wait = Box::pin(async move { lock.lock().await });
+        let waited = tokio::time::timeout(20 * round_trip, &mut wait).await;
+        assert!(waited.is_err(), "it is held");
+        server.pause(client);
+        waiting.push(wait);
+    }
+    held.release().await.unwrap();
+    let waits = Arc::new(Mutex::new(vec![Vec::new(); clients.len()]));
+    // The first turns are those of who comes first.
+    let begin = Instant::now() + 20 * round_trip;
+    let end = begin + 400 * clients.len() as u32 * (round_trip + work);
+    let mut running = JoinSet::new();
+    for (number, client) in clients.iter().enumerate() {
+        for _ in 0..tasks {
+            let (lock, waits) = (client.lock("a"), Arc::clone(&waits));
+            running.spawn(async move {
+                while Instant::now() < end {
+                    let asked = Instant::now();
+                    let guard = lock.lock().await.unwrap();
+                    if asked >= begin {
+                        waits.lock().unwrap()[number].push(asked.elapsed());
+                    }
+                    if work.is_zero() {
+                        tokio::task::yield_now().await;
+                    } else {
+                        tokio::time::sleep(work).await;
+                    }
+                    drop(guard);
+                }
+            });
+        }
+    }
+    tokio::time::sleep_until(begin).await;
+    let before = server.commands();
+    while running.join_next().await.is_some() {}
+    let commands = server.commands() - before;
+    let waits = waits.lock().unwrap();
+    let holds: Vec<usize> = waits.iter().map(Vec::len).collect();
+    let all: usize = holds.iter().sum();
+    let share = all as f64 / clients.len() as f64;
+    let turns = all as f64 / 17.0;
+    let trips = (end - begin).as_secs_f64() / round_trip.as_secs_f64();
+    Crowd {
+        least_share: *holds.iter().min().unwrap() as f64 / share,
+        longest_wait: *waits.iter().flatten().max().unwrap(),
+        trips_a_turn: trips / turns,
+        commands_a_turn: commands as f64 / turns,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_have_a_hot_lock_in_turns() {
+    println!(
+        "| clients x tasks | round trip | work | least share | longest wait, rounds \
+         | round trips a turn | commands a turn |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    );
+    for (clients, tasks) in [(4, 1), (8, 2), (2, 8), (4, 16), (8, 8)] {
+        for round_trip in ROUND_TRIPS.map(|trip| trip * MS) {
+            for work in [Duration::ZERO, MS, 20 * MS] {
+                if work > MS && (clients, tasks) != (8, 2) {
+                    continue;
+                }
+                let crowd = crowd((clients, tasks, 0), round_trip, work).await;
+                // All clients have had a turn.
+                let round = clients as f64 * crowd.trips_a_turn * round_trip.as_secs_f64();
+                let longest = crowd.longest_wait.as_secs_f64() / round;
+                println!(
+                    "| {clients} x {tasks} | {round_trip:?} | {work:?} | {:.2} | {longest:.1} \
+                     | {:.2} | {:.1} |",
+                    crowd.least_share, crowd.trips_a_turn, crowd.commands_a_turn
+                );
+                // A single task is not passed the lock by others of its client: each of its holds ends with
+                // a message, which is all that others count.
+                // Nor is it passed on often that is held for long.
+                let least = match (tasks, work > MS) {
+                    (1, _) => 0.2,
+                    (_, true) => 0.5,
+                    _ => 0.9,
+                };
+                assert!(crowd.least_share >= least, "{crowd:?}");
+                assert!(longest <= 4.0, "{longest} rounds: {crowd:?}");
+                if work.is_zero() && tasks > 1 {
+                    // One takes it and two give it back, however many wait; a trip for each of the two.
+                    assert!(crowd.commands_a_turn <= 3.5, "{crowd:?}");
+                    assert!(crowd.trips_a_turn <= 2.2, "{crowd:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Of one other it is seen after three times that it does not come. Several others wait for it once a round: they
+/// cannot tell whose message they lack.
+#[tokio::test(start_paused = true)]
+async fn who_is_stopped_while_it_waits_delays_the_others_for_a_bounded_time() {
+    for (clients, round_trip, trips) in [(1, 2, 1.1), (3, 2, 4.5), (3, 10, 4.5)] {
+        let crowd = crowd((clients, 8, 1), round_trip * MS, Duration::ZERO).await;
+        println!("{clients} and one that is stopped, {round_trip} ms: {crowd:?}");
+        assert!(crowd.least_share >= 0.5, "{crowd:?}");
+        assert!(crowd.trips_a_turn <= trips, "{crowd:?}");
+        assert!(crowd.longest_wait <= 40 * round_trip * MS, "{crowd:?}");
+    }
+}
+
+/// What a client that listens, but does not want the lock any more, keeps another one from it.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_held_for_long_is_not_left_free_for_as_long() {
+    let (_server, clients) = at_distance(Duration::ZERO, 2).await;
+    let [ours, theirs] = [0, 1].map(|client| clients[client].lock("a"));
+    for span in [SECOND, 10 * SECOND] {
+        let held = ours.lock().await.unwrap();
+        // It has left when the lock is released, and still listens.
+        assert!(theirs.try_lock_for(span).await.unwrap().is_none());
+        held.release().await.unwrap();
+    }
+    let asked = Instant::now();
+    ours.lock().await.unwrap().release().await.unwrap();
+    assert!(asked.elapsed() < 20 * MS, "{:?}", asked.elapsed());
+}
+
+/// A client that has had its turn, whose next waiter stands back for one that listens and is frozen.
+async fn beside_a_frozen_client() -> (Server, Vec<Client>) {
+    let (server, clients) = at_distance(50 * MS, 2).await;
+    let lock = clients[0].lock("a");
+    let held = lock.lock().await.unwrap();
+    let waiting = clients[1].lock("a");
+    tokio::spawn(async move { waiting.lock().await.map(drop) });
+    server.advance(2 * SECOND).await;
+    server.pause(&clients[1]);
+    held.release().await.unwrap();
+    // After the first turn it knows how far the server is; the second begins with the third hold.
+    for _ in 0..3 {
+        let held = lock.lock().await.unwrap();
+        server.advance(SECOND).await;
+        drop(held);
+    }
+    (server, clients)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_little_time_asks_within_it() {
+    let (_server, clients) = beside_a_frozen_client().await;
+    let asked = Instant::now();
+    let free = clients[0].lock("a").try_lock_for(130 * MS).await.unwrap();
+    assert!(asked.elapsed() < 130 * MS, "{:?}", asked.elapsed());
+    free.expect("nobody has it").release().await.unwrap();
+}
+
+/// While it stands back it asks nothing, and the server is not silent.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_soon_counts_from_when_it_asks() {
+    let (_server, clients) = beside_a_frozen_client().await;
+    let lock = clients[0].lock("a").give_up_after(120 * MS);
+    lock.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_back_takes_what_it_is_handed() {
+    let (_server, clients) = beside_a_frozen_client().await;
+    let lock = clients[0].lock("a");
+    let waiting = {
+        let lock = lock.clone();
+        tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            let at = Instant::now();
+            guard.release().await.unwrap();
+            at
+        })
+    };
+    tokio::task::yield_now().await;
+    let held = lock.try_lock().await.unwrap().expect("it is free");
+    let handed = Instant::now();
+    held.release().await.unwrap();
+    let taken = waiting.await.unwrap();
+    assert!(taken - handed < 10 * MS, "{:?}", taken - handed);
+}

@@ -1,0 +1,444 @@
+//! Readers of one client that have one hold together: who joins, what they share, and who gives it back.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::FutureExt;
+use redis::Value;
+use tokio::task::JoinHandle;
+
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::rwlock::{ReadGuard, RwLock, WriteGuard};
+use crate::script::catalog;
+use crate::testing::{Answer, Scripted, Sent, done, elsewhere};
+use crate::{LostReason, Owner};
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// So many read holds.
+    Read(u32),
+    Write,
+    /// Down to so many read holds.
+    Give(u32),
+    Renew,
+    Other,
+}
+
+impl What {
+    fn of(sent: &Sent) -> Self {
+        if !sent.is("EVALSHA") {
+            return Self::Other;
+        }
+        let args = &sent.script_args()[sent.script_keys()..];
+        let sha = &*sent.words[1];
+        if sha == catalog::READ_ACQUIRE.sha() {
+            Self::Read(args[1].parse().unwrap())
+        } else if sha == catalog::WRITE_ACQUIRE.sha() {
+            Self::Write
+        } else if sha == catalog::RW_RELEASE.sha() {
+            Self::Give(args[2].parse().unwrap())
+        } else if sha == catalog::RW_RENEW.sha() {
+            Self::Renew
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What the server was asked about locks.
+fn asked(server: &Scripted) -> Vec<What> {
+    let sent = server.sent();
+    let whats = sent.iter().map(What::of);
+    whats.filter(|what| *what != What::Other).collect()
+}
+
+/// A server that grants and confirms everything, but where `otherwise` says something else.
+fn generous(
+    otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    Scripted::new(move |sent| {
+        let what = What::of(sent);
+        otherwise(sent, what).unwrap_or_else(|| {
+            Answer::Value(match what {
+                What::Give(_) => done(),
+                What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
+                _ => Value::Nil,
+            })
+        })
+    })
+}
+
+fn client() -> (Arc<Scripted>, Client) {
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    (server, client)
+}
+
+async fn others() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn nothing_is_left(client: &Client) {
+    tokio::time::sleep(MS * 200).await;
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
+}
+
+type Got<G> = JoinHandle<crate::Result<G>>;
+
+async fn reader(lock: &RwLock) -> Got<ReadGuard> {
+    let lock = lock.clone();
+    let task = tokio::spawn(async move { lock.read().await });
+    others().await;
+    task
+}
+
+async fn writer(lock: &RwLock) -> Got<WriteGuard> {
+    let lock = lock.clone();
+    let task = tokio::spawn(async move { lock.write().await });
+    others().await;
+    task
+}
+
+async fn got<G>(task: Got<G>) -> G {
+    others().await;
+    assert!(task.is_finished(), "it has it");
+    task.await.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
+    let (server, client) = client();
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    let second = lock.read_side().lock().await.unwrap();
+    let third = lock.try_read().await.unwrap().expect("beside the others");
+    let fourth = lock.try_read_for(MS).await.unwrap().expect("beside them");
+    assert_eq!(asked(&server), [What::Read(1)]);
+    let all = [first, second, third, fourth];
+    assert!(all.iter().all(|guard| guard.hold_count() == 1));
+    assert!(
+        all.iter()
+            .all(|guard| guard.holder_id() == all[0].holder_id())
+    );
+    let owners: std::collections::HashSet<_> = all.iter().map(ReadGuard::owner).collect();
+    assert_eq!(owners.len(), 4);
+    let [first, second, third, fourth] = all;
+    first.release().await.unwrap();
+    drop(second);
+    third.release().await.unwrap();
+    others().await;
+    assert_eq!(asked(&server), [What::Read(1)]);
+    assert!(!fourth.is_lost());
+    fourth.release().await.unwrap();
+    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+    let read = client.stats().totals.read;
+    assert_eq!((read.by_server, read.in_memory), (1, 3));
+    nothing_is_left(&client).await;
+}
+
+/// The one who asks gets it for all who wait.
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_ask_once() {
+    let server = generous(|_, what| match what {
+        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        readers.push(reader(&lock).await);
+    }
+    tokio::time::sleep(MS * 2).await;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(got(reader).await);
+    }
+    assert_eq!(asked(&server), [What::Read(1)]);
+    drop(guards);
+    nothing_is_left(&client).await;
+    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_takes_readers_for_so_long_and_so_many() {
+    let (server, client) = client();
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    tokio::time::sleep(MS * 4).await;
+    let joined = lock.read().await.unwrap();
+    assert_eq!(joined.holder_id(), first.holder_id());
+    tokio::time::sleep(MS).await;
+    let anew = lock.read().await.unwrap();
+    assert_ne!(anew.holder_id(), first.holder_id());
+    assert_eq!(asked(&server), [What::Read(1); 2]);
+    for _ in 0..128 {
+        let joined = lock.read().await.unwrap();
+        assert_eq!(joined.holder_id(), anew.holder_id());
+    }
+    let after = lock.read().await.unwrap();
+    assert_ne!(after.holder_id(), anew.holder_id());
+    assert_eq!(asked(&server), [What::Read(1); 3]);
+    // What is closed is held by those who have it.
+    first.release().await.unwrap();
+    assert!(!joined.is_lost());
+    drop((joined, anew, after));
+    nothing_is_left(&client).await;
+}
+
+/// A writer of the same client that waits comes before new readers, and after those that waited before it.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_waits_comes_first() {
+    let server = generous(|_, what| match what {
+        What::Write => Some(Answer::Value(elsewhere(30_000))),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    let writing = writer(&lock).await;
+    assert!(!writing.is_finished());
+    let behind = reader(&lock).await;
+    assert!(!behind.is_finished(), "the writer was there before");
+    let tried = lock.try_read().await.unwrap();
+    let tried = tried.expect("this server knows no waiting writer");
+    assert_ne!(tried.holder_id(), first.holder_id(), "it was asked");
+    // The writer gives up, and does not wait any more.
+    writing.abort();
+    let behind = got(behind).await;
+    assert_eq!(behind.holder_id(), tried.holder_id(), "the newest of both");
+    drop((first, behind, tried));
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
+    let (_, client) = client();
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    for (what, other) in [
+        ("an owner", lock.clone().owner(&Owner::new())),
+        ("another lease", lock.clone().lease(LEASE * 2)),
+        ("a fixed lease", lock.clone().fixed_lease(LEASE)),
+        ("an end", lock.clone().max_hold(LEASE)),
+        ("a least time", lock.clone().at_least(MS)),
+        ("a token", lock.clone().fenced()),
+        ("less patience", lock.clone().give_up_after(MS * 100)),
+    ] {
+        for _ in 0..2 {
+            let own = other.read().await.unwrap();
+            assert_ne!(own.holder_id(), first.holder_id(), "{what}");
+            let own_again = other.clone().owner(own.owner()).read().await.unwrap();
+            assert_eq!(own_again.holder_id(), own.holder_id(), "{what}");
+        }
+    }
+    drop(first);
+    nothing_is_left(&client).await;
+}
+
+/// By its guard, and by its owner in another call.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_joined_enters_again_and_cannot_write() {
+    let (server, client) = client();
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    let second = lock.read().await.unwrap();
+    let again = second.reenter().await.unwrap();
+    let by_owner = lock.clone().owner(second.owner()).read().await.unwrap();
+    assert_eq!((first.hold_count(), second.hold_count()), (1, 3));
+    assert_eq!(by_owner.owner(), second.owner());
+    let expected = [What::Read(1), What::Read(2), What::Read(3)];
+    assert_eq!(asked(&server), expected);
+    for owner in [first.owner(), second.owner()] {
+        let writing = lock.clone().owner(owner).write().await;
+        assert!(writing.unwrap_err().is_upgrade());
+    }
+    let gone = first.owner().clone();
+    drop(first);
+    others().await;
+    assert_eq!(second.hold_count(), 3);
+    // What it had is over: it is a stranger, and has to ask.
+    let late = lock.clone().owner(&gone).read().await.unwrap();
+    assert_ne!(late.holder_id(), second.holder_id());
+    drop(late);
+    second.release().await.unwrap();
+    again.release().await.unwrap();
+    assert_eq!(by_owner.hold_count(), 1);
+    by_owner.release().await.unwrap();
+    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    nothing_is_left(&client).await;
+}
+
+/// Nothing is asked in between: it is released, or about to be.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_being_released_takes_nobody() {
+    let server = generous(|_, what| match what {
+        What::Give(_) => Some(Answer::Late(MS * 100, done())),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    let holder = first.holder_id().to_owned();
+    let mut release = Box::pin(first.release());
+    assert!((&mut release).now_or_never().is_none());
+    let second = lock.read().await.unwrap();
+    assert_ne!(second.holder_id(), holder);
+    let expected = [What::Read(1), What::Give(0), What::Read(1)];
+    assert_eq!(asked(&server), expected);
+    release.await.unwrap();
+    drop(second);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_joined_lose_it_once_each() {
+    let server = generous(|sent, what| match what {
+        What::Renew => Some(Answer::Value(Value::Array(vec![
+            Value::Int(0);
+            sent.script_keys()
+        ]))),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let guards = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+    let views = [guards[0].loss(), guards[1].loss()];
+    for guard in &guards {
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        assert!(guard.is_lost() && guard.remaining().is_zero());
+    }
+    assert!(views.iter().all(lockset_is_lost));
+    let third = lock.read().await.unwrap();
+    assert_ne!(third.holder_id(), guards[0].holder_id());
+    assert!(!third.is_lost());
+    for guard in guards {
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    drop(third);
+    assert_eq!(client.stats().totals.losses.of(LostReason::Revoked), 1);
+    nothing_is_left(&client).await;
+}
+
+fn lockset_is_lost(view: &crate::Loss) -> bool {
+    view.reason() == Some(LostReason::Revoked)
+}
+
+/// The process stood still for longer than the lease: what it had is lost, and nobody joins that.
+#[tokio::test(start_paused = true)]
+async fn nobody_joins_what_is_over_by_the_clock() {
+    let server = generous(|_, what| match what {
+        What::Renew => Some(Answer::Silence),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let first = lock.read().await.unwrap();
+    tokio::time::advance(LEASE * 2).await;
+    let second = lock.read().await.unwrap();
+    assert_ne!(second.holder_id(), first.holder_id());
+    assert!(first.is_lost() && !second.is_lost());
+    drop((first, second));
+    nothing_is_left(&client).await;
+}
+
+/// A waiter that is dropped at any moment leaves the hold to the others.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_dropped_takes_nothing_along() {
+    let server = generous(|_, what| match what {
+        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let mut head = Box::pin(lock.read());
+    assert!(matches!(poll(&mut head).await, Poll::Pending));
+    let behind = reader(&lock).await;
+    // The one who asks is gone: the next asks, behind its cancellation.
+    drop(head);
+    others().await;
+    tokio::time::sleep(MS * 3).await;
+    let guard = got(behind).await;
+    let joined = lock.read().await.unwrap();
+    assert_eq!(joined.holder_id(), guard.holder_id());
+    drop((guard, joined));
+    nothing_is_left(&client).await;
+}
+
+async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *work).poll(context))).await
+}
+
+/// Others wait behind a reader whose future nobody polls: it is passed over.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_not_polled_holds_up_no_reader() {
+    let server = generous(|_, what| match what {
+        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let mut head = Box::pin(lock.read());
+    assert!(matches!(poll(&mut head).await, Poll::Pending));
+    let behind = reader(&lock).await;
+    tokio::time::sleep(LEASE / 2).await;
+    let guard = got(behind).await;
+    assert!(!guard.is_lost());
+    // It comes back, and its own grant counts if its lease has not ended.
+    let own = head.await.unwrap();
+    assert!(!own.is_lost());
+    drop((guard, own));
+    nothing_is_left(&client).await;
+}
+
+/// The one guard is forgotten: the others read on, and then the hold is left at the server.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_forgotten_leaves_the_hold_to_its_lease() {
+    for first_is_forgotten in [false, true] {
+        let (server, client) = client();
+        let lock = client.rw_lock("x");
+        let (one, other) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+        let (forgotten, stays) = if first_is_forgotten {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        forgotten.forget();
+        assert!(!stays.is_lost());
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(!stays.is_lost(), "it is renewed");
+        stays.release().await.unwrap();
+        assert!(!asked(&server).contains(&What::Give(0)));
+        nothing_is_left(&client).await;
+    }
+}
+
+/// A fenced call for an owner that joined gets a token, and it is that owner's.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_of_the_owner_that_asked_for_it() {
+    let server = Scripted::new(|sent| {
+        let what = What::of(sent);
+        let args = || &sent.script_args()[sent.script_keys()..];
+        Answer::Value(match what {
+            What::Read(_) if args()[3] != "0" => Value::BulkString(b"7".to_vec()),
+            What::Give(_) => done(),
+            _ => Value::Nil,
+        })
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    let fenced = lock.clone().fenced().owner(second.owner());
+    let fenced = fenced.read().await.unwrap();
+    assert!(fenced.fencing_token().is_some());
+    assert_eq!(second.fencing_token(), fenced.fencing_token());
+    assert_eq!(first.fencing_token(), None);
+    let third = lock.read().await.unwrap();
+    assert_ne!(third.holder_id(), first.holder_id(), "it has a token");
+    drop((first, second, fenced, third));
+    nothing_is_left(&client).await;
+}

@@ -1,0 +1,98 @@
+//! A stream whose replies have a bound, for the client library, which takes whatever a server says.
+//!
+//! A server, or whatever answers in its place, that says nonsense costs its connection. So does one that
+//! answers more than it was asked: the next command would get the reply to another one. Invariant: what
+//! the library has of one reply is never more than [`framing`](super::framing) allows.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use redis::ProtocolVersion;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::framing::Framing;
+use crate::conn::push::PushState;
+
+#[derive(Debug)]
+pub(super) struct Bounded<S> {
+    stream: S,
+    commands: Framing,
+    replies: Framing,
+    /// Commands that were sent and not answered. Subscriptions, which are confirmed by a push, stay: where
+    /// there are any it is the most that there may be.
+    unanswered: u64,
+    push: Arc<PushState>,
+}
+
+impl<S> Bounded<S> {
+    pub(super) fn new(stream: S, protocol: ProtocolVersion, push: Arc<PushState>) -> Self {
+        Self {
+            stream,
+            commands: Framing::new(ProtocolVersion::RESP2),
+            replies: Framing::new(protocol),
+            unanswered: 0,
+            push,
+        }
+    }
+
+    fn sent(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while let Some(end) = self.commands.read(bytes)? {
+            self.unanswered += 1;
+            bytes = &bytes[end.at..];
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while let Some(end) = self.replies.read(bytes).map_err(refused)? {
+            if !end.is_push {
+                let rest = self.unanswered.checked_sub(1);
+                self.unanswered = rest.ok_or_else(|| refused("a reply to no command"))?;
+            }
+            bytes = &bytes[end.at..];
+        }
+        Ok(())
+    }
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.push.is_flooded() {
+            let why = "confirmations of subscriptions that nobody asked for";
+            return Poll::Ready(Err(refused(why)));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.received(&buffer.filled()[before..]))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+        self.sent(&bytes[..written]).map_err(refused)?;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

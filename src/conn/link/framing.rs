@@ -1,0 +1,210 @@
+//! Where replies end, however a connection cuts them, and which are refused.
+//!
+//! Invariants: each byte is looked at once, so a long reply costs no more for coming in many parts; what is
+//! too much is refused when it is announced, or when it has come so far, and nothing is kept here.
+
+#[cfg(test)]
+mod tests;
+
+use std::mem;
+
+use redis::ProtocolVersion;
+use smallvec::SmallVec;
+
+/// No reply of ours nests deeper.
+const DEPTH_MAX: usize = 32;
+
+/// No line of ours is longer.
+const LINE_MAX: usize = 64 * 1024;
+
+/// No reply of ours is longer, and of what a server says no more is kept.
+pub(super) const REPLY_MAX: usize = 64 * 1024 * 1024;
+
+/// Nor of more parts: each takes some 60 bytes once it is read, however short it is.
+const PARTS_MAX: u64 = 1 << 20;
+
+/// The kind and a number, with the end of the line.
+const HEAD_MAX: usize = 24;
+
+const TOO_LONG: &str = "a reply that is longer than any of ours";
+const UNREADABLE: &str = "a reply that cannot be read";
+
+/// How far the reply has come that is being read.
+#[derive(Debug)]
+pub(super) struct Framing {
+    protocol: ProtocolVersion,
+    /// How many parts are missing, at each depth.
+    missing: SmallVec<[u64; 4]>,
+    /// What is missing of a text, with the end of its line.
+    text: usize,
+    /// What has come of a line without its end; the beginning of that, and its last byte.
+    line: usize,
+    head: [u8; HEAD_MAX],
+    last: u8,
+    /// Bytes of the reply that have come, and parts of it that were announced.
+    length: usize,
+    parts: u64,
+    is_push: bool,
+}
+
+/// The end of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// So many of the bytes that were read belong to it.
+    pub(super) at: usize,
+    /// Nobody need have asked for it.
+    pub(super) is_push: bool,
+}
+
+impl Framing {
+    pub(super) fn new(protocol: ProtocolVersion) -> Self {
+        Self {
+            protocol,
+            missing: SmallVec::new(),
+            text: 0,
+            line: 0,
+            head: [0; HEAD_MAX],
+            last: 0,
+            length: 0,
+            parts: 0,
+            is_push: false,
+        }
+    }
+
+    /// Reads on until a reply ends; `None` if it has not all come yet. An error says why it is refused, and
+    /// nothing more is to be read then.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Option<End>, &'static str> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let (taken, is_part_over) = match self.text {
+                0 => self.read_line(rest)?,
+                missing => {
+                    let taken = missing.min(rest.len());
+                    self.text -= taken;
+                    (taken, taken == missing)
+                }
+            };
+            at += taken;
+            self.length += taken;
+            if self.length > REPLY_MAX {
+                return Err(TOO_LONG);
+            }
+            if is_part_over && self.is_last_part() {
+                (self.length, self.parts) = (0, 0);
+                let is_push = mem::take(&mut self.is_push);
+                return Ok(Some(End { at, is_push }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many of these bytes belong to the line, and whether it is a part by itself.
+    fn read_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), &'static str> {
+        let bytes = &bytes[..bytes.len().min(LINE_MAX - self.line)];
+        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        let Some(newline) = newline else {
+            self.keep(bytes);
+            return if self.line < LINE_MAX {
+                Ok((bytes.len(), false))
+            } else {
+                Err(TOO_LONG)
+            };
+        };
+        let end = &bytes[..=newline];
+        let before = match (newline, self.line) {
+            (0, 0) => None,
+            (0, _) => Some(self.last),
+            (at, _) => Some(end[at - 1]),
+        };
+        if before != Some(b'\r') {
+            return Err(UNREADABLE);
+        }
+        let is_over = if self.line == 0 {
+            self.begin_part(end)?
+        } else {
+            self.keep(end);
+            let (head, length) = (self.head, mem::take(&mut self.line));
+            self.begin_part(&head[..length.min(HEAD_MAX)])?
+        };
+        Ok((end.len(), is_over))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.head.get_mut(self.line..) {
+            let kept = room.len().min(bytes.len());
+            room[..kept].copy_from_slice(&bytes[..kept]);
+        }
+        self.line += bytes.len();
+        self.last = bytes.last().copied().unwrap_or(self.last);
+    }
+
+    /// With the line that it begins with, of which the end may be missing where it is long. True if that is
+    /// all of it.
+    fn begin_part(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+        let is_resp2 = self.protocol == ProtocolVersion::RESP2;
+        match line.first() {
+            Some(b'+' | b'-' | b':') => Ok(true),
+            Some(b'$') if line == b"$-1\r\n" => Ok(true),
+            Some(b'$') => self.begin_text(line),
+            Some(b'*') if line == b"*-1\r\n" => Ok(true),
+            Some(b'*') => self.begin_parts(number(line)?),
+            _ if is_resp2 => Err(UNREADABLE),
+            Some(b'_' | b',' | b'#' | b'(') => Ok(true),
+            Some(b'!' | b'=') => self.begin_text(line),
+            Some(b'~') => self.begin_parts(number(line)?),
+            Some(b'%') => self.begin_parts(number(line)?.saturating_mul(2)),
+            // What it says, and what it is about.
+            Some(b'|') => self.begin_parts(number(line)?.saturating_mul(2).saturating_add(1)),
+            Some(b'>') if self.missing.is_empty() => {
+                self.is_push = true;
+                self.begin_parts(number(line)?)
+            }
+            _ => Err(UNREADABLE),
+        }
+    }
+
+    fn begin_text(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+        let size = usize::try_from(number(line)?).unwrap_or(usize::MAX);
+        if size > REPLY_MAX - self.length {
+            return Err(TOO_LONG);
+        }
+        self.text = size + 2;
+        Ok(false)
+    }
+
+    fn begin_parts(&mut self, count: u64) -> Result<bool, &'static str> {
+        if count == 0 {
+            return Ok(true);
+        }
+        self.parts = self.parts.saturating_add(count);
+        if self.parts > PARTS_MAX {
+            return Err(TOO_LONG);
+        }
+        if self.missing.len() == DEPTH_MAX {
+            return Err(UNREADABLE);
+        }
+        self.missing.push(count);
+        Ok(false)
+    }
+
+    /// A part has ended. Whether the reply has.
+    fn is_last_part(&mut self) -> bool {
+        while let Some(missing) = self.missing.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
+                return false;
+            }
+            self.missing.pop();
+        }
+        true
+    }
+}
+
+fn number(line: &[u8]) -> Result<u64, &'static str> {
+    let digits = line.get(1..).and_then(|rest| rest.strip_suffix(b"\r\n"));
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(UNREADABLE)
+}

@@ -1,0 +1,180 @@
+//! Where replies end for the client library, for ours, and wherever a connection cuts them.
+
+use proptest::prelude::*;
+use redis::Value;
+
+use super::*;
+
+fn resp2(bytes: &[u8]) -> Result<Option<End>, &'static str> {
+    Framing::new(ProtocolVersion::RESP2).read(bytes)
+}
+
+fn resp3(bytes: &[u8]) -> Result<Option<End>, &'static str> {
+    Framing::new(ProtocolVersion::RESP3).read(bytes)
+}
+
+fn text(kind: char, words: &[u8]) -> Vec<u8> {
+    let mut reply = format!("{kind}{}\r\n", words.len()).into_bytes();
+    reply.extend(words);
+    reply.extend(b"\r\n");
+    reply
+}
+
+/// A reply as a server writes it in the newer protocol, which has all forms of the older one.
+fn replies() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        Just(b"+OK\r\n".to_vec()),
+        Just(b"$-1\r\n".to_vec()),
+        Just(b"*-1\r\n".to_vec()),
+        Just(b"_\r\n".to_vec()),
+        Just(b"#t\r\n".to_vec()),
+        Just(b",1.5\r\n".to_vec()),
+        Just(b"(3492890328409238509324850943850943825024385\r\n".to_vec()),
+        Just(b"=5\r\ntxt:a\r\n".to_vec()),
+        Just(b"!6\r\nERR no\r\n".to_vec()),
+        "[+][A-Z ]{0,40}\r\n".prop_map(String::into_bytes),
+        "-[A-Z]{2,9} [a-z ]{0,40}\r\n".prop_map(String::into_bytes),
+        any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+        proptest::collection::vec(any::<u8>(), 0..60).prop_map(|words| text('$', &words)),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        (
+            prop::sample::select("*~%|".chars().collect::<Vec<_>>()),
+            proptest::collection::vec(inner, 1..5),
+        )
+            .prop_map(|(kind, mut items)| {
+                let count = match kind {
+                    '%' | '|' => items.len() / 2,
+                    _ => items.len(),
+                };
+                match kind {
+                    '%' => items.truncate(count * 2),
+                    '|' if items.len() == count * 2 => items.push(b":7\r\n".to_vec()),
+                    _ => {}
+                }
+                let mut reply = format!("{kind}{count}\r\n").into_bytes();
+                reply.extend(items.concat());
+                reply
+            })
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_reply_ends_where_it_does_for_the_client_library(reply in replies(), more in any::<u8>()) {
+        let read: Result<Value, _> = redis::parse_redis_value(&reply);
+        prop_assert!(read.is_ok(), "{:?}", String::from_utf8_lossy(&reply));
+        let longer = [&*reply, &[more]].concat();
+        let end = End { at: reply.len(), is_push: false };
+        prop_assert_eq!(resp3(&longer), Ok(Some(end)));
+        prop_assert_eq!(resp3(&reply[..reply.len() - 1]), Ok(None));
+    }
+
+    /// Byte by byte it is the same as at once.
+    #[test]
+    fn cuts_change_nothing(
+        bytes in proptest::collection::vec(prop_oneof![
+            any::<u8>(),
+            prop::sample::select(b"+-:$*>%|=\r\n0123".to_vec()),
+        ], 0..64),
+        cut in 1..9usize,
+    ) {
+        let whole = resp3(&bytes);
+        let mut framing = Framing::new(ProtocolVersion::RESP3);
+        let mut at = 0;
+        let mut read = Ok(None);
+        for part in bytes.chunks(cut) {
+            read = framing.read(part);
+            match &mut read {
+                Ok(None) => at += part.len(),
+                Ok(Some(end)) => {
+                    end.at += at;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        prop_assert_eq!(read, whole);
+    }
+}
+
+#[test]
+fn pushes_are_told_from_replies() {
+    let push = b">2\r\n+message\r\n:1\r\n";
+    let end = resp3(push).unwrap().unwrap();
+    assert!(end.is_push && end.at == push.len());
+    let mut framing = Framing::new(ProtocolVersion::RESP3);
+    assert!(framing.read(push).unwrap().unwrap().is_push);
+    assert!(!framing.read(b":1\r\n").unwrap().unwrap().is_push);
+    assert_eq!(resp2(push), Err(UNREADABLE));
+    assert_eq!(resp3(b"*1\r\n>1\r\n"), Err(UNREADABLE), "a push is no part");
+}
+
+/// What is announced is refused before it has come.
+#[test]
+fn what_is_too_long_is_refused() {
+    for announced in [
+        &b"$1073741824\r\n"[..],
+        b"*1073741824\r\n",
+        b"*1\r\n$9223372036854775807\r\n",
+        b"*1000\r\n*1000000\r\n*1000000\r\n",
+        b"$18446744073709551615\r\n",
+    ] {
+        assert_eq!(resp2(announced), Err(TOO_LONG), "{announced:?}");
+    }
+    for announced in [
+        &b">9223372036854775807\r\n"[..],
+        b"%9223372036854775807\r\n",
+        b"|18446744073709551615\r\n",
+        b"~1048577\r\n",
+        b"=1073741824\r\n",
+    ] {
+        assert_eq!(resp3(announced), Err(TOO_LONG), "{announced:?}");
+    }
+    assert_eq!(resp2(format!("${REPLY_MAX}\r\n").as_bytes()), Ok(None));
+    let mut line = vec![b'+'; LINE_MAX - 1];
+    assert_eq!(resp2(&line), Ok(None));
+    line.push(b'+');
+    assert_eq!(resp2(&line), Err(TOO_LONG), "a line without an end");
+}
+
+/// Each part is short.
+#[test]
+fn what_becomes_too_long_is_refused_in_time() {
+    let item = text('$', &[b'x'; 60_000]);
+    let mut framing = Framing::new(ProtocolVersion::RESP2);
+    assert_eq!(framing.read(b"*1000000\r\n"), Ok(None));
+    let mut come = 0;
+    let refused = loop {
+        match framing.read(&item) {
+            Ok(end) => assert_eq!(end, None),
+            Err(why) => break why,
+        }
+        come += item.len();
+    };
+    assert_eq!(refused, TOO_LONG);
+    assert!(come <= REPLY_MAX, "{come}");
+}
+
+#[test]
+fn what_no_server_says_is_refused() {
+    for bytes in [
+        &b"HTTP/1.1 400\r\n"[..],
+        b"+OK\n",
+        b"\n",
+        b"\r\n",
+        b"$x\r\n",
+        b"$-2\r\n",
+        b"*-2\r\n",
+        b"*\r\n",
+        b"$1234567890123456789012345\r\n",
+    ] {
+        assert_eq!(resp3(bytes), Err(UNREADABLE), "{bytes:?}");
+        let mut framing = Framing::new(ProtocolVersion::RESP3);
+        let ended = bytes.iter().find_map(|byte| framing.read(&[*byte]).err());
+        assert_eq!(ended, Some(UNREADABLE), "{bytes:?}");
+    }
+    let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);
+    assert_eq!(resp2(&deep), Err(UNREADABLE));
+    assert_eq!(resp2(&deep[4..]), Ok(None));
+}

@@ -1,0 +1,306 @@
+//! Which readers of one client have one read hold together: pure.
+//!
+//! The server counts the reader that it granted the hold to. Others of the client join it in memory while it is
+//! open, and who of them leaves last gives it back. Invariants: who joins has the same lease as the first, so it
+//! is the same which of them the server counts; a hold that was closed is never open again; nobody joins after so
+//! long, or so many, whoever waits elsewhere.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
+
+use super::share_lease::ShareLease;
+use crate::clock::Tick;
+use crate::fencing::FencingToken;
+use crate::owner::Owner;
+
+/// For so long after its grant a hold takes more readers: a writer elsewhere is told of nothing else.
+const JOINED_FOR: Duration = Duration::from_millis(5);
+
+/// And so many at most.
+pub(super) const JOINS_MAX: u32 = 128;
+
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// Until when it takes more, and with which lease; `None` if it is closed.
+    open: Option<(Tick, Duration)>,
+    /// From the first that has joined on.
+    joined: Option<Box<Joined>>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    /// The lease of whoever joins.
+    lease: Duration,
+    /// How many have, ever.
+    joins: u32,
+    /// How many shares there are beside those that the server counts.
+    uncounted: u32,
+    owners: HashMap<Owner, Has>,
+    /// One was forgotten that the server does not count: one that it counts is left there in its place.
+    is_one_left: bool,
+}
+
+/// What an owner has of the hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Has {
+    shares: u32,
+    /// That came with one of them.
+    token: Option<FencingToken>,
+}
+
+/// What becomes of a share that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// The server counts it.
+    Counted,
+    /// The server counts others, and need not hear of it.
+    Uncounted,
+}
+
+impl Joined {
+    fn has(&self, owner: &Owner) -> Has {
+        self.owners.get(owner).copied().unwrap_or_default()
+    }
+}
+
+impl Readers {
+    /// Of a hold that was granted to a reader with this lease: others may join.
+    pub(super) fn open(now: Tick, lease: Duration) -> Self {
+        Self {
+            open: Some((now.after(JOINED_FOR), lease)),
+            joined: None,
+        }
+    }
+
+    /// Whether a reader may join that wants this lease.
+    pub(super) fn takes(&self, now: Tick, lease: Duration) -> bool {
+        let joins = self.joined.as_ref().map_or(0, |joined| joined.joins);
+        self.open
+            .is_some_and(|(until, open)| now < until && open == lease)
+            && joins < JOINS_MAX
+    }
+
+    /// Nobody joins any more.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// One more, beside an owner with so many shares if it is the first.
+    pub(super) fn join(&mut self, owner: Owner, first: &Owner, shares: u32) {
+        let Some((_, lease)) = self.open else { return };
+        let joined = self.joined.get_or_insert_with(|| {
+            let token = None;
+            Box::new(Joined {
+                lease,
+                joins: 0,
+                uncounted: 0,
+                owners: HashMap::from([(first.clone(), Has { shares, token })]),
+                is_one_left: false,
+            })
+        });
+        joined.joins += 1;
+        joined.uncounted += 1;
+        joined.owners.entry(owner).or_default().shares += 1;
+    }
+
+    /// An owner has one more share, which the server counts; perhaps with a token.
+    pub(super) fn enter(&mut self, owner: &Owner, token: Option<FencingToken>) {
+        if let Some(joined) = &mut self.joined {
+            let has = joined.owners.entry(owner.clone()).or_default();
+            has.shares += 1;
+            has.token = token.or(has.token);
+        }
+    }
+
+    /// An owner has one share less, which had this lease.
+    pub(super) fn leave(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
+        let Some(joined) = &mut self.joined else {
+            return Leave::Counted;
+        };
+        if let Entry::Occupied(mut has) = joined.owners.entry(owner.clone()) {
+            has.get_mut().shares -= 1;
+            if has.get().shares == 0 {
+                has.remove();
+            }
+        }
+        if joined.uncounted == 0 || lease != ShareLease::Renewed(joined.lease) {
+            return Leave::Counted;
+        }
+        joined.uncounted -= 1;
+        Leave::Uncounted
+    }
+
+    /// The same for a share that is never given back. Nobody joins what is left of it.
+    pub(super) fn forget(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
+        self.close();
+        let leave = self.leave(owner, lease);
+        if let (Leave::Uncounted, Some(joined)) = (leave, &mut self.joined) {
+            joined.is_one_left = true;
+        }
+        leave
+    }
+
+    /// Whether the last of them leaves one share at the server.
+    pub(super) fn is_one_left(&self) -> bool {
+        self.joined
+            .as_ref()
+            .is_some_and(|joined| joined.is_one_left)
+    }
+
+    /// How many shares the server does not count.
+    #[cfg(test)]
+    pub(super) fn uncounted(&self) -> u32 {
+        self.joined.as_ref().map_or(0, |joined| joined.uncounted)
+    }
+
+    /// How many shares an owner has; `None` if nobody has ever joined, and there is but one owner.
+    pub(super) fn shares_of(&self, owner: &Owner) -> Option<u32> {
+        Some(self.joined.as_ref()?.has(owner).shares)
+    }
+
+    /// The token of an owner, of whatever came with a share of its own; `None` as for the shares.
+    pub(super) fn token_of(&self, owner: &Owner) -> Option<Option<FencingToken>> {
+        Some(self.joined.as_ref()?.has(owner).token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(micros: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_micros(micros))
+    }
+
+    fn renewed() -> ShareLease {
+        ShareLease::Renewed(LEASE)
+    }
+
+    /// Granted at no time, with its first owner.
+    fn opened() -> (Readers, Owner) {
+        (Readers::open(Tick::ZERO, LEASE), Owner::new())
+    }
+
+    /// As many join as there are owners.
+    fn joined<const N: usize>() -> (Readers, Owner, [Owner; N]) {
+        let (mut readers, first) = opened();
+        let others = [(); N].map(|()| Owner::new());
+        for owner in &others {
+            readers.join(owner.clone(), &first, 1);
+        }
+        (readers, first, others)
+    }
+
+    #[test]
+    fn it_takes_those_with_its_lease_while_it_is_open() {
+        let (readers, _) = opened();
+        assert!(readers.takes(at(0), LEASE) && readers.takes(at(4_999), LEASE));
+        assert!(!readers.takes(at(5_000), LEASE), "5 ms after its grant");
+        assert!(!readers.takes(at(1), LEASE / 2) && !readers.takes(at(1), LEASE * 2));
+        assert!(!Readers::default().takes(at(0), LEASE), "it was never open");
+    }
+
+    #[test]
+    fn it_takes_so_many_in_all() {
+        let (mut readers, first) = opened();
+        let mut taken = 0;
+        while readers.takes(at(1), LEASE) {
+            let owner = Owner::new();
+            readers.join(owner.clone(), &first, 1);
+            assert_eq!(readers.leave(&owner, renewed()), Leave::Uncounted);
+            taken += 1;
+        }
+        assert_eq!((taken, readers.uncounted()), (128, 0));
+    }
+
+    #[test]
+    fn what_was_closed_takes_nobody() {
+        let (mut readers, first) = opened();
+        readers.close();
+        assert!(!readers.takes(at(1), LEASE));
+        readers.join(Owner::new(), &first, 1);
+        assert_eq!(readers.uncounted(), 0);
+        let (mut readers, first, [other]) = joined();
+        readers.close();
+        assert!(!readers.takes(at(1), LEASE));
+        assert_eq!(readers.leave(&first, renewed()), Leave::Uncounted);
+        assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
+    }
+
+    /// Whoever of them stays is the one that the server counts.
+    #[test]
+    fn the_last_to_leave_is_the_one_that_the_server_counts() {
+        for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
+            let (mut readers, first, [a, b]) = joined();
+            assert_eq!(readers.uncounted(), 2);
+            let all = [first, a, b];
+            let left = order.map(|index| {
+                assert_eq!(readers.shares_of(&all[index]), Some(1));
+                let left = readers.leave(&all[index], renewed());
+                assert_eq!(readers.shares_of(&all[index]), Some(0));
+                left
+            });
+            let last = [Leave::Uncounted, Leave::Uncounted, Leave::Counted];
+            assert_eq!(left, last, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn each_owner_has_its_own_shares() {
+        let (mut readers, first) = opened();
+        assert_eq!(readers.shares_of(&first), None, "it is alone");
+        let (other, stranger) = (Owner::new(), Owner::new());
+        readers.join(other.clone(), &first, 3);
+        readers.enter(&other, None);
+        assert_eq!(readers.shares_of(&first), Some(3));
+        assert_eq!(readers.shares_of(&other), Some(2));
+        assert_eq!(readers.shares_of(&stranger), Some(0));
+        // The server counts what was entered: of the two, the one that joined goes first.
+        assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
+        assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
+        assert_eq!(readers.shares_of(&other), Some(0));
+    }
+
+    /// The server counts it, and has its lease.
+    #[test]
+    fn a_share_with_another_lease_is_counted() {
+        let (mut readers, first, [other]) = joined();
+        readers.enter(&other, None);
+        let fixed = ShareLease::Until(at(9));
+        assert_eq!(readers.leave(&other, fixed), Leave::Counted);
+        assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
+        assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+    }
+
+    #[test]
+    fn one_that_is_forgotten_closes_it_and_is_left() {
+        let (mut readers, first, [other]) = joined();
+        assert!(!readers.is_one_left());
+        assert_eq!(readers.forget(&first, renewed()), Leave::Uncounted);
+        assert!(readers.is_one_left() && !readers.takes(at(1), LEASE));
+        assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
+        let (mut readers, first, []) = joined();
+        assert_eq!(readers.forget(&first, renewed()), Leave::Counted);
+        assert!(!readers.is_one_left() && !readers.takes(at(1), LEASE));
+    }
+
+    #[test]
+    fn a_token_is_of_the_owner_whose_share_it_came_with() {
+        let token = FencingToken::from;
+        let (mut alone, first) = opened();
+        alone.enter(&first, Some(token(7)));
+        assert_eq!(alone.token_of(&first), None, "there is but one owner");
+        let (mut readers, first, [other]) = joined();
+        assert_eq!(readers.token_of(&other), Some(None));
+        readers.enter(&other, Some(token(8)));
+        readers.enter(&other, None);
+        assert_eq!(readers.token_of(&other), Some(Some(token(8))));
+        assert_eq!(readers.token_of(&first), Some(None));
+        readers.enter(&first, Some(token(9)));
+        assert_eq!(readers.token_of(&other), Some(Some(token(8))));
+        assert_eq!(readers.token_of(&first), Some(Some(token(9))));
+    }
+}

@@ -1,0 +1,306 @@
+//! Whose turn it is, of the clients that want one lock: how long this one goes on, and when it asks again.
+//!
+//! In its turn the tasks of a client hand the lock off to each other, a bounded number of times and for a
+//! bounded time. Then it stands back until each of the others that listen has released the lock once, as far
+//! as messages tell. So those who all want a lock have it one after the other, and few of those who receive a
+//! message ask in vain. Invariant: a client stands back for a bounded time, and only for others that listen.
+
+use std::time::Duration;
+
+use super::handoff::HandoffBudget;
+use crate::clock::Tick;
+
+/// How long a client that stands back waits at least for the next message, before it asks all the same.
+const SILENCE_MIN: Duration = Duration::from_millis(2);
+
+/// Between two messages one of the others hears of the first, asks, is answered and releases: two trips, and what
+/// it does with the lock; one more for those that are further away.
+const TRIPS_BETWEEN_MESSAGES: u32 = 3;
+
+/// More than this are not waited for one by one.
+const OTHERS_MAX: u32 = 64;
+
+/// Those that listened, but so often in a row did not take the lock while it was free for them, are not waited
+/// for again before so long: their process may be stopped.
+const MISSED_MAX: u32 = 3;
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    budget: HandoffBudget,
+    /// How many connections of others received the message of the last release.
+    others: u64,
+    /// When that was decided on, and how many messages had come.
+    released: Option<(Tick, u64)>,
+    back: Option<StandBack>,
+    absent: Absent,
+    /// How long the server takes to answer those who wait for it here.
+    trip: Duration,
+}
+
+/// Those of the others that listen, but do not come.
+#[derive(Debug, Default)]
+struct Absent {
+    count: u64,
+    /// How often in a row so many did not come.
+    missed: u32,
+    /// Until then they are not waited for.
+    until: Tick,
+}
+
+/// A client has had its turn.
+#[derive(Clone, Copy, Debug)]
+struct StandBack {
+    /// Its next turn is when so many messages have come in all: that of its own release, and one of each of
+    /// the others.
+    messages: u64,
+    /// Its next turn is not later than this.
+    until: Tick,
+    /// Nor later than so long after the last message.
+    silence: Duration,
+    /// How many of the others are not waited for.
+    absent: u64,
+}
+
+impl Absent {
+    fn count_at(&self, now: Tick) -> u64 {
+        if now < self.until { self.count } else { 0 }
+    }
+
+    /// So many did not come this time.
+    fn note(&mut self, count: u64, now: Tick) {
+        if count != self.count {
+            *self = Self {
+                count,
+                ..Self::default()
+            };
+        }
+        self.missed = self.missed.saturating_add(1);
+        if self.missed >= MISSED_MAX && now >= self.until {
+            self.until = now.after(ABSENT_FOR);
+        }
+    }
+}
+
+impl Turns {
+    pub(super) fn try_spend_handoff(&mut self, now: Tick) -> bool {
+        self.budget.try_spend(now, self.trip)
+    }
+
+    /// A release was decided on, when so many messages had come.
+    pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
+        self.released = Some((now, messages));
+    }
+
+    /// So many connections of others received its message.
+    pub(super) fn note_others(&mut self, others: u64) {
+        if self.others != others {
+            self.absent = Absent::default();
+        }
+        self.others = others;
+    }
+
+    /// A waiter has had its answer after this time.
+    pub(super) fn note_trip(&mut self, trip: Duration) {
+        let known = if self.trip.is_zero() { trip } else { self.trip };
+        // What took longer may have been in a queue.
+        self.trip = trip.min((known * 7 + trip) / 8);
+    }
+
+    /// Counts a turn. True if it was the last in a row and others listen.
+    pub(super) fn count_turn(&mut self, now: Tick) -> bool {
+        let could_ask = |(at, _): (Tick, u64)| at.until(now) > self.time_to_ask();
+        if self.released.is_some_and(could_ask) {
+            // Not in a row.
+            self.reset_handoffs();
+        }
+        self.budget.spend_turn(now, self.trip) && self.others > 0
+    }
+
+    /// Counts a turn; if it was the last in a row and others listen, this client stands back.
+    pub(super) fn end(&mut self, now: Tick) {
+        let own = self.budget.spent_for(now);
+        let own_turn = self.budget.time_of_turn(now, self.trip);
+        if !self.count_turn(now) {
+            return;
+        }
+        let absent = self.absent.count_at(now);
+        let others = self.others.saturating_sub(absent);
+        let others = u32::try_from(others).map_or(OTHERS_MAX, |others| others.min(OTHERS_MAX));
+        if others == 0 {
+            return;
+        }
+        let asking = self.time_to_ask();
+        self.back = Some(StandBack {
+            messages: self.released.map_or(0, |(_, messages)| messages) + 1 + u64::from(others),
+            // The others may have as much to do with it as this one had.
+            until: now.after((asking + own) * (others + 1)),
+            // Not as long as it was held: if nobody has it, nobody wants it, and only the server can say.
+            silence: asking + own_turn,
+            absent,
+        });
+    }
+
+    /// Whether it is not yet its turn when so many messages have come. Then, until when to wait for the next
+    /// message: the end of each of the others' turns gives one.
+    pub(super) fn stands_back(&self, messages: u64, now: Tick) -> Option<Tick> {
+        let back = self.back?;
+        if messages >= back.messages || now >= back.until {
+            return None;
+        }
+        Some(now.after(back.silence).min(back.until))
+    }
+
+    /// In which others who were told of a release have asked for the lock.
+    fn time_to_ask(&self) -> Duration {
+        SILENCE_MIN.max(self.trip * TRIPS_BETWEEN_MESSAGES)
+    }
+
+    /// It has the lock after so many messages. Of those it stood back for, the ones that had not come by then
+    /// did not want it.
+    pub(super) fn begin(&mut self, messages: u64, now: Tick) {
+        if let Some(back) = self.back.take() {
+            let missing = back.messages.saturating_sub(messages);
+            self.absent.note(back.absent + missing, now);
+        }
+    }
+
+    /// Nor elsewhere, if nobody listens: what comes next is not in a row with what was.
+    pub(super) fn nobody_waits_here(&mut self) {
+        if self.others == 0 {
+            self.reset_handoffs();
+        }
+    }
+
+    /// Others had their turn.
+    pub(super) fn reset_handoffs(&mut self) {
+        self.budget = HandoffBudget::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_micros(micros))
+    }
+
+    /// One whose turn is over, while so many others listen; four messages had come before.
+    fn after_a_turn(trip: Duration, others: u64) -> Turns {
+        let mut turns = Turns::default();
+        turns.note_trip(trip);
+        turns.note_release(at(0), 4);
+        turns.note_others(others);
+        while turns.try_spend_handoff(at(0)) {}
+        turns.end(at(0));
+        turns
+    }
+
+    #[test]
+    fn it_stands_back_until_each_of_the_others_has_released() {
+        let turns = after_a_turn(Duration::ZERO, 3);
+        for messages in 4..8 {
+            assert_eq!(turns.stands_back(messages, at(10)), Some(at(2_010)));
+        }
+        assert_eq!(turns.stands_back(8, at(10)), None, "its own, and three");
+    }
+
+    #[test]
+    fn nobody_listens_nobody_stands_back() {
+        assert_eq!(after_a_turn(Duration::ZERO, 0).stands_back(0, at(0)), None);
+    }
+
+    #[test]
+    fn it_ends_in_time_and_with_the_next_turn() {
+        let mut turns = after_a_turn(Duration::ZERO, 3);
+        assert_eq!(turns.stands_back(5, at(7_000)), Some(at(8_000)));
+        assert_eq!(turns.stands_back(5, at(8_000)), None);
+        turns.begin(5, at(6_000));
+        assert_eq!(turns.stands_back(5, at(0)), None);
+    }
+
+    #[test]
+    fn far_from_the_server_it_waits_for_longer() {
+        let turns = after_a_turn(Duration::from_millis(40), 1);
+        assert_eq!(turns.stands_back(5, at(0)), Some(at(120_000)));
+    }
+
+    #[test]
+    fn it_gives_the_others_as_long_as_it_took_itself() {
+        let mut turns = Turns::default();
+        turns.note_others(2);
+        while turns.try_spend_handoff(at(0)) {}
+        turns.end(at(3_000));
+        assert_eq!(turns.stands_back(0, at(4_000)), Some(at(4_000 + 5_000)));
+    }
+
+    /// They may have left, or be frozen: then nobody has it meanwhile. If they have it, the server says so.
+    #[test]
+    fn it_does_not_give_them_as_long_as_it_held_the_lock() {
+        for (trip, silence) in [(0, 12), (20, 100), (60, 280)] {
+            let mut turns = Turns::default();
+            turns.note_trip(Duration::from_millis(trip));
+            turns.note_others(1);
+            assert!(turns.try_spend_handoff(at(0)));
+            let now = at(3_600_000_000);
+            turns.note_release(now, 0);
+            turns.end(now);
+            let until = now.after(Duration::from_millis(silence));
+            assert_eq!(turns.stands_back(0, now), Some(until));
+        }
+    }
+
+    #[test]
+    fn who_did_not_come_is_not_waited_for_again_for_a_second() {
+        let again = |turns: &mut Turns, now| {
+            turns.note_release(now, 0);
+            while turns.try_spend_handoff(now) {}
+            turns.end(now);
+            let mut all = 0..9;
+            all.find(|messages| turns.stands_back(*messages, now).is_none())
+        };
+        let mut turns = Turns::default();
+        turns.note_others(3);
+        for now in [0, 20, 40] {
+            assert_eq!(again(&mut turns, at(now)), Some(4));
+            turns.begin(3, at(now + 10));
+        }
+        for now in [60, 80, 1_000_040] {
+            assert_eq!(again(&mut turns, at(now)), Some(3), "one does not come");
+            turns.begin(3, at(now + 5));
+        }
+        assert_eq!(again(&mut turns, at(1_000_060)), Some(4), "a second later");
+        turns.begin(3, at(1_000_070));
+        assert_eq!(again(&mut turns, at(1_000_080)), Some(3), "still not");
+        turns.note_others(2);
+        assert_eq!(again(&mut turns, at(1_000_090)), Some(3), "others listen");
+        turns.begin(3, at(1_000_100));
+        assert_eq!(again(&mut turns, at(1_000_110)), Some(3), "all have come");
+    }
+
+    #[test]
+    fn turns_are_not_in_a_row_if_others_could_ask_between_them() {
+        let mut turns = Turns::default();
+        turns.note_others(1);
+        let mut over = (0..40).map(|turn| {
+            turns.note_release(at(turn * 100), 0);
+            turns.count_turn(at(turn * 100 + 50))
+        });
+        assert_eq!(over.position(|is_over| is_over), Some(16));
+        let mut over = (1..40).map(|turn| {
+            turns.note_release(at(turn * 2_100), 0);
+            turns.count_turn(at(turn * 2_100 + 2_001))
+        });
+        assert_eq!(over.position(|is_over| is_over), None);
+    }
+
+    #[test]
+    fn a_trip_is_the_least_of_late() {
+        let mut turns = Turns::default();
+        for (took, known) in [(40, 40), (56, 42), (10, 10)] {
+            turns.note_trip(Duration::from_millis(took));
+            assert_eq!(turns.trip, Duration::from_millis(known));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A server that answers nonsense, on each of the connections of a client: what callers see of it, what it
+//! costs, and that the client works again once the server does.
+//!
+//! A program of its own, because memory and processor time are measured.
+
+mod relay;
+
+use std::alloc::System;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lockset::Client;
+use lockset_testkit::{Server, eventually, within};
+use rustix::time::{ClockId, clock_gettime};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::sync::Mutex;
+
+use relay::{LANES, Lane, Nonsense, Relay};
+
+#[global_allocator]
+static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// One test at a time, or one would be measured with another.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+const LEASE: Duration = Duration::from_millis(900);
+const SOON: Duration = Duration::from_secs(10);
+
+/// No reply takes longer than a sixth of the lease; a call tries again until a third of it has passed.
+const TOLD: Duration = Duration::from_secs(3);
+
+/// How long a waiter waits.
+const WAIT: Duration = Duration::from_millis(1200);
+
+/// What three clients have at most that hear it at the same time, each on another lane: 64 MiB of one reply,
+/// of which the command lane makes two copies more.
+const MEMORY_MAX: usize = 350 << 20;
+
+/// Of each second, for all clients that hear something else at the same time.
+const BUSY_MAX: f64 = 0.7;
+
+/// What ends by itself.
+fn short() -> Vec<Nonsense> {
+    let noise: Vec<u8> = (0..200_u32).map(|at| (at * at * 31 + 7) as u8).collect();
+    vec![
+        Nonsense::once("noise", noise),
+        Nonsense::once("another protocol", "HTTP/1.1 400 Bad Request\r\n\r\n"),
+        Nonsense::once("half a text", "$10\r\nabc"),
+        Nonsense::once("half an array", "*3\r\n:1\r\n"),
+        Nonsense::once("a text of 1 GB", "$1073741824\r\nabc"),
+        Nonsense::once("an array of 1 G", "*1073741824\r\n:1\r\n"),
+        Nonsense::once("a push of 1 G", ">1073741824\r\n+message\r\n"),
+        Nonsense::once("a negative length", "$-5\r\n"),
+        Nonsense::once("replies nobody asked for", ":1\r\n".repeat(100)),
+        Nonsense::once("a map", "%1\r\n+a\r\n:1\r\n".repeat(8)),
+        Nonsense::once("a truth", "#t\r\n".repeat(8)),
+        Nonsense::once("a text for a number", "$5\r\nhello\r\n".repeat(8)),
+        Nonsense::once("an empty array", "*0\r\n".repeat(8)),
+        Nonsense::once("an unknown status", ":-77\r\n".repeat(8)),
+        Nonsense::once("an error without a word", "-\r\n".repeat(8)),
+        Nonsense::once(
+            "HELLO is refused",
+            "-ERR unknown command 'HELLO'\r\n".repeat(8),
+        ),
+    ]
+}
+
+fn endless() -> Vec<Nonsense> {
+    let text = format!("$60000\r\n{}\r\n", "x".repeat(60_000));
+    let message = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n";
+    let confirmed = (0..20_000).map(|nth| {
+        let channel = format!("channel-{nth:06}");
+        format!(">3\r\n$9\r\nsubscribe\r\n$14\r\n{channel}\r\n:1\r\n")
+    });
+    let confirmed: String = confirmed.collect();
+    vec![
+        Nonsense::endless("a line without end", "+", "x"),
+        Nonsense::endless("a text of 1 GB", "$1073741824\r\n", "x"),
+        Nonsense::endless("a text of 60 MB", "$60000000\r\n", "x"),
+        Nonsense::endless("an array of long texts", "*1000000\r\n", text),
+        Nonsense::endless("an array of numbers", "*1000000\r\n", ":1\r\n"),
+        Nonsense::endless("arrays in arrays", "", "*1\r\n"),
+        Nonsense::endless("empty arrays", "*1000000\r\n", "*0\r\n"),
+        Nonsense::endless("messages", "", message),
+        Nonsense::endless("confirmations", "", confirmed),
+        Nonsense::endless("replies", "", ":1\r\n"),
+    ]
+}
+
+/// A client whose three connections are in use: it holds one lock and waits for another.
+struct Scene {
+    server: Server,
+    relay: Relay,
+    client: Client,
+    other: Client,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let server = Server::start();
+        let relay = Relay::before(server.addr());
+        let client = Client::builder(&relay.url()).lease(LEASE).build();
+        let other = Client::builder(&server.url()).lease(LEASE).build();
+        Self {
+            client: client.await.unwrap(),
+            other: other.await.unwrap(),
+            relay,
+            server,
+        }
+    }
+
+    /// While the server says this on one lane, and when it no longer does.
+    async fn bears(&self, lane: Lane, nonsense: &Nonsense) {
+        let held = self.client.lock("held").lock().await.unwrap();
+        let busy = self.other.lock("busy").lock().await.unwrap();
+        let lock = self.client.lock("busy");
+        let waiter = tokio::spawn(async move { lock.try_lock_for(WAIT).await.map(drop) });
+        self.waits().await;
+
+        self.relay.says(lane, nonsense);
+        let free = within(TOLD, self.client.lock("free").try_lock()).await;
+        match (lane, free) {
+            (Lane::Command, Ok(_)) => {
+                // What is a reply to something is not nonsense by itself.
+                let may_be = nonsense.name.contains("replies");
+                assert!(may_be, "{} was taken for a reply", nonsense.name);
+            }
+            (Lane::Command, Err(error)) => {
+                let (told, at) = (error.to_string(), self.relay.address().to_string());
+                let is_clear = told.contains(&at) || told.contains("what it never should");
+                assert!(is_clear && told.contains("free"), "{told:.1000}");
+                assert!(told.len() < 1000, "{told:.1000}");
+            }
+            (_, free) => drop(free.unwrap().expect("nobody has it")),
+        }
+        if lane == Lane::Renewal && !nonsense.name.starts_with("replies") {
+            within(TOLD, held.lost()).await;
+        }
+        // With an error, or without the lock: in its time.
+        let waited = within(WAIT + TOLD, waiter).await.unwrap();
+        if let Err(error) = waited {
+            assert!(!error.to_string().is_empty());
+        }
+
+        self.relay.is_sane();
+        drop(held);
+        self.works_again().await;
+        drop(busy);
+    }
+
+    /// Until it listens for a release.
+    async fn waits(&self) {
+        eventually(SOON, "it waits", async || {
+            self.client.stats().waiters == 1 && !self.server.pubsub_channels().await.is_empty()
+        })
+        .await;
+    }
+
+    /// All three.
+    async fn works_again(&self) {
+        let lock = self.client.lock("again");
+        eventually(SOON, "it takes a lock", async || {
+            matches!(lock.try_lock().await, Ok(Some(_)))
+        })
+        .await;
+        let held = self.client.lock("renewed").lock().await.unwrap();
+        let busy = self.other.lock("notified").lock().await.unwrap();
+        let waits = self.client.lock("notified");
+        let waiter = tokio::spawn(async move { waits.lock().await.map(drop) });
+        self.waits().await;
+        let renewed = tokio::time::sleep(LEASE * 2);
+        tokio::select! {
+            reason = held.lost() => panic!("it is not renewed: {reason:?}"),
+            () = renewed => {}
+        }
+        let released = Instant::now();
+        busy.release().await.unwrap();
+        within(SOON, waiter).await.unwrap().unwrap();
+        assert!(released.elapsed() < LEASE, "{:?}", released.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_said_callers_are_told_and_the_client_works_again() {
+    let _alone = ALONE.lock().await;
+    let all = short();
+    let cases = LANES
+        .iter()
+        .flat_map(|lane| all.iter().map(move |nonsense| (*lane, nonsense)));
+    for some in cases.collect::<Vec<_>>().chunks(16) {
+        join_all(some.iter().map(async |(lane, nonsense)| {
+            Scene::new().await.bears(*lane, nonsense).await;
+        }))
+        .await;
+    }
+}
+
+/// The most that was allocated at once, looked at each millisecond.
+struct Peak {
+    from: usize,
+    most: &'static AtomicUsize,
+    is_over: &'static AtomicBool,
+}
+
+fn allocated() -> usize {
+    let stats = ALLOCATED.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+impl Peak {
+    fn begin() -> Self {
+        let peak = Self {
+            from: allocated(),
+            most: Box::leak(Box::default()),
+            is_over: Box::leak(Box::default()),
+        };
+        let (most, is_over) = (peak.most, peak.is_over);
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(allocated(), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        peak
+    }
+
+    fn end(self) -> usize {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.most.load(Ordering::Relaxed).saturating_sub(self.from)
+    }
+}
+
+/// That this process has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+/// Of messages there is no end, and each is looked at: the others have to get their turns.
+#[tokio::test]
+async fn what_never_ends_takes_neither_memory_nor_all_of_the_time() {
+    let _alone = ALONE.lock().await;
+    for nonsense in endless() {
+        let scenes = [Scene::new().await, Scene::new().await, Scene::new().await];
+        let peak = Peak::begin();
+        let all = scenes.iter().zip(LANES);
+        join_all(all.map(|(scene, lane)| scene.bears(lane, &nonsense))).await;
+        let peak = peak.end();
+        println!("{}: {} KiB at most", nonsense.name, peak >> 10);
+        assert!(peak < MEMORY_MAX, "{}: {peak}", nonsense.name);
+    }
+}
+
+#[tokio::test]
+async fn clients_without_callers_rest_while_their_server_says_nonsense() {
+    let _alone = ALONE.lock().await;
+    for lane in LANES {
+        let said = short();
+        let scenes = join_all(said.iter().map(async |nonsense| {
+            let scene = Scene::new().await;
+            // To be renewed.
+            let held = scene.client.lock("held").lock().await.unwrap();
+            scene.relay.says(lane, nonsense);
+            let _ = within(TOLD, scene.client.lock("free").try_lock()).await;
+            (scene, held)
+        }));
+        let scenes = scenes.await;
+        let (began, used) = (Instant::now(), processor_time());
+        tokio::time::sleep(LEASE).await;
+        let used = (processor_time() - used).as_secs_f64() / began.elapsed().as_secs_f64();
+        println!("{lane:?}: {used:.3} of a processor");
+        assert!(used < BUSY_MAX, "{lane:?}: {used}");
+        drop(scenes);
+    }
+}

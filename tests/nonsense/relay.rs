@@ -1,0 +1,182 @@
+//! Stands between a client and a real server, and on one lane says nonsense in its place.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// What a connection is for, as its name says. The one for messages is the only one of the newer protocol,
+/// which it asks for before it has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Command,
+    Renewal,
+    Push,
+}
+
+pub(crate) const LANES: [Lane; 3] = [Lane::Command, Lane::Renewal, Lane::Push];
+
+/// What is said in place of a reply: this, and then this again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Nonsense {
+    pub(crate) name: &'static str,
+    first: Vec<u8>,
+    endless: Vec<u8>,
+}
+
+impl Nonsense {
+    pub(crate) fn once(name: &'static str, first: impl AsRef<[u8]>) -> Self {
+        Self::endless(name, first, "")
+    }
+
+    pub(crate) fn endless(
+        name: &'static str,
+        first: impl AsRef<[u8]>,
+        endless: impl AsRef<[u8]>,
+    ) -> Self {
+        // In large writes, of whole ones.
+        let endless = endless.as_ref();
+        let times = (1_usize << 16).div_ceil(endless.len().max(1));
+        Self {
+            name,
+            first: first.as_ref().to_vec(),
+            endless: endless.repeat(times),
+        }
+    }
+}
+
+/// A connection that has heard nonsense hears nothing more.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    spoken: Spoken,
+}
+
+type Spoken = Arc<Mutex<Option<(Lane, Nonsense)>>>;
+
+impl Relay {
+    /// On a thread of its own, which ends with the process.
+    pub(crate) fn before(server: SocketAddr) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let spoken = Spoken::default();
+        let theirs = Arc::clone(&spoken);
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                while let Ok((client, _)) = listener.accept().await {
+                    let spoken = Arc::clone(&theirs);
+                    tokio::spawn(async move {
+                        let _ = connected(client, server, spoken).await;
+                    });
+                }
+            });
+        });
+        Self { address, spoken }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    pub(crate) fn says(&self, lane: Lane, nonsense: &Nonsense) {
+        *self.spoken.lock().unwrap() = Some((lane, nonsense.clone()));
+    }
+
+    pub(crate) fn is_sane(&self) {
+        *self.spoken.lock().unwrap() = None;
+    }
+}
+
+async fn connected(client: TcpStream, server: SocketAddr, spoken: Spoken) -> io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
+    let (say, said) = unbounded_channel();
+    let answers = tokio::spawn(answer(from_server, to_client, said));
+    let asked = ask(from_client, to_server, say, &spoken).await;
+    answers.abort();
+    asked
+}
+
+/// What a client asks goes to the server, until nonsense is due: then the other half is told.
+async fn ask(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    say: UnboundedSender<Nonsense>,
+    spoken: &Spoken,
+) -> io::Result<()> {
+    let mut lane = None;
+    let mut space = vec![0; 1 << 16];
+    loop {
+        let count = client.read(&mut space).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        let asked = &space[..count];
+        lane = lane.or_else(|| lane_of(asked));
+        let nonsense = match &*spoken.lock().unwrap() {
+            Some((on, nonsense)) if lane == Some(*on) => Some(nonsense.clone()),
+            _ => None,
+        };
+        match nonsense {
+            Some(nonsense) => drop(say.send(nonsense)),
+            None => server.write_all(asked).await?,
+        }
+    }
+}
+
+fn lane_of(asked: &[u8]) -> Option<Lane> {
+    let has = |word: &[u8]| asked.windows(word.len()).any(|at| at == word);
+    if has(b"HELLO") {
+        return Some(Lane::Push);
+    }
+    let names: [(&[u8], Lane); 2] = [
+        (b"lockset-command-", Lane::Command),
+        (b"lockset-renewal-", Lane::Renewal),
+    ];
+    let named = names.into_iter().find(|(name, _)| has(name));
+    named.map(|(_, lane)| lane)
+}
+
+async fn answer(
+    mut server: OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    mut said: tokio::sync::mpsc::UnboundedReceiver<Nonsense>,
+) -> io::Result<()> {
+    let mut space = vec![0; 1 << 16];
+    loop {
+        tokio::select! {
+            biased;
+            Some(nonsense) = said.recv() => {
+                client.write_all(&nonsense.first).await?;
+                while !nonsense.endless.is_empty() {
+                    client.write_all(&nonsense.endless).await?;
+                }
+                // Nothing more is heard of the server.
+                while let Some(nonsense) = said.recv().await {
+                    client.write_all(&nonsense.first).await?;
+                }
+            }
+            count = server.read(&mut space) => match count? {
+                0 => return Ok(()),
+                count => client.write_all(&space[..count]).await?,
+            }
+        }
+    }
+}

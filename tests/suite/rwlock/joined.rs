@@ -1,0 +1,346 @@
+//! Readers of one client that have one hold at the server together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lockset::{LostReason, Owner, ReadGuard, RwLock};
+use lockset_testkit::{Redisson, eventually, within};
+
+use super::{Scene, fields};
+use crate::support::{LEASE, SOON, waiting};
+
+/// So many tries before a busy machine lets some readers come together.
+const TRIES: usize = 200;
+
+/// Readers that have one hold: they come together.
+async fn joined<const N: usize>(lock: &RwLock) -> [ReadGuard; N] {
+    for _ in 0..TRIES {
+        let reading = join_all((0..N).map(|_| lock.read()));
+        let guards: Vec<_> = reading.await.into_iter().map(Result::unwrap).collect();
+        let guards: [_; N] = guards.try_into().expect("as many as were asked for");
+        let holder = guards[0].holder_id();
+        if guards.iter().all(|guard| guard.holder_id() == holder) {
+            return guards;
+        }
+    }
+    panic!("{N} readers did not come together in {TRIES} tries");
+}
+
+/// Waits until those that did not come together have been released.
+async fn only_one(scene: &Scene, holder: &str) {
+    eventually(SOON, "one reader is there", async || {
+        scene.hash().await == fields("read", holder, 0, 1)
+    })
+    .await;
+}
+
+/// Waits until a client hears recalls.
+async fn hears_recalls(scene: &Scene, client: &lockset::Client) {
+    let channel = format!("lockset_recall:{}", client.id());
+    eventually(SOON, "the client listens for recalls", async || {
+        scene.server.pubsub_channels().await.contains(&channel)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_server_has_one_reader_until_the_last_of_them_goes() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards: [_; 5] = joined(&lock).await;
+    let holder = guards[0].holder_id().to_owned();
+    only_one(&scene, &holder).await;
+    let writer = {
+        let lock = scene.lock(&theirs);
+        tokio::spawn(async move { lock.write().await.unwrap() })
+    };
+    scene.writers_wait(1).await;
+    for (nth, guard) in guards.into_iter().enumerate() {
+        assert!(!writer.is_finished(), "{nth} have gone");
+        assert!(!guard.is_lost() && guard.hold_count() == 1);
+        assert_eq!(scene.hash().await, fields("read", &holder, 0, 1), "{nth}");
+        if nth % 2 == 0 {
+            guard.release().await.unwrap();
+        } else {
+            drop(guard);
+        }
+    }
+    let writer = within(SOON, writer).await.unwrap();
+    writer.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+#[tokio::test]
+async fn those_who_join_and_leave_ask_the_server_nothing() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    for _ in 0..TRIES {
+        let [first, second] = joined(&lock).await;
+        only_one(&scene, first.holder_id()).await;
+        scene.server.reset_stats().await;
+        let before = ours.stats().totals.read;
+        // While it is open; then they ask anew, and this is another try.
+        while let Some(third) = lock.try_read().now_or_never() {
+            third
+                .unwrap()
+                .expect("beside the others")
+                .release()
+                .await
+                .unwrap();
+        }
+        let calls = scene.server.commandstats().await;
+        let after = ours.stats().totals.read;
+        second.release().await.unwrap();
+        let done = after.in_memory - before.in_memory;
+        if done >= 10 && after.by_server == before.by_server {
+            // The attempt that was dropped may have been sent, and what undoes it.
+            let asked = calls.get("evalsha").copied().unwrap_or(0);
+            assert!(asked <= 2, "{asked} for {done} readers");
+            first.release().await.unwrap();
+            scene.nothing_left([&ours]).await;
+            return;
+        }
+        first.release().await.unwrap();
+    }
+    panic!("the hold was closed before 10 came, {TRIES} times");
+}
+
+/// Redisson asks nobody: the hold ends in time all the same, and its readers come beside.
+#[tokio::test]
+async fn a_writer_of_redisson_waits_for_all_of_them() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let lock = scene.lock(&ours);
+    let lease = Redisson::WATCHDOG_TIMEOUT;
+    let [first, second] = joined(&lock).await;
+    assert_eq!(peer.read_acquire(&scene.name, 1, lease).await, None);
+    assert_eq!(peer.read_release(&scene.name, 1).await, Some(0));
+    assert!(peer.write_acquire(&scene.name, 2, lease).await.is_some());
+    first.release().await.unwrap();
+    assert!(peer.write_acquire(&scene.name, 2, lease).await.is_some());
+    second.release().await.unwrap();
+    assert_eq!(peer.write_acquire(&scene.name, 2, lease).await, None);
+    assert!(lock.try_read().await.unwrap().is_none());
+    assert_eq!(peer.write_release(&scene.name, 2).await, Some(1));
+    scene.nothing_left([&ours]).await;
+}
+
+/// From then on those who come have to ask, and the writer is before them.
+#[tokio::test]
+async fn a_recall_reaches_all_of_them_and_lets_nobody_join() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let reading = lock.read().await.unwrap();
+    assert!(reading.recalled().now_or_never().is_none());
+    hears_recalls(&scene, &ours).await;
+    reading.release().await.unwrap();
+    let guards: [_; 3] = joined(&lock).await;
+    let writer = {
+        let lock = scene.lock(&theirs);
+        tokio::spawn(async move { lock.write().await.unwrap() })
+    };
+    for guard in &guards {
+        within(SOON, guard.recalled()).await;
+    }
+    assert!(lock.try_read().await.unwrap().is_none(), "the writer waits");
+    drop(guards);
+    within(SOON, writer).await.unwrap().release().await.unwrap();
+    ours.shutdown().await.unwrap();
+    scene.nothing_left([&theirs]).await;
+}
+
+#[tokio::test]
+async fn they_are_renewed_as_one_and_lost_as_one() {
+    let scene = Scene::new().await;
+    let [ours] = scene.quick().await;
+    let lock = scene.lock(&ours);
+    let guards: [_; 3] = joined(&lock).await;
+    let renewed = ours.stats().totals.renewals.renewed;
+    eventually(SOON, "it is renewed", async || {
+        ours.stats().totals.renewals.renewed >= renewed + 4
+    })
+    .await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let views: Vec<_> = guards.iter().map(ReadGuard::loss).collect();
+    let _: i64 = scene.ask(&["DEL", &scene.name]).await;
+    for (guard, view) in guards.iter().zip(&views) {
+        let lost = within(LEASE * 2, guard.lost()).await;
+        assert_eq!((lost, view.reason()), (LostReason::Revoked, Some(lost)));
+    }
+    let after = lock.read().await.unwrap();
+    assert_ne!(after.holder_id(), guards[0].holder_id());
+    for guard in guards {
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    assert!(
+        !after.is_lost(),
+        "the release of the lost hold is no other's"
+    );
+    after.release().await.unwrap();
+    assert_eq!(ours.stats().totals.losses.of(LostReason::Revoked), 1);
+    scene.nothing_left([&ours]).await;
+}
+
+#[tokio::test]
+async fn who_ends_the_readers_by_force_ends_all_of_them() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards: [_; 3] = joined(&lock).await;
+    assert!(lock.read_side().force_unlock().await.unwrap());
+    assert!(guards.iter().all(ReadGuard::is_lost));
+    let writer = lock.try_write().await.unwrap().expect("nobody reads");
+    for guard in guards {
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    assert!(!writer.is_lost());
+    writer.release().await.unwrap();
+    scene.nothing_left([&ours]).await;
+}
+
+#[tokio::test]
+async fn an_owner_among_them_enters_again_and_the_others_do_not_notice() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let [first, second, third] = joined(&lock).await;
+    let holder = first.holder_id().to_owned();
+    only_one(&scene, &holder).await;
+    let again = second.reenter().await.unwrap();
+    assert_eq!(scene.hash().await, fields("read", &holder, 0, 2));
+    let by_owner = lock.clone().owner(second.owner()).fixed_lease(LEASE * 20);
+    let by_owner = by_owner.read().await.unwrap();
+    let counts = [&first, &second, &third].map(ReadGuard::hold_count);
+    assert_eq!(counts, [1, 3, 1]);
+    assert!(
+        lock.clone()
+            .owner(third.owner())
+            .write()
+            .await
+            .unwrap_err()
+            .is_upgrade()
+    );
+    for guard in [first, second, again, third] {
+        guard.release().await.unwrap();
+        assert!(!by_owner.is_lost());
+    }
+    let writer = scene.lock(&theirs);
+    assert!(writer.try_write().await.unwrap().is_none());
+    assert_eq!(scene.hash().await, fields("read", &holder, 0, 1));
+    by_owner.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_all_of_them() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards: [_; 3] = joined(&lock).await;
+    ours.shutdown().await.unwrap();
+    assert!(guards.iter().all(|guard| guard.is_lost()));
+    assert!(lock.read().await.unwrap_err().is_closed());
+    let writer = scene.lock(&theirs);
+    assert!(writer.try_write().await.unwrap().is_none(), "as it was");
+    for guard in guards {
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    let _: i64 = scene.ask(&["DEL", &scene.name]).await;
+    drop(writer);
+}
+
+/// The answer to the last release is lost on its way.
+#[tokio::test]
+async fn who_leaves_last_repeats_the_release_for_all() {
+    let scene = Scene::new().await;
+    let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
+    let ours = crate::support::client(&proxy.url()).await;
+    let lock = scene.lock(&ours);
+    let [first, second] = joined(&lock).await;
+    only_one(&scene, first.holder_id()).await;
+    first.release().await.unwrap();
+    proxy.swallow_next_reply_then_cut();
+    second.release().await.unwrap();
+    assert_eq!(proxy.fired(), 1);
+    scene.nothing_left([&ours]).await;
+}
+
+/// Readers of two clients, some dropped while they wait, and writers of both: nobody reads while one writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_writes_while_some_of_them_read() {
+    let scene = Scene::new().await;
+    let clients: [_; 2] = scene.patient().await;
+    let writes = Arc::<AtomicBool>::default();
+    let tasks = (0..32_u64).map(|task| {
+        let lock = scene.lock(&clients[usize::from(task % 3 == 0)]);
+        let writes = Arc::clone(&writes);
+        tokio::spawn(async move {
+            let mut dice = fastrand::Rng::with_seed(task);
+            for _ in 0..100 {
+                match dice.u8(..16) {
+                    0 => {
+                        let guard = lock.write().await.unwrap();
+                        assert!(!writes.swap(true, Ordering::SeqCst), "two write");
+                        tokio::task::yield_now().await;
+                        writes.store(false, Ordering::SeqCst);
+                        guard.release().await.unwrap();
+                    }
+                    1..4 => {
+                        // Dropped wherever it is by then.
+                        let wait = Duration::from_micros(dice.u64(..300));
+                        drop(tokio::time::timeout(wait, lock.read()).await);
+                    }
+                    _ => {
+                        let guard = lock.read().await.unwrap();
+                        assert!(!writes.load(Ordering::SeqCst), "one writes");
+                        tokio::task::yield_now().await;
+                        assert!(!writes.load(Ordering::SeqCst), "one began to write");
+                        if dice.bool() {
+                            guard.release().await.unwrap();
+                        }
+                    }
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        within(Duration::from_secs(60), task).await.unwrap();
+    }
+    for client in &clients {
+        waiting(client, 0).await;
+        let read = client.stats().totals.read;
+        assert!(read.in_memory > read.by_server, "{read:?}");
+    }
+    scene.nothing_left(clients.each_ref()).await;
+}
+
+/// A multi-lock and whoever has an owner have holds of their own.
+#[tokio::test]
+async fn a_member_of_a_multi_lock_joins_nobody() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let both = lockset::MultiLock::new([
+        lockset::Member::from(lock.read_side()),
+        lockset::Member::from(ours.lock(format!("{}:other", scene.name))),
+    ]);
+    let both = both.unwrap();
+    let multi = both.lock().await.unwrap();
+    let [first, second] = joined(&lock).await;
+    let own = lock.clone().owner(&Owner::new()).read().await.unwrap();
+    eventually(SOON, "three readers", async || {
+        lock.read_side().holders().await.unwrap().len() == 3
+    })
+    .await;
+    drop((first, multi));
+    assert!(!second.is_lost() && !own.is_lost());
+    drop((second, own));
+    scene.nothing_left([&ours]).await;
+}
