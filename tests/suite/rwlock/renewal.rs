@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
+use lockset::Owner;
 use lockset_testkit::Server;
 
 use super::Scene;
@@ -18,10 +19,13 @@ async fn many_read_holds_are_renewed_by_few_scripts() {
     const HOLDS: usize = 300;
     let scene = Scene::new().await;
     let [ours] = scene.quick().await;
-    // Half of them on one lock, each a holder of its own.
-    let locks = (0..HOLDS).map(|number| match number % 2 {
-        0 => scene.lock(&ours),
-        _ => ours.rw_lock(format!("{}:{number}", scene.name)),
+    // Half of them on one lock. Each has an owner, so none joins the hold of another.
+    let locks = (0..HOLDS).map(|number| {
+        let lock = match number % 2 {
+            0 => scene.lock(&ours),
+            _ => ours.rw_lock(format!("{}:{number}", scene.name)),
+        };
+        lock.owner(&Owner::new())
     });
     let guards = join_all(locks.map(|lock| async move { lock.read().await.unwrap() })).await;
     scene.server.reset_stats().await;
