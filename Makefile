@@ -89,10 +89,12 @@ examples:
 
 # Most tests wait more than they work; those that work hard come alone. Without doctests, $(LESS) =
 # --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
+# Each mostly waits, so there are more of them than processors.
+THREADS = 16
 # The suite alone, as `make test` has built it: without --workspace its dependencies have other features.
 SUITE = cargo test --workspace --all-features --test suite
-TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, 8 at a time" && \
-	  cargo test --workspace --all-features $(LESS) -- --test-threads 8 --skip hammer:: $(ONLY)
+TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THREADS) at a time" && \
+	  cargo test --workspace --all-features $(LESS) -- --test-threads $(THREADS) --skip hammer:: $(ONLY)
 HAMMER = echo "those that work hard, 1 at a time" && \
 	  $(SUITE) -- --test-threads 1 hammer::
 
@@ -126,16 +128,16 @@ RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]
 
 test-acl:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_RIGHTS="$(RIGHTS)" && \
-	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, 8 at a time" && \
-	  $(SUITE) -- --test-threads 8 \
+	  echo "testing on $$LOCKSET_SERVER_BIN with $$LOCKSET_TEST_RIGHTS, $(THREADS) at a time" && \
+	  $(SUITE) -- --test-threads $(THREADS) \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip faults:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: fair:: rwlock:: multilock:: wire::
 
 # Clients that the suites make by themselves are denied RESTORE; the others are told to use scripts alone.
 test-scripts:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_TEST_NATIVE=0 LOCKSET_TEST_RIGHTS="~* &* +@all -restore" && \
-	  echo "testing on $$LOCKSET_SERVER_BIN without RESTORE, 8 at a time" && \
-	  $(SUITE) -- --test-threads 8 \
+	  echo "testing on $$LOCKSET_SERVER_BIN without RESTORE, $(THREADS) at a time" && \
+	  $(SUITE) -- --test-threads $(THREADS) \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip native:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: faults:: undoing:: cost:: handoff:: wire::
 

@@ -201,7 +201,11 @@ impl<'a> Waiting<'a> {
         // Before it begins to ask: the server is not silent meanwhile.
         let stood_back = self.yield_turn(now).await;
         let now = match stood_back {
-            Some(now) => now,
+            Some(now) => {
+                // Its client may have been closed meanwhile.
+                self.request().ensure_open()?;
+                now
+            }
             // It may have paused.
             None if self.hints_in_a_row > HINTS_IN_A_ROW_MAX => self.clock().now(),
             None => now,
