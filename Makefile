@@ -110,7 +110,7 @@ test-tls:
 # What Prometheus itself says of the rules.
 test-alerts:
 	@promtool=$$(scripts/find-promtool) && PATH="$$(dirname "$$promtool"):$$PATH" \
-	  cargo test --all-features --test house -- --ignored
+	  cargo test --workspace --all-features --test house -- --ignored
 
 # No doctest needs a server.
 test-valkey test-valkey-short: LESS = --lib --tests

@@ -70,10 +70,11 @@ impl Load {
             set.spawn(async move {
                 loop {
                     let guard = lock.lock().await.unwrap();
-                    // One that had just a majority cannot be given back to a majority when one dies.
+                    // One that had just a majority cannot be given back to a majority when one dies, nor
+                    // when that one is back and knows nothing.
                     let released = guard.release().await;
                     if let Err(error) = released {
-                        assert!(error.is_io(), "{error}");
+                        assert!(error.is_io() || error.is_not_held(), "{error}");
                     }
                     locks.fetch_add(1, Ordering::Relaxed);
                     if !pause.is_zero() {
@@ -144,9 +145,10 @@ async fn probe(away: impl Fn(&Server), back: impl Fn(&Server)) {
     })
     .await;
     println!("used again after {:?}", returned.elapsed());
+    load.part(Duration::ZERO).await;
     load.tasks.shutdown().await;
     assert!(most - before < 20_000, "{before} KB -> {most} KB");
-    took_less(returned, Duration::from_secs(2));
+    took_less(returned, Duration::from_secs(5));
     nodes.nothing_left().await;
 }
 
