@@ -1,6 +1,7 @@
 //! The Redlock: independent servers, and what becomes of them.
 
 mod away;
+mod claims;
 mod faults;
 mod gaps;
 mod inspect;
