@@ -4,6 +4,10 @@
 //! A subscriber and a recorder are there for a whole process, so each way to be observed has one of its own,
 //! and they take turns. What is compared is the processor time of the clients. `LOCKSET_BENCH_WITHOUT` names
 //! this bench as it is built without the features; then they are compared with that, too.
+//!
+//! Beside that, where there is a `valgrind`: the instructions, which are the same each time. They are counted in
+//! runs that are over before what was counted is handed to the recorder, and to valgrind a look at the clock is a
+//! system call of a few instructions; the times have both.
 
 mod support;
 
@@ -156,6 +160,16 @@ impl Work {
         }
     }
 
+    /// So many, and more, for valgrind: both take less than the time after which metrics are handed over, but
+    /// for the cycles, of which few are counted by then.
+    fn counted(self) -> [usize; 2] {
+        match self {
+            Self::Cycle => [40, 140],
+            Self::Handoff => [100, 500],
+            Self::Sticky => [200, 1_200],
+        }
+    }
+
     async fn run(self, client: &Client, times: usize) {
         // Of this client alone: what is sticky stays with it, and between its turns it does nothing.
         let lock = client.lock(format!("{} {}", self.name(), client.id()));
@@ -198,6 +212,14 @@ fn work_as_told() {
     }
 }
 
+/// What valgrind counts, by its name.
+const COUNTED: &str = "counted_by_valgrind";
+
+#[inline(never)]
+fn counted_by_valgrind(runtime: &Runtime, client: Client, work: Work, times: usize) {
+    in_a_task(runtime, async move { work.run(&client, times).await });
+}
+
 /// Processor time of this thread, in nanoseconds: all the work is on it, but not the look at the metrics.
 fn spent(runtime: &Runtime, client: &Client, work: Work, times: usize) -> u64 {
     let so_far = || {
@@ -205,8 +227,7 @@ fn spent(runtime: &Runtime, client: &Client, work: Work, times: usize) -> u64 {
         spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
     };
     let before = so_far();
-    let client = client.clone();
-    in_a_task(runtime, async move { work.run(&client, times).await });
+    counted_by_valgrind(runtime, client.clone(), work, times);
     so_far() - before
 }
 
@@ -274,6 +295,52 @@ fn main() {
     for work in Work::ALL {
         times(&arguments, work, &mut workers);
     }
+    let has_valgrind = Command::new("valgrind").arg("--version").output().is_ok();
+    if has_valgrind && arguments.effort != Effort::Test {
+        drop(workers);
+        for work in Work::ALL {
+            instructions(work, &server.url());
+        }
+    }
+}
+
+fn instructions(work: Work, url: &str) {
+    println!("{}, instructions:", work.name());
+    let mut off = None;
+    for (way, program) in subjects() {
+        let [few, many] = work.counted().map(|times| {
+            let counted = count(work, way, &program, times, url);
+            (times as f64, counted as f64)
+        });
+        let each = (many.1 - few.1) / (many.0 - few.0);
+        let off = *off.get_or_insert(each);
+        let (name, more, part) = (way.name(), each - off, each / off);
+        println!("  {name:<22} {each:>8.0}     {more:>+6.0}     {part:.3}x");
+    }
+}
+
+/// The instructions of so many times, and of one turn of each kind of task before.
+fn count(work: Work, way: Way, program: &Path, times: usize, url: &str) -> u64 {
+    let mut valgrind = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect=*{COUNTED}*"))
+        .arg(program)
+        .args([WORKER, way.name(), url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("valgrind");
+    let mut told = valgrind.stdin.take().expect("it is piped");
+    writeln!(told, "{} {times}", work as usize).expect("it listens");
+    drop(told);
+    let out = valgrind.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr);
+    let counted = said
+        .lines()
+        .find_map(|line| line.split_once("Collected : "));
+    let counted = counted.unwrap_or_else(|| panic!("{said}"));
+    counted.1.trim().parse().expect("a number")
 }
 
 fn times(arguments: &Arguments, work: Work, workers: &mut [Worker]) {

@@ -176,6 +176,9 @@ impl Client {
 
     /// What this client is busy with, and what it has done so far; for monitoring and for tests.
     ///
+    /// With the feature `metrics`, the recorder is told first what it does not know yet: a page that is made
+    /// after this has all that happened before it.
+    ///
     /// ```no_run
     /// # fn doc(client: lockset::Client) {
     /// let stats = client.stats();
@@ -185,6 +188,11 @@ impl Client {
     /// ```
     #[must_use]
     pub fn stats(&self) -> ClientStats {
+        self.core.observed().meter.publish();
+        self.snapshot()
+    }
+
+    fn snapshot(&self) -> ClientStats {
         let locks = self.core.locals.in_use();
         ClientStats {
             locks: locks.len(),
@@ -237,7 +245,7 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No URL: it may carry a password.
-        let stats = self.stats();
+        let stats = self.snapshot();
         f.debug_struct("Client")
             .field("id", &self.id())
             .field("server", &self.core.scripts.transport.address())

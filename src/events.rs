@@ -64,6 +64,9 @@ pub enum Event<'a> {
         waited: Duration,
         /// Who is in the way, if the server said so.
         busy: Option<Busy>,
+        /// How many calls of this client wait for it by now, this one included. Of a multi-lock, for the member
+        /// that most of them wait for.
+        waiters: usize,
     },
     /// A connection was made anew after it had broken.
     #[non_exhaustive]
@@ -79,6 +82,19 @@ pub enum Event<'a> {
     Failover {
         /// How many holds are checked.
         holds: usize,
+    },
+    /// An operator took a hold of this client away, and left the reason: `lockset free NAME --reason TEXT`, or
+    /// [`force_unlock_because`](crate::ReentrantLock::force_unlock_because). It follows [`Lost`](Self::Lost), or
+    /// the error of the release that found it gone, once the server was asked for it. Not there if no reason was
+    /// left, or it could not be asked for.
+    #[non_exhaustive]
+    Freed {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The holder id it had at the server.
+        holder: Cow<'a, str>,
+        /// What the operator wrote.
+        reason: Cow<'a, str>,
     },
     /// A lock was freed by [`force_unlock`](crate::ReentrantLock::force_unlock) of this client.
     #[non_exhaustive]
@@ -127,16 +143,31 @@ impl Event<'_> {
                 lock: lock.map(own),
                 error,
             },
-            Event::LongWait { lock, waited, busy } => Event::LongWait {
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+            } => Event::LongWait {
                 lock: own(lock),
                 waited,
                 busy,
+                waiters,
             },
             Event::Reconnected { server, lane } => Event::Reconnected {
                 server: own(server),
                 lane,
             },
             Event::Failover { holds } => Event::Failover { holds },
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => Event::Freed {
+                lock: own(lock),
+                holder: own(holder),
+                reason: own(reason),
+            },
             Event::Forced { lock } => Event::Forced { lock: own(lock) },
             Event::TooManyGroups { group } => Event::TooManyGroups { group: own(group) },
         }
@@ -170,8 +201,16 @@ impl fmt::Display for Event<'_> {
             Event::ReleaseFailed { error, .. } => {
                 write!(f, "a release in the background failed: {error}")
             }
-            Event::LongWait { lock, waited, busy } => {
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+            } => {
                 write!(f, "a call has waited for {waited:?} for lock {lock:?}")?;
+                if *waiters > 1 {
+                    write!(f, ", one of {waiters} in this client")?;
+                }
                 busy.iter()
                     .try_for_each(|busy| write!(f, ", {}", busy.says()))
             }
@@ -181,6 +220,14 @@ impl fmt::Display for Event<'_> {
             Event::Failover { holds } => write!(
                 f,
                 "another server, or a restarted one, answers; holds that are checked: {holds}"
+            ),
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => write!(
+                f,
+                "lock {lock:?} was taken away from {holder} by an operator: {reason:?}"
             ),
             Event::Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
             Event::TooManyGroups { group } => write!(

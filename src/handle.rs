@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::acquire::{self, LockRequest, Wait};
 use crate::busy::Busy;
 use crate::client::Client;
+use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::keys::LockName;
-use crate::long_wait::told_if_long;
+use crate::long_wait::{Waited, told_if_long};
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
@@ -126,6 +127,11 @@ impl Handle {
         self.local.get_or_init(|| KeptLocal::new(local())).get()
     }
 
+    /// How many calls of this client wait for it.
+    pub(crate) fn waiters(&self) -> usize {
+        self.name().map_or(0, |name| self.local(name).waiters())
+    }
+
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
@@ -151,14 +157,13 @@ impl Handle {
 
     /// Acquires it, however long that takes.
     pub(crate) async fn acquire(&self, operation: &'static str) -> Result<Share> {
-        self.acquire_within(operation, Wait::Forever)
-            .await
-            .map(Wait::forever)
+        let acquired = self.acquire_within(operation, |_| Wait::Forever).await;
+        acquired.map(Wait::forever)
     }
 
     /// Acquires it if it is free.
     pub(crate) async fn try_acquire(&self, operation: &'static str) -> Result<Option<Share>> {
-        self.acquire_within(operation, Wait::Never).await
+        self.acquire_within(operation, |_| Wait::Never).await
     }
 
     /// Acquires it if it is free within this time.
@@ -167,35 +172,43 @@ impl Handle {
         operation: &'static str,
         wait: Duration,
     ) -> Result<Option<Share>> {
-        let deadline = self.core.clock.now().after(wait);
-        self.acquire_within(operation, Wait::Until(deadline)).await
+        let until = |began: Tick| Wait::Until(began.after(wait));
+        self.acquire_within(operation, until).await
     }
 
-    async fn acquire_within(&self, operation: &'static str, wait: Wait) -> Result<Option<Share>> {
-        let request = self.request(operation)?;
+    /// Acquires it in a call that begins now; `wait` says how long that may take.
+    async fn acquire_within(
+        &self,
+        operation: &'static str,
+        wait: impl FnOnce(Tick) -> Wait,
+    ) -> Result<Option<Share>> {
+        // Read once: all that is counted and bound by it begins then.
+        let (core, began) = (&self.core, self.core.clock.now());
+        let (request, wait) = (self.request(operation)?, wait(began));
         // By reference: a future that is moved into another is there twice.
-        let call = pin!(acquire::one(&request, wait));
-        let holder = || self.refused("lock");
-        let call = pin!(told_if_long(
-            &self.core,
-            wait,
-            self.given_name(),
-            holder,
-            call
-        ));
-        self.observed(&request, call).await
+        let call = pin!(acquire::one(&request, wait, began));
+        let waited = Waited {
+            name: self.given_name(),
+            waiters: || self.waiters(),
+            busy: || self.refused("lock"),
+        };
+        let call = pin!(told_if_long(core, wait, began, waited, call));
+        self.observed(&request, began, call).await
     }
 
-    /// What a call gets, with all that is told of it.
+    /// What a call gets that began then, with all that is told of it.
     async fn observed(
         &self,
         request: &LockRequest,
+        began: Tick,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
         let (observed, kind, group) = (self.core.observed(), self.kind(), self.options.group);
-        let timer = observed.meter.call(kind, group, self.core.clock);
+        let timer = observed.meter.call(kind, group, began, self.core.clock);
         let ended = trace::acquire(kind, self.given_name(), group, call).await;
-        let timer = timer.ends(&ended);
+        // What replicas have to confirm is there only after that.
+        let is_final = self.options.replication.is_none();
+        let timer = timer.ends(&ended, |share| share.since().filter(|_| is_final));
         let share = ended?;
         if share.is_none() {
             observed.refused(group);
@@ -209,14 +222,14 @@ impl Handle {
         &self,
         operation: &'static str,
     ) -> Result<Result<Share, Duration>> {
-        let request = self.request(operation)?;
+        let (request, began) = (self.request(operation)?, self.core.clock.now());
         let mut remaining = Duration::ZERO;
         let share = {
             let call = pin!(async {
-                let tried = acquire::one_or_remaining(&request).await?;
+                let tried = acquire::one_or_remaining(&request, began).await?;
                 Ok(tried.map_err(|lease| remaining = lease).ok())
             });
-            self.observed(&request, call).await?
+            self.observed(&request, began, call).await?
         };
         Ok(share.ok_or(remaining))
     }

@@ -123,6 +123,7 @@ mod testing;
 mod totals;
 mod trace;
 mod traits;
+mod waits;
 mod watchdog;
 mod with;
 
@@ -152,7 +153,7 @@ pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
 pub use script::NativePath;
-pub use totals::{Grants, Losses, Reconnects, Renewals, Totals};
+pub use totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use traits::{Guard, Lock};
 pub use with::{Completed, Wait, WithError};
 

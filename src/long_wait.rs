@@ -3,55 +3,69 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use crate::acquire::Wait;
 use crate::busy::Busy;
+use crate::clock::Tick;
 use crate::events::Event;
 use crate::hold::core::Core;
 
-/// Calls that wait for longer are told of.
-const LONG_WAIT: Duration = Duration::from_secs(1);
+/// What a call waits for.
+pub(crate) struct Waited<'a, W, B> {
+    /// As it was given to the client.
+    pub(crate) name: &'a str,
+    /// How many calls of this client wait for it.
+    pub(crate) waiters: W,
+    /// Asks who is in the way.
+    pub(crate) busy: B,
+}
 
-/// Drives `call`, and tells whoever observes the client if it waits for long. `busy` asks who is in the way.
+/// Drives `call`, which began then, and tells whoever observes the client if it waits for long.
 pub(crate) async fn told_if_long<T, B: Future<Output = Busy>>(
     core: &Core,
     wait: Wait,
-    name: &str,
-    busy: impl FnOnce() -> B,
+    began: Tick,
+    waited: Waited<'_, impl Fn() -> usize, impl Fn() -> B>,
     mut call: Pin<&mut impl Future<Output = T>>,
 ) -> T {
     if matches!(wait, Wait::Never) || !core.observed().is_on() {
         return call.await;
     }
-    // Most calls do not wait at all, and need none of it.
-    let (mut busy, mut telling) = (Some(busy), None);
-    let done = poll_fn(|context| {
-        if let Poll::Ready(done) = call.as_mut().poll(context) {
-            return Poll::Ready(Some(done));
+    // Most calls do not wait at all, and few for long.
+    let (mut waiting, mut telling, mut is_told) = (None, None, false);
+    poll_fn(|context| {
+        let done = call.as_mut().poll(context);
+        if done.is_ready() {
+            return done;
         }
-        if let Some(busy) = busy.take() {
-            telling = Some(Box::pin(tell(core, name, busy)));
+        match &waiting {
+            None if !is_told => waiting = Some(core.note_wait(began, context.waker())),
+            Some(wait) if wait.is_long(context.waker()) => {
+                (waiting, is_told) = (None, true);
+                telling = Some(Box::pin(tell(core, began, &waited)));
+            }
+            _ => {}
         }
-        let told = telling.as_mut().map(|told| told.as_mut().poll(context));
-        told.unwrap_or(Poll::Pending).map(|()| None)
-    });
-    match done.await {
-        Some(done) => done,
-        None => {
-            drop(telling);
-            call.await
+        if let Some(told) = &mut telling
+            && told.as_mut().poll(context).is_ready()
+        {
+            telling = None;
         }
-    }
+        Poll::Pending
+    })
+    .await
 }
 
-async fn tell<B: Future<Output = Busy>>(core: &Core, name: &str, busy: impl FnOnce() -> B) {
-    let began = core.clock.now();
-    core.clock.sleep_until(began.after(LONG_WAIT)).await;
-    let busy = busy().await;
+async fn tell<B: Future<Output = Busy>>(
+    core: &Core,
+    began: Tick,
+    waited: &Waited<'_, impl Fn() -> usize, impl Fn() -> B>,
+) {
+    let busy = (waited.busy)().await;
     core.observed().tell(|| Event::LongWait {
-        lock: name.into(),
+        lock: waited.name.into(),
         waited: began.until(core.clock.now()),
         busy: busy.holder.is_some().then_some(busy),
+        waiters: (waited.waiters)(),
     });
 }

@@ -18,7 +18,7 @@ use crate::fencing::FencingToken;
 use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
-use crate::long_wait::told_if_long;
+use crate::long_wait::{Waited, told_if_long};
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::options::{LeasePolicy, Options, Replication};
@@ -320,17 +320,18 @@ impl MultiLock {
     async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
         let requests = self.requests(operation)?;
         let (core, group) = (self.members[0].core(), self.options.group);
-        let call = pin!(acquire::several(&requests, wait));
-        let call = pin!(told_if_long(
-            core,
-            wait,
-            self.name(),
-            || self.refused(),
-            call
-        ));
-        let timer = core.observed().meter.call(KIND, group, core.clock);
+        let began = core.clock.now();
+        let call = pin!(acquire::several(&requests, wait, began));
+        let waiters = || self.members.iter().map(Handle::waiters).max();
+        let waited = Waited {
+            name: self.name(),
+            waiters: || waiters().unwrap_or_default(),
+            busy: || self.refused(),
+        };
+        let call = pin!(told_if_long(core, wait, began, waited, call));
+        let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;
-        let timer = timer.ends(&ended);
+        let timer = timer.ends(&ended, |_| None);
         let shares = ended?;
         if shares.is_none() {
             core.observed().refused(group);

@@ -4,9 +4,11 @@
 //! that fails in the background is without a count and an event.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use crate::clock::{Clock, Tick};
 use crate::counts::Mode;
 use crate::events::Event;
 use crate::group::Group;
@@ -14,6 +16,7 @@ use crate::lost::LostReason;
 use crate::meter::{Meter, WaitCount};
 use crate::totals::{Counters, GrantedBy, count, place_of};
 use crate::trace;
+use crate::waits::Waits;
 
 /// So many events wait for a slow observer. Later ones are dropped, and counted.
 const EVENTS_MAX: usize = 1024;
@@ -62,6 +65,8 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
 pub(crate) struct Observed {
     pub(crate) counters: Counters,
     pub(crate) meter: Meter,
+    /// Calls that wait, if anybody is told of long waits.
+    pub(crate) waits: Arc<Waits>,
     /// To the thread of the observer, if there is one.
     events: Option<SyncSender<Event<'static>>>,
 }
@@ -147,6 +152,13 @@ impl Observed {
         self.meter.renewal_failed();
     }
 
+    /// What was sent then over the lane at this place has its reply.
+    pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) {
+        if let Some(took) = self.counters.answered(lane, sent, clock) {
+            self.meter.answered(lane, took);
+        }
+    }
+
     pub(crate) fn reconnected(&self, lane: &str) {
         self.counters.reconnected(lane);
         self.meter.reconnected(lane);
@@ -175,7 +187,7 @@ fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Condvar, Mutex};
+    use std::sync::{Condvar, Mutex};
     use std::time::Duration;
 
     fn forced(lock: &str) -> Event<'_> {

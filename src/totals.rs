@@ -5,8 +5,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::clock::{Clock, Tick};
 use crate::counts::Mode;
 use crate::lost::LostReason;
+
+/// One round trip of a lane is timed in this time: a look at the clock costs more than all else that is counted.
+const TIMED_EVERY: Duration = Duration::from_millis(1);
 
 /// No renewal leaves more of its lease than this.
 const WHOLE: u32 = 100;
@@ -36,6 +40,8 @@ pub struct Totals {
     pub renewals: Renewals,
     /// Connections that replaced one that had broken.
     pub reconnects: Reconnects,
+    /// How long the server took to answer.
+    pub round_trips: RoundTrips,
     /// Releases and cancellations in the background that the server refused, or that were given up. What they
     /// were to free ends with its lease.
     pub background_failures: u64,
@@ -133,6 +139,29 @@ impl Reconnects {
     }
 }
 
+/// How long calls of scripts took, or of the plain commands that do the same: from sending them to their replies.
+///
+/// Each is timed as long as there are at most a thousand a second on each connection; of more, so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoundTrips {
+    /// Those that were timed.
+    pub timed: u64,
+    /// All of these together.
+    pub total: Duration,
+    /// The longest of them.
+    pub longest: Duration,
+}
+
+impl RoundTrips {
+    /// What one of them took on average; `None` if there was none.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        let total = u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX);
+        total.checked_div(self.timed).map(Duration::from_nanos)
+    }
+}
+
 /// How a call got its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrantedBy {
@@ -166,6 +195,11 @@ pub(crate) struct Counters {
     /// How much less than the whole lease a renewal left: grows.
     most_used_percent: AtomicU32,
     reconnects: [AtomicU64; 4],
+    /// By lane, when the next round trip is timed.
+    timed_after: [AtomicU64; 4],
+    round_trips: AtomicU64,
+    round_trip_nanos: AtomicU64,
+    longest_round_trip: AtomicU64,
     pub(crate) background_failures: AtomicU64,
     pub(crate) script_errors: AtomicU64,
     pub(crate) events_dropped: AtomicU64,
@@ -214,6 +248,22 @@ impl Counters {
         count(&self.reconnects[lane]);
     }
 
+    /// What was sent then over the lane at this place was answered by now. How long that took, if it is timed.
+    pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) -> Option<Duration> {
+        let timed_after = &self.timed_after[lane];
+        if sent.nanos() < timed_after.load(Ordering::Relaxed) {
+            return None;
+        }
+        let next = sent.after(TIMED_EVERY).nanos();
+        timed_after.store(next, Ordering::Relaxed);
+        let took = sent.until(clock.now());
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        count(&self.round_trips);
+        self.round_trip_nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.longest_round_trip.fetch_max(nanos, Ordering::Relaxed);
+        Some(took)
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         let grants = |kind: usize| {
             let of_kind = &self.grants[kind];
@@ -247,6 +297,11 @@ impl Counters {
                 renewal: reconnects[1],
                 push: reconnects[2],
                 confirm: reconnects[3],
+            },
+            round_trips: RoundTrips {
+                timed: read(&self.round_trips),
+                total: Duration::from_nanos(read(&self.round_trip_nanos)),
+                longest: Duration::from_nanos(read(&self.longest_round_trip)),
             },
             background_failures: read(&self.background_failures),
             script_errors: read(&self.script_errors),
@@ -290,6 +345,24 @@ mod tests {
         let renewals = counters.totals().renewals;
         assert_eq!((renewals.renewed, renewals.late), (4, 1));
         assert_eq!(renewals.least_left_percent, Some(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn round_trips_are_timed_for_as_long_as_they_are_few() {
+        let (clock, counters) = (Clock::of_runtime(), Counters::default());
+        assert_eq!(counters.totals().round_trips.mean(), None);
+        let began = clock.now();
+        clock.sleep_until(began.after(TIMED_EVERY * 3)).await;
+        let answered =
+            |lane, later: u32| counters.answered(lane, began.after(TIMED_EVERY / 4 * later), clock);
+        assert_eq!(answered(0, 0), Some(TIMED_EVERY * 3));
+        assert_eq!(answered(0, 3), None, "too soon");
+        assert_eq!(answered(1, 3), Some(TIMED_EVERY / 4 * 9), "another lane");
+        assert_eq!(answered(0, 4), Some(TIMED_EVERY * 2));
+        let trips = counters.totals().round_trips;
+        assert_eq!((trips.timed, trips.longest), (3, TIMED_EVERY * 3));
+        assert_eq!(trips.total, TIMED_EVERY / 4 * 29);
+        assert_eq!(trips.mean(), Some(TIMED_EVERY / 4 * 29 / 3));
     }
 
     #[test]

@@ -29,9 +29,11 @@ mod on {
 
     pub(crate) fn tell(event: &Event<'_>) {
         match event {
-            Event::Reconnected { .. } | Event::Failover { .. } | Event::TooManyGroups { .. } => {
-                tell_of_the_rest(event)
-            }
+            Event::Forced { .. }
+            | Event::Freed { .. }
+            | Event::Reconnected { .. }
+            | Event::Failover { .. }
+            | Event::TooManyGroups { .. } => tell_of_the_rest(event),
             event => tell_of_locks(event),
         }
     }
@@ -82,21 +84,19 @@ mod on {
                 },
                 "{event}"
             ),
-            Event::LongWait { lock, waited, busy } => warn!(
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+            } => warn!(
                 name: "lockset.long_wait",
                 target: "lockset",
                 {
                     lockset.name = %lock,
                     lockset.waited_seconds = seconds(*waited),
                     lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
-                },
-                "{event}"
-            ),
-            Event::Forced { lock } => info!(
-                name: "lockset.forced",
-                target: "lockset",
-                {
-                    lockset.name = %lock,
+                    lockset.waiters = waiters,
                 },
                 "{event}"
             ),
@@ -112,6 +112,28 @@ mod on {
                 {
                     server.address = %server,
                     lockset.lane = lane,
+                },
+                "{event}"
+            ),
+            Event::Forced { lock } => info!(
+                name: "lockset.forced",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                },
+                "{event}"
+            ),
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => warn!(
+                name: "lockset.freed",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.holder = %holder,
+                    lockset.reason = %reason,
                 },
                 "{event}"
             ),
@@ -164,7 +186,8 @@ mod on {
     /// The time for which a guard holds a lock: it follows from the call that got it.
     #[derive(Debug)]
     pub(crate) struct HoldSpan {
-        _span: Option<Span>,
+        /// Elsewhere, as there is none mostly, and guards go from hand to hand.
+        _span: Option<Box<Span>>,
     }
 
     impl HoldSpan {
@@ -187,7 +210,9 @@ mod on {
                 return Self::none();
             }
             span.follows_from(Span::current());
-            Self { _span: Some(span) }
+            Self {
+                _span: Some(Box::new(span)),
+            }
         }
     }
 }

@@ -22,13 +22,14 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     // The time that its replicas may take comes on top.
     let replication = request.options.replication;
     let limit = limit + replication.map_or(Duration::ZERO, |wanted| wanted.within);
-    let end = clock.now().after(limit);
+    let now = clock.now();
+    let end = now.after(limit);
     // A server that is slower than the limit is not dead: its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
     let all = [request];
     let requests = Requests {
         all: &all,
-        bound: bound(&all, Wait::Never),
+        bound: bound(&all, Wait::Never, now),
     };
     let asking = async {
         let mut attempt = Attempt::single(requests);

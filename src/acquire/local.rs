@@ -128,8 +128,7 @@ pub(super) async fn take_over(
         return Ok(None);
     };
     let is_held = if is_complete {
-        share.accept_handoff();
-        !share.is_lost()
+        share.accept_handoff()
     } else {
         Box::pin(share.adopt(request.policy, request.operation, bound)).await?
     };

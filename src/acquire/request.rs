@@ -169,12 +169,12 @@ impl Outcome {
     }
 }
 
-/// How long a call for these may go on that starts now.
-pub(crate) fn bound(requests: &[LockRequest], wait: Wait) -> Bound {
+/// How long a call for these may go on that starts at this time.
+pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
     let give_up = requests.iter().map(LockRequest::give_up).min();
     requests[0]
         .core
-        .bound(give_up.unwrap_or_default(), wait.deadline())
+        .bound(give_up.unwrap_or_default(), wait.deadline(), now)
 }
 
 /// The requests of one call, at least one.

@@ -12,15 +12,21 @@ use super::expired::ExpiredGrants;
 use super::local::{is_owned, reenter};
 use super::request::{LockRequest, Outcome, Wait, bound};
 use super::wait::{all, one};
+use crate::clock::Tick;
 use crate::error::Result;
 use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 
-/// Takes all of these locks, in the order of the requests; `None` if they did not become free in time.
-pub(crate) async fn several(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+/// Takes all of these locks, in the order of the requests, for a call that began then; `None` if they did not
+/// become free in time.
+pub(crate) async fn several(
+    requests: &[LockRequest],
+    wait: Wait,
+    began: Tick,
+) -> Result<Option<Vec<Share>>> {
     if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
-        together(requests, wait).await
+        together(requests, wait, began).await
     } else {
         in_order(requests, wait).await
     }
@@ -29,8 +35,8 @@ pub(crate) async fn several(requests: &[LockRequest], wait: Wait) -> Result<Opti
 /// Takes all with one script. So members that their owner holds are entered again only when the others are
 /// granted: entered before, they would be kept from others until then, even if their owner gave them back
 /// meanwhile.
-async fn together(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
-    let bound = bound(requests, wait);
+async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<Option<Vec<Share>>> {
+    let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let are_owned = requests.iter().map(is_owned);
@@ -87,14 +93,15 @@ async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Sha
     loop {
         let mut held = Reversed(Vec::with_capacity(requests.len()));
         for request in requests {
+            let now = request.core.clock.now();
             let wait = if held.0.is_empty() {
                 wait
             } else {
-                wait.at_most(request.core.clock.now().after(held_wait(request)))
+                wait.at_most(now.after(held_wait(request)))
             };
             let share = tokio::select! {
                 biased;
-                share = one(request, wait) => share?,
+                share = one(request, wait, now) => share?,
                 () = held.one_lost() => break,
             };
             match share {

@@ -43,10 +43,10 @@ const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 const HINTS_IN_A_ROW_MAX: u32 = 16;
 const HINT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Takes the lock; `None` if it did not become free in time.
-pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Share>> {
+/// Takes the lock for a call that began then; `None` if it did not become free in time.
+pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Result<Option<Share>> {
     let requests = std::slice::from_ref(request);
-    let bound = bound(requests, wait);
+    let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let entered = reenter(request, &bound).await?;
@@ -65,10 +65,13 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait) -> Result<Option<Shar
 
 /// Takes the lock if it is free, in one attempt of nobody who has it; else, how long the lease of its holder
 /// lasts yet.
-pub(crate) async fn one_or_remaining(request: &LockRequest) -> Result<Result<Share, Duration>> {
+pub(crate) async fn one_or_remaining(
+    request: &LockRequest,
+    began: Tick,
+) -> Result<Result<Share, Duration>> {
     request.ensure_open()?;
     let requests = std::slice::from_ref(request);
-    let bound = bound(requests, Wait::Never);
+    let bound = bound(requests, Wait::Never, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let mut shares = match all(requests, Wait::Never, bound).await? {

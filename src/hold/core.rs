@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,6 +26,7 @@ use crate::holder::HolderId;
 use crate::observe::Observed;
 use crate::replicas::Replicas;
 use crate::script::{CallBudget, Scripts};
+use crate::waits::NotedWait;
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -170,14 +171,25 @@ impl Core {
         self.watchdog.drive_while_needed(watch.boxed());
     }
 
+    /// A call that began then has to wait: it is woken when that is long ago.
+    pub(crate) fn note_wait(&self, began: Tick, waker: &Waker) -> NotedWait {
+        let waits = &self.observed().waits;
+        let (waiting, is_unwatched) = waits.enter(began, waker);
+        if is_unwatched {
+            let watch = Arc::clone(waits).watch(self.clock);
+            self.watchdog.drive_while_needed(watch.boxed());
+        }
+        waiting
+    }
+
     /// How channels are used at the server.
     pub(crate) fn channels(&self) -> Channels {
         self.scripts.transport.channels()
     }
 
-    /// How long a call that starts now may go on.
-    pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>) -> Bound {
-        Bound::new(self.clock.now(), deadline, give_up, self.timing)
+    /// How long a call that starts at this time may go on.
+    pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>, now: Tick) -> Bound {
+        Bound::new(now, deadline, give_up, self.timing)
     }
 
     /// How long a single operation that starts now may go on.
@@ -275,6 +287,7 @@ impl Core {
         let enough = self.timing.give_up.min(self.timing.linger);
         let is_done = self.clock.within(enough, done).await.is_some();
         self.shut.store(true, Ordering::Release);
+        self.observed().meter.publish();
         is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
     }
 }

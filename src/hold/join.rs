@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::event::Event;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::fencing::FencingToken;
 use crate::group;
@@ -26,8 +27,8 @@ pub(crate) struct JoinRequest {
 }
 
 impl Hold {
-    /// One more share, for a new owner. `None` if it takes nobody, or not on these terms.
-    pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<RawShare> {
+    /// One more share, for a new owner, and when. `None` if it takes nobody, or not on these terms.
+    pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<(RawShare, Tick)> {
         if self.replication != request.replication || self.core.is_closed() {
             return None;
         }
@@ -40,12 +41,13 @@ impl Hold {
         let owner = Owner::new();
         self.apply_to(state, now, Event::Joined(owner.clone()));
         self.count_handoff(Mode::Shared, request.group);
-        Some(RawShare {
+        let share = RawShare {
             hold: Arc::clone(self),
             owner,
             mode: Mode::Shared,
             lease: ShareLease::Renewed(request.lease),
-        })
+        };
+        Some((share, now))
     }
 
     /// The token of one owner.

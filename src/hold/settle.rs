@@ -54,15 +54,20 @@ impl RawShare {
         })
     }
 
-    /// Gives the share back and waits for the server to agree. If this future is dropped, the watchdog
-    /// task goes on with it.
-    pub(super) async fn release(self) -> Result<()> {
-        release_all(Few::from_buf([self])).await
+    /// Gives the share back, at a time that was read just now, and waits for the server to agree. If this
+    /// future is dropped, the watchdog task goes on with it.
+    pub(super) async fn release(self, now: Tick) -> Result<()> {
+        release_all_at(now, Few::from_buf([self])).await
     }
 
     /// Gives the share back without waiting; what `Drop` does. Never blocks or panics.
     pub(super) fn release_later(self) {
         release_all_later(Few::from_buf([self]));
+    }
+
+    /// The same at a time that was read just now.
+    pub(super) fn release_later_at(self, now: Tick) {
+        release_all_later_at(now, Few::from_buf([self]));
     }
 }
 
@@ -201,8 +206,11 @@ impl Hold {
 
 /// Gives shares back and waits for the servers to agree.
 pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
+    release_all_at(time_of(&shares), shares).await
+}
+
+async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    let now = time_of(&shares);
     let (to_settle, lost) = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
     let settled = match by_server(to_settle).as_slice() {
@@ -222,7 +230,10 @@ pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
 
 /// Gives shares back without waiting.
 pub(super) fn release_all_later(shares: Few<RawShare>) {
-    let now = time_of(&shares);
+    release_all_later_at(time_of(&shares), shares);
+}
+
+fn release_all_later_at(now: Tick, shares: Few<RawShare>) {
     let (to_settle, _) = end_all(shares, now);
     for holds in by_server(to_settle) {
         settle_later(holds);

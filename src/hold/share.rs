@@ -42,6 +42,8 @@ pub(crate) struct Share {
     view: LossCell,
     span: HoldSpan,
     timer: HoldTimer,
+    /// When this client knew that it has it, if that was noted.
+    since: Option<Tick>,
 }
 
 impl Share {
@@ -53,7 +55,9 @@ impl Share {
         name: &LockName,
         new: NewHold,
     ) -> Self {
-        Self::of(Hold::granted(core, local, protocol, name, new))
+        let now = core.clock.now();
+        let share = Self::of(Hold::granted(core, local, protocol, name, new, now));
+        share.noted_at(now)
     }
 
     /// Of a hold that another task of this client has handed off. False if the server has to agree to the
@@ -72,7 +76,8 @@ impl Share {
     /// Of a hold that a reader of this client has, for a new owner. `None`: there is none that it can join.
     pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
         let hold: Arc<Hold> = known(local.open_read.get()?)?;
-        hold.join(request).map(Self::of)
+        let (raw, now) = hold.join(request)?;
+        Some(Self::of(raw).noted_at(now))
     }
 
     /// One more share of a hold for its owner. `None`: the hold is lost or gone, or somebody else's by now,
@@ -98,7 +103,19 @@ impl Share {
             view: LossCell::default(),
             span: HoldSpan::none(),
             timer: HoldTimer::none(),
+            since: None,
         }
+    }
+
+    /// This client knew of it at this time.
+    fn noted_at(mut self, now: Tick) -> Self {
+        self.since = Some(now);
+        self
+    }
+
+    /// When this client knew of it, if that was noted.
+    pub(crate) fn since(&self) -> Option<Tick> {
+        self.since
     }
 
     /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then;
@@ -195,7 +212,11 @@ impl Share {
 
     pub(crate) async fn release(mut self) -> Result<()> {
         match self.take_raw() {
-            Some(raw) => raw.release().await,
+            Some(raw) => {
+                let now = raw.hold.core.clock.now();
+                self.timer.ends(now);
+                raw.release(now).await
+            }
             None => Ok(()),
         }
     }
@@ -279,9 +300,13 @@ impl Share {
         self.hold().count_handoff(Mode::Exclusive, group);
     }
 
-    /// Its task has taken what it was handed.
-    pub(crate) fn accept_handoff(&self) {
-        self.hold().apply(Event::HandoffAccepted);
+    /// Its task has taken what it was handed. False if that is lost by now.
+    pub(crate) fn accept_handoff(&mut self) -> bool {
+        let (hold, now) = (self.hold(), self.hold().core.clock.now());
+        hold.apply_to(hold.state(), now, Event::HandoffAccepted);
+        let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
+        self.since = Some(now);
+        is_held
     }
 
     /// As [`Hold::adopt`].
@@ -333,7 +358,9 @@ impl Losable for Held {
 impl Drop for Share {
     fn drop(&mut self) {
         if let Some(raw) = self.take_raw() {
-            raw.release_later();
+            let now = raw.hold.core.clock.now();
+            self.timer.ends(now);
+            raw.release_later_at(now);
         }
     }
 }

@@ -78,15 +78,16 @@ pub(crate) struct RawShare {
 }
 
 impl Hold {
-    /// A hold that was just granted, with one share. Starts its renewals.
+    /// A hold that was just granted, with one share, at a time that was read just now. Starts its renewals.
     pub(super) fn granted(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
         protocol: &'static dyn Protocol,
         name: &LockName,
         new: NewHold,
+        now: Tick,
     ) -> RawShare {
-        let (state, lease) = State::new(core.clock.now(), &new);
+        let (state, lease) = State::new(now, &new);
         let first_check = state.next_check();
         let hold = Arc::new(Self {
             core: Arc::clone(core),

@@ -1,17 +1,21 @@
-//! The handles that a recorder gave, kept so that no event looks one up by its name.
+//! The handles that a recorder gave, kept so that no event looks one up by its name, and beside them what it has
+//! not been told yet.
 //!
 //! What an alert asks for is there from the beginning, at zero. What only shows how a lock is used is there
 //! once it happens, so that a program does not serve hundreds of series of kinds that it does not use.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, with_recorder};
 
 use super::names::{
-    ACQUIRE, BACKGROUND_FAILURES, COUNTERS, EVENTS_DROPPED, GAUGES, GRANTS, HELD, HISTOGRAMS, HOLD,
-    KINDS, LANES, LOST, Metric, OUTCOMES, PATHS, REASONS, RECONNECTS, REFUSALS, RENEWAL_MARGIN,
-    RENEWAL_OUTCOMES, RENEWALS, ROUND_TRIP, SCRIPT_ERRORS, WAITING, WAITS, of_reason,
+    ACQUIRE, BACKGROUND_FAILURES, CALLS, COUNTERS, EVENTS_DROPPED, GAUGES, GRANTED, GRANTS, HELD,
+    HISTOGRAMS, HOLD, KINDS, LANES, LOST, Metric, OUTCOMES, PATHS, REASONS, RECONNECTS, REFUSALS,
+    RENEWAL_MARGIN, RENEWAL_OUTCOMES, RENEWALS, ROUND_TRIP, SCRIPT_ERRORS, WAITING, WAITS,
+    of_reason,
 };
+use super::times::Times;
 use crate::group::{GROUPS, Group};
 
 static METADATA: Metadata<'static> = Metadata::new("lockset", Level::INFO, Some("lockset"));
@@ -55,27 +59,79 @@ pub(super) fn is_recorded() -> bool {
     with_recorder(|recorder| size_of_val(recorder) > 0)
 }
 
+/// What is counted one by one and told in sums.
+pub(super) struct Count {
+    untold: AtomicU64,
+    counter: Counter,
+}
+
+impl Count {
+    fn of(counter: Counter) -> Self {
+        Self {
+            untold: AtomicU64::new(0),
+            counter,
+        }
+    }
+
+    pub(super) fn add(&self) {
+        // In one order with the mark that there is something to be told.
+        self.untold.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tells the recorder. How many were added since the last time.
+    fn publish(&self) -> u64 {
+        let count = self.untold.swap(0, Ordering::SeqCst);
+        if count > 0 {
+            self.counter.increment(count);
+        }
+        count
+    }
+}
+
+/// Moves a gauge by what began and what ended. Told as steps: several clients have one gauge together.
+fn shift(gauge: &Gauge, began: u64, ended: u64) {
+    if began > ended {
+        gauge.increment((began - ended) as f64);
+    } else if ended > began {
+        gauge.decrement((ended - began) as f64);
+    }
+}
+
 pub(super) struct Instruments {
     pub(super) renewals: [Counter; 3],
     pub(super) reconnects: [Counter; 4],
     pub(super) background_failures: Counter,
     pub(super) script_errors: Counter,
     pub(super) events_dropped: Counter,
-    pub(super) margin: Histogram,
-    round_trips: [OnceLock<Histogram>; 4],
+    pub(super) margin: Times,
+    round_trips: [OnceLock<Times>; 4],
     groups: [OnceLock<Box<OfGroup>>; GROUPS],
 }
 
 /// Those that have the group as a label.
 pub(super) struct OfGroup {
     name: &'static str,
-    pub(super) refusals: Counter,
-    pub(super) waits: Counter,
-    pub(super) waiting: Gauge,
+    pub(super) refusals: Count,
+    pub(super) waits: Count,
+    /// Of those that had to wait, the ones that do so no more.
+    pub(super) waits_over: AtomicU64,
+    waiting: Gauge,
     losses: [Counter; REASONS.len()],
-    grants: [[OnceLock<Counter>; PATHS.len()]; KINDS.len()],
-    acquires: [[OnceLock<Histogram>; OUTCOMES.len()]; KINDS.len()],
-    holds: [OnceLock<(Histogram, Gauge)>; KINDS.len()],
+    grants: [[OnceLock<Count>; PATHS.len()]; KINDS.len()],
+    calls: [[OnceLock<Calls>; OUTCOMES.len()]; KINDS.len()],
+    holds: [OnceLock<Holds>; KINDS.len()],
+}
+
+/// Calls that ended in one way.
+pub(super) struct Calls {
+    pub(super) times: Times,
+    total: Counter,
+}
+
+/// What guards have, and had.
+pub(super) struct Holds {
+    pub(super) times: Times,
+    held: Gauge,
 }
 
 fn none_yet<T, const N: usize>() -> [OnceLock<T>; N] {
@@ -92,7 +148,7 @@ impl Instruments {
             background_failures: counter(&BACKGROUND_FAILURES, &[]),
             script_errors: counter(&SCRIPT_ERRORS, &[]),
             events_dropped: counter(&EVENTS_DROPPED, &[]),
-            margin: histogram(&RENEWAL_MARGIN, &[]),
+            margin: Times::of(histogram(&RENEWAL_MARGIN, &[])),
             round_trips: none_yet(),
             groups: none_yet(),
         };
@@ -104,9 +160,20 @@ impl Instruments {
         self.groups[group.index()].get_or_init(|| Box::new(OfGroup::register(group.name())))
     }
 
-    pub(super) fn round_trip(&self, lane: usize) -> &Histogram {
-        let first = || histogram(&ROUND_TRIP, &[("lane", LANES[lane])]);
+    pub(super) fn round_trip(&self, lane: usize) -> &Times {
+        let first = || Times::of(histogram(&ROUND_TRIP, &[("lane", LANES[lane])]));
         self.round_trips[lane].get_or_init(first)
+    }
+
+    /// Tells the recorder what was counted since the last time. By one at a time.
+    pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) {
+        self.margin.publish(found);
+        for round_trips in self.round_trips.iter().filter_map(OnceLock::get) {
+            round_trips.publish(found);
+        }
+        for group in self.groups.iter().filter_map(OnceLock::get) {
+            group.publish(found);
+        }
     }
 }
 
@@ -115,12 +182,13 @@ impl OfGroup {
         let group = ("group", name);
         Self {
             name,
-            refusals: counter(&REFUSALS, &[group]),
-            waits: counter(&WAITS, &[group]),
+            refusals: Count::of(counter(&REFUSALS, &[group])),
+            waits: Count::of(counter(&WAITS, &[group])),
+            waits_over: AtomicU64::new(0),
             waiting: gauge(&WAITING, &[group]),
             losses: REASONS.map(|reason| counter(&LOST, &[("reason", of_reason(reason)), group])),
             grants: std::array::from_fn(|_| none_yet()),
-            acquires: std::array::from_fn(|_| none_yet()),
+            calls: std::array::from_fn(|_| none_yet()),
             holds: none_yet(),
         }
     }
@@ -129,24 +197,59 @@ impl OfGroup {
         &self.losses[reason]
     }
 
-    pub(super) fn grant(&self, kind: usize, path: usize) -> &Counter {
+    pub(super) fn grant(&self, kind: usize, path: usize) -> &Count {
         self.grants[kind][path].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("path", PATHS[path])];
-            counter(&GRANTS, &[labels[0], labels[1], ("group", self.name)])
+            Count::of(counter(
+                &GRANTS,
+                &[labels[0], labels[1], ("group", self.name)],
+            ))
         })
     }
 
-    pub(super) fn acquire(&self, kind: usize, outcome: usize) -> &Histogram {
-        self.acquires[kind][outcome].get_or_init(|| {
+    pub(super) fn calls(&self, kind: usize, outcome: usize) -> &Calls {
+        self.calls[kind][outcome].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("outcome", OUTCOMES[outcome])];
-            histogram(&ACQUIRE, &[labels[0], labels[1], ("group", self.name)])
+            let labels = [labels[0], labels[1], ("group", self.name)];
+            Calls {
+                times: Times::of(histogram(&ACQUIRE, &labels)),
+                total: counter(&CALLS, &labels),
+            }
         })
     }
 
-    pub(super) fn hold(&self, kind: usize) -> &(Histogram, Gauge) {
+    pub(super) fn holds(&self, kind: usize) -> &Holds {
         self.holds[kind].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("group", self.name)];
-            (histogram(&HOLD, &labels), gauge(&HELD, &labels))
+            Holds {
+                times: Times::of(histogram(&HOLD, &labels)),
+                held: gauge(&HELD, &labels),
+            }
         })
+    }
+
+    /// What ended is taken before what began, so that nothing ends that has not begun.
+    fn publish(&self, found: &mut Vec<(usize, u64)>) {
+        let over = self.waits_over.swap(0, Ordering::SeqCst);
+        shift(&self.waiting, self.waits.publish(), over);
+        self.refusals.publish();
+        for grants in self.grants.iter().flatten().filter_map(OnceLock::get) {
+            grants.publish();
+        }
+        for (holds, calls) in self.holds.iter().zip(&self.calls) {
+            let holds = holds.get();
+            let ended = holds.map_or(0, |holds| holds.times.publish(found));
+            let counts = calls.each_ref().map(|calls| {
+                let calls = calls.get()?;
+                let count = calls.times.publish(found);
+                if count > 0 {
+                    calls.total.increment(count);
+                }
+                Some(count)
+            });
+            if let Some(holds) = holds {
+                shift(&holds.held, counts[GRANTED].unwrap_or(0), ended);
+            }
+        }
     }
 }

@@ -1,7 +1,11 @@
 //! Metrics through the facade `metrics`. Without that feature nothing of it is compiled.
 //!
-//! Invariant: no metric has a label whose values a program makes up, but for the bounded group. So the
-//! number of series does not grow with the number of locks.
+//! What happens often is counted in atomics of our own, and told to the recorder in sums: a while after that, when
+//! somebody looks at the counts of the client, and when it ends. What happens seldom is told at once.
+//!
+//! Invariants: no metric has a label whose values a program makes up, but for the bounded group, so the number
+//! of series does not grow with the number of locks; no task waits for a recorder but the watchdog's; what was
+//! counted is told once.
 
 #[cfg(feature = "metrics")]
 mod instruments;
@@ -11,6 +15,8 @@ mod names;
 mod off;
 #[cfg(feature = "metrics")]
 mod on;
+#[cfg(feature = "metrics")]
+mod times;
 
 #[cfg(not(feature = "metrics"))]
 pub(crate) use self::off::{HoldTimer, Meter, WaitCount};

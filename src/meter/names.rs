@@ -19,6 +19,7 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 }
 
 pub(super) const GRANTS: Metric = counter("lockset_grants_total", "Locks that calls got");
+pub(super) const CALLS: Metric = counter("lockset_calls_total", "Calls that asked for a lock");
 pub(super) const REFUSALS: Metric = counter(
     "lockset_refusals_total",
     "Calls that got no lock, because others held it",
@@ -44,7 +45,8 @@ pub(super) const EVENTS_DROPPED: Metric = counter(
 );
 
 /// All that only grow.
-pub(super) const COUNTERS: [&Metric; 9] = [
+pub(super) const COUNTERS: [&Metric; 10] = [
+    &CALLS,
     &GRANTS,
     &REFUSALS,
     &WAITS,
@@ -93,6 +95,12 @@ pub(super) const PATHS: [&str; 4] = ["server", "handover", "memory", "reentry"];
 
 /// What became of a call.
 pub(super) const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
+
+/// Their places.
+pub(super) const GRANTED: usize = 0;
+pub(super) const REFUSED: usize = 1;
+pub(super) const ERROR: usize = 2;
+pub(super) const CANCELLED: usize = 3;
 
 /// What became of a renewal.
 pub(super) const RENEWAL_OUTCOMES: [&str; 3] = ["in_time", "late", "failed"];

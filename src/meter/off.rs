@@ -1,8 +1,9 @@
 //! Without the feature: nothing.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::clock::{Clock, Tick};
+use crate::clock::{Clock, Now, Tick};
 use crate::error::Result;
 use crate::group::Group;
 use crate::lost::LostReason;
@@ -12,9 +13,13 @@ use crate::totals::GrantedBy;
 pub(crate) struct Meter;
 
 impl Meter {
+    pub(crate) fn publish(&self) {}
+    pub(crate) async fn keep_publishing(&self, _clock: Clock) -> Infallible {
+        std::future::pending().await
+    }
     pub(crate) fn granted(&self, _kind: usize, _by: GrantedBy, _group: Group) {}
     pub(crate) fn refused(&self, _group: Group) {}
-    pub(crate) fn call(&self, _kind: &str, _group: Group, _clock: Clock) -> CallTimer {
+    pub(crate) fn call(&self, _: &'static str, _: Group, _began: Tick, _: Clock) -> CallTimer {
         CallTimer
     }
     pub(crate) fn waits(&self, _group: Group) -> WaitCount {
@@ -27,13 +32,17 @@ impl Meter {
     pub(crate) fn background_failed(&self) {}
     pub(crate) fn script_failed(&self) {}
     pub(crate) fn event_dropped(&self) {}
-    pub(crate) fn answered(&self, _lane: usize, _sent: Tick, _clock: Clock) {}
+    pub(crate) fn answered(&self, _lane: usize, _took: Duration) {}
 }
 
 pub(crate) struct CallTimer;
 
 impl CallTimer {
-    pub(crate) fn ends<T>(self, _ended: &Result<Option<T>>) -> HoldTimer {
+    pub(crate) fn ends<T>(
+        self,
+        _ended: &Result<Option<T>>,
+        _granted: impl FnOnce(&T) -> Option<Tick>,
+    ) -> HoldTimer {
         HoldTimer
     }
 }
@@ -45,6 +54,8 @@ impl HoldTimer {
     pub(crate) fn none() -> Self {
         Self
     }
+
+    pub(crate) fn ends(&mut self, _now: impl Now) {}
 }
 
 #[derive(Debug)]

@@ -74,7 +74,7 @@ impl Acquisition {
     /// Acquires the lock, or gives `None` if it did not become free in time.
     pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
         self.queue_request.ensure_open()?;
-        let bound = acquire::bound(&self.request.requests, wait);
+        let bound = acquire::bound(&self.request.requests, wait, self.clock().now());
         if let Some(share) = self.reenter_own(&bound).await? {
             return Ok(Some(share));
         }
@@ -272,6 +272,11 @@ impl Acquisition {
         };
         let entry = Entry::Asked(self.request.requests[0].policy);
         reenter(&self.request, &hold, entry, Some(bound)).await
+    }
+
+    /// How many calls of this process wait.
+    pub(super) fn waiters(&self) -> usize {
+        self.local.waiters()
     }
 
     fn clock(&self) -> Clock {

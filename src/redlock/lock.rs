@@ -14,7 +14,7 @@ use crate::busy::Busy;
 use crate::error::Result;
 use crate::handle::{Holder, option_methods};
 use crate::hold::protocol::Protocol;
-use crate::long_wait::told_if_long;
+use crate::long_wait::{Waited, told_if_long};
 use crate::reentrant::PROTOCOL;
 use crate::trace;
 
@@ -181,16 +181,16 @@ impl RedlockLock {
         let (core, group) = (self.0.members[0].core(), self.0.options.group);
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquisition.run(wait));
-        let call = pin!(told_if_long(
-            core,
-            wait,
-            self.name(),
-            || self.refused(),
-            call
-        ));
-        let timer = core.observed().meter.call(KIND, group, core.clock);
+        let began = core.clock.now();
+        let waited = Waited {
+            name: self.name(),
+            waiters: || acquisition.waiters(),
+            busy: || self.refused(),
+        };
+        let call = pin!(told_if_long(core, wait, began, waited, call));
+        let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;
-        let timer = timer.ends(&ended);
+        let timer = timer.ends(&ended, |_| None);
         Ok(ended?.map(|share| RedlockGuard {
             share,
             request: acquisition.request.clone(),

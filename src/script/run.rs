@@ -138,8 +138,7 @@ impl Scripts {
             };
             let fault = match self.once(call, attempt, reply).await {
                 Ok(value) => {
-                    let meter = &self.observed.meter;
-                    meter.answered(lane as usize, sent, self.clock);
+                    self.observed.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
                         value,
                         sent,

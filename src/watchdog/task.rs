@@ -3,6 +3,7 @@
 //! Renewals come before everything else in it: work that was handed over may be plenty, and none of
 //! it is as urgent as a lease.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,6 +58,7 @@ pub(super) async fn run(
     let mut is_needed = true;
     let mut doubted = moved.mark();
     let mut pace = Pace::of(clock);
+    let mut publishing = pin!(scripts.observed.meter.keep_publishing(clock));
     while is_needed || !work.is_empty() {
         if pace.has_jumped() {
             // Timers stood still, and all that sleep go by them.
@@ -94,6 +96,8 @@ pub(super) async fn run(
                     calls.extend(start(&scripts, batch));
                 }
             }
+            // Before work that may be plenty: it is short, and there is room for it only now and then.
+            never = &mut publishing => match never {},
             job = inbox.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
                 Some(Job::DriveWhileNeeded(job)) => while_needed.push(job),

@@ -1,5 +1,6 @@
 //! What a recorder of the facade `metrics` is told, read from the page of an exporter.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use lockset::{Client, LostReason, locked};
@@ -12,16 +13,28 @@ use crate::support::{LEASE, SOON, client, command, idle, patient_client};
 /// To be the recorder of a test's own thread, on which its runtime runs.
 fn recorder() -> (PrometheusRecorder, Page) {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let page = Page(recorder.handle());
+    let page = Page(recorder.handle(), RefCell::default());
     (recorder, page)
 }
 
-struct Page(PrometheusHandle);
+/// The page of an exporter, and the clients that hand over what they have counted before it is made.
+struct Page(PrometheusHandle, RefCell<Vec<Client>>);
 
 impl Page {
+    fn serves(&self, client: &Client) {
+        self.1.borrow_mut().push(client.clone());
+    }
+
+    fn render(&self) -> String {
+        for client in &*self.1.borrow() {
+            let _ = client.stats();
+        }
+        self.0.render()
+    }
+
     /// The value of the series of this name that has all these labels; `None` if there is none.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let page = self.0.render();
+        let page = self.render();
         let has_all = |line: &&str| {
             let is_it = line.split(['{', ' ']).next() == Some(name);
             is_it
@@ -40,7 +53,7 @@ impl Page {
     #[track_caller]
     fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let value = self.value(name, labels);
-        value.unwrap_or_else(|| panic!("{name} {labels:?} in {}", self.0.render()))
+        value.unwrap_or_else(|| panic!("{name} {labels:?} in {}", self.render()))
     }
 }
 
@@ -65,6 +78,7 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = patient_client(&server.url()).await;
+    page.serves(&client);
     let rival = P::rival(&client, "secret").group("tests");
     let lock = P::of(&client, "secret").group("tests");
     let labels = [("kind", kind_of::<P>()), ("group", "tests")];
@@ -76,7 +90,8 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     assert_eq!(calls("granted"), Some(1.0));
     assert_eq!(page.of("lockset_held", &labels), 1.0);
     assert_eq!(page.of("lockset_hold_seconds_count", &labels), 0.0);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Longer than what is asserted by more than times are rounded.
+    tokio::time::sleep(Duration::from_millis(55)).await;
     guard.release().await.unwrap();
     assert_eq!(page.of("lockset_held", &labels), 0.0);
     assert_eq!(page.of("lockset_hold_seconds_count", &labels), 1.0);
@@ -95,7 +110,7 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     drop(other);
     idle(&client).await;
     // By name nobody sees what is locked.
-    assert!(!page.0.render().contains("secret"));
+    assert!(!page.render().contains("secret"));
 }
 
 for_every_primitive!("current_thread": a_call_and_its_hold_by_kind_and_group);
@@ -109,6 +124,7 @@ async fn who_waits_and_what_is_granted() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = patient_client(&server.url()).await;
+    page.serves(&client);
     let lock = client.lock("x").group("who waits");
     let group = ("group", "who waits");
     let guard = lock.lock().await.unwrap();
@@ -155,6 +171,7 @@ async fn the_group_of_a_function_under_a_lock() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = patient_client(&server.url()).await;
+    page.serves(&client);
     one(&client).await.unwrap();
     several(&client).await.unwrap();
     let holds = |kind, group| {
@@ -169,7 +186,7 @@ async fn the_group_of_a_function_under_a_lock() {
     }
 }
 
-/// The facade keeps nothing for a recorder that comes later, and the client looks for one at each event.
+/// The facade keeps nothing for a recorder that comes later, and the client looks for one now and then.
 #[tokio::test]
 async fn a_recorder_that_comes_after_the_client() {
     let server = Server::start();
@@ -178,16 +195,83 @@ async fn a_recorder_that_comes_after_the_client() {
     let before = lock.lock().await.unwrap();
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
-    before.release().await.unwrap();
-    // Its call was not seen, so its end is not either.
+    page.serves(&client);
     let kind = [("kind", "reentrant")];
-    assert_eq!(page.value("lockset_held", &kind), None);
-    let guard = lock.lock().await.unwrap();
-    assert_eq!(page.of("lockset_held", &kind), 1.0);
+    let held = || page.value("lockset_held", &kind);
+    let mut unseen = 1.0;
+    let other = client.lock("y");
+    let guard = loop {
+        let guard = other.lock().await.unwrap();
+        if held().is_some() {
+            break guard;
+        }
+        guard.release().await.unwrap();
+        unseen += 1.0;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(unseen < 1_000.0, "it does not look");
+    };
+    assert_eq!(held(), Some(1.0));
+    // Its call was not seen, so its end is not either.
+    before.release().await.unwrap();
+    assert_eq!(held(), Some(1.0));
     guard.release().await.unwrap();
-    assert_eq!(page.of("lockset_held", &kind), 0.0);
+    assert_eq!(held(), Some(0.0));
     assert_eq!(page.of("lockset_grants_total", &kind), 1.0);
-    assert_eq!(client.stats().totals.reentrant.by_server, 2);
+    let by_server = u32::try_from(client.stats().totals.reentrant.by_server).unwrap();
+    assert_eq!(f64::from(by_server), unseen + 1.0);
+}
+
+/// Nobody looks at the client: what is counted comes to the page by itself, and what is left with its end.
+#[tokio::test]
+async fn what_is_counted_is_told_soon_and_once() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    let lock = client.lock("x");
+    let calls = [("kind", "reentrant"), ("outcome", "granted")];
+    let told = |name| page.value(name, &calls).unwrap_or_default();
+    for round in 1..=3 {
+        lock.lock().await.unwrap().release().await.unwrap();
+        eventually(SOON, "the tick", async || {
+            told("lockset_calls_total") == f64::from(round)
+        })
+        .await;
+        assert_eq!(told("lockset_acquire_seconds_count"), f64::from(round));
+    }
+    lock.lock().await.unwrap().release().await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(told("lockset_calls_total"), 4.0, "with its end");
+    drop(lock);
+}
+
+/// Of so many that an exporter would have to keep each: all are counted, some are timed.
+#[tokio::test]
+async fn more_calls_than_an_exporter_can_keep() {
+    const CALLS: u32 = 10_000;
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let client = patient_client(&server.url()).await;
+    page.serves(&client);
+    let lock = client.lock("x").sticky(lockset::STICKY_MAX);
+    let calls = [("kind", "reentrant"), ("outcome", "granted")];
+    let began = std::time::Instant::now();
+    for _ in 0..CALLS {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    let all = f64::from(CALLS);
+    assert_eq!(page.of("lockset_calls_total", &calls), all);
+    assert_eq!(page.of("lockset_held", &calls[..1]), 0.0);
+    let timed = page.of("lockset_acquire_seconds_count", &calls);
+    // A tick may have come meanwhile, and each has so many.
+    let ticks = f64::from(u32::try_from(began.elapsed().as_millis() / 250 + 2).unwrap());
+    assert!(
+        timed >= 1.0 && timed <= (5_000.0 * ticks).min(all),
+        "{timed}"
+    );
+    let sum = page.of("lockset_acquire_seconds_sum", &calls);
+    assert!(sum > 0.0 && sum < began.elapsed().as_secs_f64(), "{sum}");
 }
 
 #[tokio::test]
@@ -196,6 +280,7 @@ async fn renewals_losses_and_round_trips() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = client(&server.url()).await;
+    page.serves(&client);
     let guard = client.lock("x").group("losses").lock().await.unwrap();
     eventually(SOON, "a renewal", async || {
         page.value("lockset_renewal_margin_seconds_count", &[]) > Some(0.0)
@@ -237,6 +322,7 @@ async fn what_goes_wrong() {
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let url = format!("redis://weak:pass@{}/", server.addr());
     let client = Client::connect(&url).await.unwrap();
+    page.serves(&client);
     drop(client.lock("x").lock().await.unwrap());
     let failures = "lockset_background_failures_total";
     eventually(SOON, "the refusal", async || page.of(failures, &[]) == 1.0).await;
@@ -259,6 +345,7 @@ async fn a_hand_off_to_another_group() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = patient_client(&server.url()).await;
+    page.serves(&client);
     let mut tries = 0;
     // A client that has had its share of turns hands nothing off.
     let next = loop {
@@ -292,18 +379,19 @@ async fn every_metric_is_described_and_bounded() {
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
     let client = patient_client(&server.url()).await;
+    page.serves(&client);
     let cycle = async |name: String| {
         let guard = client.lock(name).lock().await.unwrap();
         guard.release().await.unwrap();
     };
     cycle("first".to_owned()).await;
-    let series = || page.0.render().lines().count();
+    let series = || page.render().lines().count();
     let before = series();
     for lock in 0..50 {
         cycle(format!("lock:{lock}")).await;
     }
-    assert_eq!(series(), before, "{}", page.0.render());
-    let rendered = page.0.render();
+    assert_eq!(series(), before, "{}", page.render());
+    let rendered = page.render();
     let types = rendered.lines().filter_map(|line| {
         let line = line.strip_prefix("# TYPE ")?;
         line.split(' ').next()
