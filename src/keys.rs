@@ -154,6 +154,20 @@ pub(crate) fn lock_of_token_key(token_key: &str) -> Option<&str> {
     within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
 }
 
+/// Where an operator leaves why the hold with this holder id was taken away. `None`: it is no holder id.
+pub(crate) fn freed_key(holder: &str) -> Option<String> {
+    let (client, number) = holder
+        .strip_suffix(":write")
+        .unwrap_or(holder)
+        .split_once(':')?;
+    let is_client = client
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_client && is_number && !client.is_empty() && !number.is_empty())
+        .then(|| format!("lockset_client:{{{client}}}:freed:{number}"))
+}
+
 /// The keys of the locks whose release is published on a channel of this name, or which have a helper key of
 /// it: none if it is neither. `x` and `{x}` share theirs.
 pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
@@ -245,6 +259,27 @@ mod tests {
         assert_eq!(plain.fair_queue_key(), "redisson_lock_queue:{abc}");
         assert_eq!(plain.fair_timeouts_key(), "redisson_lock_timeout:{abc}");
         assert_eq!(plain.rw_channel(), "redisson_rwlock:{abc}");
+    }
+
+    #[test]
+    fn a_reason_is_left_for_a_holder_and_for_nobody_else() {
+        let client = "8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a";
+        let key = format!("lockset_client:{{{client}}}:freed:57");
+        for holder in [format!("{client}:57"), format!("{client}:57:write")] {
+            assert_eq!(freed_key(&holder).as_deref(), Some(&*key));
+        }
+        for holder in [
+            "",
+            "x",
+            "x:1",
+            "a}b:1",
+            &format!("{client}:x"),
+            ":",
+            "a:",
+            "a:1:2",
+        ] {
+            assert_eq!(freed_key(holder), None, "{holder}");
+        }
     }
 
     #[test]

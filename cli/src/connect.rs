@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockset::{Client, ClientBuilder, Redlock, Tls};
+use lockset::{Client, ClientBuilder, Event, Redlock, Tls};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 use crate::failure::Failure;
@@ -25,6 +26,9 @@ pub(crate) enum Servers {
     /// Independent ones, of which a majority grants.
     Quorum(Redlock, Vec<Client>),
 }
+
+/// What operators wrote when they took a lock away. Ends with the clients.
+pub(crate) type Reasons = UnboundedReceiver<String>;
 
 /// Certificates in PEM.
 pub(crate) struct Certificates {
@@ -147,20 +151,31 @@ impl Context {
         Ok(self.builder(url)?.lazy().build().await?)
     }
 
-    /// A client, or a quorum if there are several URLs.
-    pub(crate) async fn servers(&self, lease: Duration) -> Result<Servers, Failure> {
+    /// A client, or a quorum if there are several URLs; and why operators took a lock away from them.
+    pub(crate) async fn servers(&self, lease: Duration) -> Result<(Servers, Reasons), Failure> {
+        let (told, reasons) = unbounded_channel();
+        let builder = |url| {
+            let told = told.clone();
+            let observer = move |event: &Event<'_>| {
+                if let Event::Freed { reason, .. } = event {
+                    // Whoever was to be told may have ended.
+                    let _ = told.send(reason.clone().into_owned());
+                }
+            };
+            Ok::<_, Failure>(self.builder(url)?.lease(lease).observer(observer))
+        };
         if let [url] = self.urls()? {
-            let builder = self.builder(url)?.lease(lease);
-            return Ok(Servers::One(builder.build().await?));
+            let client = builder(url)?.build().await?;
+            return Ok((Servers::One(client), reasons));
         }
         let mut clients = Vec::new();
         for url in self.urls()? {
             // A minority of them may be down.
-            clients.push(self.builder(url)?.lease(lease).lazy().build().await?);
+            clients.push(builder(url)?.lazy().build().await?);
         }
         let quorum = Redlock::builder(clients.clone());
         let quorum = quorum.longest_lease(self.globals.quorum_lease_max.max(lease));
-        Ok(Servers::Quorum(quorum.build()?, clients))
+        Ok((Servers::Quorum(quorum.build()?, clients), reasons))
     }
 
     fn builder(&self, url: &str) -> Result<ClientBuilder, Failure> {

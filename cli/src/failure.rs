@@ -43,6 +43,11 @@ impl Failure {
         self.status == status::DENIED
     }
 
+    /// Whether a lock was lost under a command.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.status == status::LOST
+    }
+
     /// The status that tells it to scripts.
     pub(crate) fn status(&self) -> u8 {
         self.status

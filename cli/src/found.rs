@@ -45,21 +45,25 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
     })
 }
 
-/// Takes one holder's hold away, or its place in a queue; `false` if it has neither.
+/// Takes one holder's hold away, or its place in a queue, and leaves the reason for it if there is one; `false` if
+/// it has neither.
 pub(crate) async fn evict(
     client: &Client,
     name: &str,
     form: Form,
     holder: &str,
+    reason: &str,
 ) -> Result<bool, Error> {
     if form == Form::ReadWrite {
-        return client.rw_lock(name).release_holder(holder).await;
+        let lock = client.rw_lock(name);
+        return lock.release_holder_because(holder, reason).await;
     }
     // The same key, but other waiters to notify.
     let fair = client.fair_lock(name);
     if fair.waiters().await?.is_empty() {
-        client.lock(name).release_holder(holder).await
+        let lock = client.lock(name);
+        lock.release_holder_because(holder, reason).await
     } else {
-        fair.release_holder(holder).await
+        fair.release_holder_because(holder, reason).await
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod bound;
 pub(crate) mod bundle;
 pub(crate) mod core;
 mod event;
+pub(crate) mod freed;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;
 pub(crate) mod join;

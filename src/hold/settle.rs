@@ -145,6 +145,8 @@ impl Hold {
             Some(reason) if !counts.is_none() => {
                 self.apply(Event::Lost(reason));
             }
+            // Nobody is told of its loss but the caller.
+            Some(LostReason::Revoked) => self.ask_why(),
             Some(_) => {}
         }
         lost

@@ -33,6 +33,9 @@ impl Hold {
             reason,
             held: self.age(),
         });
+        if reason == LostReason::Revoked {
+            self.ask_why();
+        }
     }
 
     /// What it has left of a lease when the server has confirmed the next.

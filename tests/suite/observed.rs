@@ -187,7 +187,7 @@ async fn a_call_that_waits_for_long<P: Primitive>() {
         async move { lock.lock().await.unwrap() }
     });
     told.of("who is in the way", |event| {
-        matches!(event, Event::LongWait { lock, waited, busy: Some(busy), .. }
+        matches!(event, Event::LongWait { lock, waited, busy: Some(busy), waiters: 1, .. }
             if lock == "x" && *waited >= Duration::from_secs(1)
                 && busy.holder.as_deref() == Some(guard.holder_id()))
     })
@@ -247,4 +247,107 @@ async fn a_lock_that_is_freed_by_force() {
     )
     .await;
     drop(guard);
+}
+
+/// By whom and how it was taken away: at the next renewal, and by a release that comes before that.
+#[tokio::test]
+async fn why_an_operator_took_a_lock_away() {
+    let (server, told, client) = observed(LEASE).await;
+    let operator = Client::connect(&server.url()).await.unwrap();
+    let is_told = |name: &'static str, id: String, why: &'static str| {
+        let told = told.clone();
+        async move {
+            told.of(why, |event| {
+                matches!(event, Event::Freed { lock, holder, reason, .. }
+                    if lock == name && *holder == id && reason == why)
+            })
+            .await;
+        }
+    };
+    let guard = client.lock("forced").lock().await.unwrap();
+    let lock = operator.lock("forced");
+    let forced = lock.force_unlock_because("the host is gone").await;
+    assert!(forced.unwrap());
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    is_told("forced", guard.holder_id().to_owned(), "the host is gone").await;
+
+    let reader = client.rw_lock("read").read().await.unwrap();
+    let readers = operator.rw_lock("read").read_side();
+    assert!(readers.force_unlock_because("a new format").await.unwrap());
+    assert_eq!(within(SOON, reader.lost()).await, LostReason::Revoked);
+    is_told("read", reader.holder_id().to_owned(), "a new format").await;
+
+    // Not renewed: only the release finds it gone.
+    let queued = client
+        .fair_lock("one")
+        .fixed_lease(LONG)
+        .lock()
+        .await
+        .unwrap();
+    let id = queued.holder_id().to_owned();
+    let evicted = operator
+        .fair_lock("one")
+        .release_holder_because(&id, "by id")
+        .await;
+    assert!(evicted.unwrap());
+    assert!(queued.release().await.unwrap_err().is_not_held());
+    is_told("one", id, "by id").await;
+
+    // The first bytes of a long one, and never a part of a letter.
+    let long: String = std::iter::repeat_n('ß', 1_000).collect();
+    let guard = client.lock("long").lock().await.unwrap();
+    assert!(
+        operator
+            .lock("long")
+            .force_unlock_because(&long)
+            .await
+            .unwrap()
+    );
+    within(SOON, guard.lost()).await;
+    told.of("the beginning", |event| {
+        matches!(event, Event::Freed { lock, reason, .. }
+            if lock == "long" && long.starts_with(&**reason) && reason.len() == 1_024)
+    })
+    .await;
+    // What is left at the server ends by itself.
+    let kept = command(&server, &["KEYS", "lockset_client:*:freed:*"]).await;
+    let kept: Vec<String> = redis::from_redis_value(kept).unwrap();
+    assert_eq!(kept.len(), 4);
+    for key in kept {
+        let left = command(&server, &["PTTL", &key]).await;
+        let left: i64 = redis::from_redis_value(left).unwrap();
+        assert!((1..=3_600_000).contains(&left), "{key}: {left}");
+    }
+    drop((reader, guard));
+}
+
+/// Neither the operator nor the holder may use the key: the lock is freed, and the loss is told.
+#[tokio::test]
+async fn a_reason_that_cannot_be_left_holds_up_nobody() {
+    let server = Server::start();
+    let acl = "ACL SETUSER weak on >pass resetkeys ~x &* +@all";
+    command(&server, &acl.split(' ').collect::<Vec<_>>()).await;
+    let (told, url) = (
+        Told::default(),
+        format!("redis://weak:pass@{}/", server.addr()),
+    );
+    let client = told.client(&url, LEASE).await;
+    let operator = Client::connect(&url).await.unwrap();
+    let guard = client.lock("x").lock().await.unwrap();
+    assert!(
+        operator
+            .lock("x")
+            .force_unlock_because("nobody learns it")
+            .await
+            .unwrap()
+    );
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    told.of(
+        "the loss",
+        |event| matches!(event, Event::Lost { lock, .. } if lock == "x"),
+    )
+    .await;
+    drop(guard);
+    idle(&client).await;
+    assert_eq!(told.count(|event| matches!(event, Event::Freed { .. })), 0);
 }

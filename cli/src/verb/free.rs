@@ -25,7 +25,7 @@ use crate::{span, status};
 pub(crate) struct Free {
     /// The name of the lock, of any kind.
     name: String,
-    /// Why, for whoever asks later; it is part of the answer.
+    /// Why. The program that held it is told (an observer, its log; `run` says it), and it is part of the answer.
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Do not ask.
@@ -91,7 +91,7 @@ impl Free {
         let mut evicted = Vec::new();
         for holder in &found.holders {
             // Its hold and no other: whoever was granted the lock meanwhile keeps it.
-            if evict(&client, &self.name, found.form, &holder.id).await? {
+            if evict(&client, &self.name, found.form, &holder.id, &self.reason).await? {
                 evicted.push(holder.into());
             }
         }

@@ -23,6 +23,14 @@ pub(crate) struct Release {
     /// Its id, as `show`, a busy `run` or LOCKSET_HOLDER has it.
     #[arg(long, value_name = "ID")]
     holder: String,
+    /// Why; the program that held it is told.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    reason: String,
 }
 
 /// The answer.
@@ -37,7 +45,7 @@ impl Release {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let form = find(&client, &self.name).await?.form;
-        let released = evict(&client, &self.name, form, &self.holder).await?;
+        let released = evict(&client, &self.name, form, &self.holder, &self.reason).await?;
         let answer = Released {
             name: &self.name,
             holder: &self.holder,

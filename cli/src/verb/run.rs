@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use tokio::time::timeout;
 
 use crate::child::{Child, Ended, Limits, Signals};
-use crate::connect::{Context, Servers};
+use crate::connect::{Context, Reasons, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::held::{Asked, Held, Kind, Patience};
-use crate::output::complain;
+use crate::output::{complain, shown};
 use crate::{span, status};
 
 /// Run a command while holding a lock.
@@ -102,12 +103,15 @@ const MARGIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// How often to look at the lease: a twentieth of it, within these.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
+/// A handle that is left over somewhere keeps nobody waiting for what was told.
+const REASON_WAIT: Duration = Duration::from_millis(500);
+
 impl Run {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let limits = self.limits()?;
         let asked = self.asked();
         let mut signals = Signals::ending().map_err(Failure::internal)?;
-        let servers = tokio::select! {
+        let (servers, reasons) = tokio::select! {
             servers = context.servers(self.lease) => servers?,
             signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
         };
@@ -115,6 +119,9 @@ impl Run {
             .under(context, &servers, &asked, limits, &mut signals)
             .await;
         servers.end().await;
+        if ended.as_ref().is_err_and(Failure::is_lost) {
+            say_why(reasons).await;
+        }
         ended
     }
 
@@ -206,6 +213,13 @@ impl Run {
             margin: (self.lease / 20).clamp(MARGIN.0, MARGIN.1),
             look: (self.lease / 20).clamp(LOOK.0, LOOK.1),
         })
+    }
+}
+
+/// What operators wrote when they took the lock away. The clients have ended, and with them what they tell.
+async fn say_why(mut reasons: Reasons) {
+    while let Ok(Some(reason)) = timeout(REASON_WAIT, reasons.recv()).await {
+        complain(&format!("taken away by an operator: {}", shown(&reason)));
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockset::{Client, LostReason};
+use lockset::{Client, Event, LostReason};
 use lockset_testkit::{Server, eventually, within};
 
-use crate::support::{BOUND, Terminal, ended, lockset};
+use crate::support::{BOUND, Running, Terminal, ended, lockset};
 
 #[tokio::test]
 async fn free_takes_a_lock_away_and_lets_waiters_go_on() {
@@ -36,6 +36,48 @@ async fn free_takes_a_lock_away_and_lets_waiters_go_on() {
     let next = within(BOUND, waiting).await.unwrap().unwrap();
     assert_eq!(within(BOUND, guard.lost()).await, LostReason::Revoked);
     assert!(!next.is_lost());
+}
+
+/// The program that had it says why, and so does `run`.
+#[tokio::test]
+async fn the_holder_learns_the_reason() {
+    let server = Server::start();
+    let (told, mut reasons) = tokio::sync::mpsc::unbounded_channel();
+    let observer = move |event: &Event<'_>| {
+        if let Event::Freed { lock, reason, .. } = event {
+            told.send(format!("{lock}: {reason}")).unwrap();
+        }
+    };
+    let builder = Client::builder(&server.url()).lease(Duration::from_secs(1));
+    let client = builder.observer(observer).build().await.unwrap();
+    let guard = client.lock("a").lock().await.unwrap();
+    let free = |name: &'static str| {
+        let arguments = ["free", name, "--reason", "ticket 4711\x1b[2J", "--yes"];
+        lockset(&server.url(), &arguments)
+    };
+    assert_eq!(ended(&mut free("a")).await.status, 0);
+    assert_eq!(within(BOUND, guard.lost()).await, LostReason::Revoked);
+    let told = within(BOUND, reasons.recv()).await.unwrap();
+    assert_eq!(told, "a: ticket 4711\x1b[2J");
+
+    let arguments = [
+        "run",
+        "b",
+        "--lease",
+        "1s",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 1000",
+    ];
+    let mut running = Running::start(&mut lockset(&server.url(), &arguments));
+    assert_eq!(running.line().await, "up");
+    assert_eq!(ended(&mut free("b")).await.status, 0);
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+    let said = "taken away by an operator: ticket 4711\\u{1b}[2J";
+    assert!(ended.err.contains(said), "{ended:?}");
+    drop(guard);
 }
 
 #[tokio::test]
