@@ -51,6 +51,9 @@ pub(crate) struct Figures {
     pub(crate) work_p50: f64,
     /// How evenly the grants went to the tasks: 1 if all got the same, 1/n if one got all.
     pub(crate) jain: f64,
+    /// What the process with the least got, of what would be its share: 1 if all got the same.
+    #[serde(default)]
+    pub(crate) least_share: f64,
     /// Share of the grants that went past somebody who had asked before.
     pub(crate) overtook: f64,
     /// Calls that gave up, and were made again.
@@ -62,9 +65,10 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// `cost` is that of all turns together. `None` if there were none.
+    /// The tasks of one of the processes stand together. `cost` is that of all turns. `None` if there were none.
     pub(crate) fn of(
         tasks: &[Vec<Turn>],
+        processes: usize,
         seconds: f64,
         (failures, violations): (u64, u64),
         cost: Cost,
@@ -89,11 +93,19 @@ impl Figures {
             wait_max: quantile(&waits, 1.0),
             work_p50: quantile(&works, 0.5),
             jain: jain(&shares),
+            least_share: least_share(&shares, processes),
             overtook: overtook(turns),
             failures,
             violations,
             cost: cost.each(grants),
         })
+    }
+}
+
+impl Figures {
+    /// The longest wait in median waits. Not below a microsecond, as nothing shorter is measured.
+    pub(crate) fn longest_in_medians(&self) -> f64 {
+        self.wait_max / self.wait_p50.max(1.0)
     }
 }
 
@@ -114,6 +126,17 @@ fn jain(shares: &[usize]) -> f64 {
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
     if squares > 0.0 {
         sum * sum / (shares.len() as f64 * squares)
+    } else {
+        1.0
+    }
+}
+
+fn least_share(shares: &[usize], processes: usize) -> f64 {
+    let of_processes = shares.chunks(shares.len().div_ceil(processes));
+    let least = of_processes.map(|tasks| tasks.iter().sum::<usize>()).min();
+    let all: usize = shares.iter().sum();
+    if all > 0 {
+        (least.unwrap_or(0) * processes) as f64 / all as f64
     } else {
         1.0
     }
@@ -154,12 +177,20 @@ mod tests {
     }
 
     #[test]
+    fn the_process_with_the_least_is_what_counts() {
+        assert_eq!(least_share(&[3, 1, 2, 2], 2), 1.0);
+        assert_eq!(least_share(&[6, 0, 1, 1], 2), 0.5);
+        assert_eq!(least_share(&[4, 4, 0], 3), 0.0);
+        assert_eq!(least_share(&[0, 0], 2), 1.0);
+    }
+
+    #[test]
     fn a_grant_after_the_end_is_a_wait_but_no_grant() {
         let tasks = [
             vec![turn(0, 100), turn(100, 600_000)],
             vec![turn(0, 700_000)],
         ];
-        let figures = Figures::of(&tasks, 0.5, (1, 0), Cost::default()).unwrap();
+        let figures = Figures::of(&tasks, 1, 0.5, (1, 0), Cost::default()).unwrap();
         assert_eq!(figures.rate, 2.0);
         assert_eq!(figures.jain, 0.5);
         assert_eq!(figures.wait_max, 700_000.0);

@@ -88,9 +88,8 @@ impl Harness {
             })
     }
 
-    /// A job from request to answer.
-    pub(crate) fn run(&mut self, request: &str, bound: Duration) -> Result<Answer, String> {
-        self.ask(request)?;
+    /// What comes of the job that it was asked for.
+    fn done(&mut self, bound: Duration) -> Result<Answer, String> {
         let mut tasks = Vec::new();
         loop {
             let (_, line) = self.answer(bound)?;
@@ -113,6 +112,49 @@ impl Harness {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A job from request to answer, at the same time in all of these processes, at least one.
+pub(crate) fn run(
+    all: &mut [&mut Harness],
+    request: &str,
+    bound: Duration,
+) -> Result<Answer, String> {
+    for harness in &mut *all {
+        harness.ask(request)?;
+    }
+    let answers = all.iter_mut().map(|harness| harness.done(bound));
+    let answers: Vec<Answer> = answers.collect::<Result<_, _>>()?;
+    let together = answers.into_iter().reduce(Answer::and);
+    together.ok_or_else(|| "no process was asked".to_owned())
+}
+
+impl Answer {
+    /// Of another process at the same job.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (
+                Self::Done {
+                    mut tasks,
+                    failures,
+                    violations,
+                },
+                Self::Done {
+                    tasks: more,
+                    failures: more_failures,
+                    violations: more_violations,
+                },
+            ) => {
+                tasks.extend(more);
+                Self::Done {
+                    tasks,
+                    failures: failures + more_failures,
+                    violations: violations + more_violations,
+                }
+            }
+            (Self::Lacks(what), _) | (_, Self::Lacks(what)) => Self::Lacks(what),
+        }
     }
 }
 
@@ -158,6 +200,29 @@ fn read(line: &str) -> Result<Line, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_several_processes_did_is_one_answer_in_their_order() {
+        let turn = |asked| Turn {
+            asked,
+            granted: asked,
+            worked: asked,
+            released: asked,
+        };
+        let done = |asked, failures, violations| Answer::Done {
+            tasks: vec![vec![turn(asked)]],
+            failures,
+            violations,
+        };
+        let both = Answer::Done {
+            tasks: vec![vec![turn(1)], vec![turn(2)]],
+            failures: 3,
+            violations: 1,
+        };
+        assert_eq!(done(1, 1, 0).and(done(2, 2, 1)), both);
+        let lacks = || Answer::Lacks("no fair lock".to_owned());
+        assert_eq!(done(1, 0, 0).and(lacks()), lacks());
+    }
 
     #[test]
     fn lines_are_read() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::peers::Peer;
+
 /// What every harness is told to do, and whoever reads the table is told that it did.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -11,6 +13,9 @@ pub(crate) struct Job {
     pub(crate) title: &'static str,
     /// What harnesses call the sort of lock.
     pub(crate) kind: &'static str,
+    /// Those of a peer that take part, if its lock can be waited for between processes.
+    pub(crate) processes: usize,
+    /// Of each process.
     pub(crate) tasks: usize,
     /// While the lock is held, in microseconds.
     pub(crate) work: u64,
@@ -18,11 +23,12 @@ pub(crate) struct Job {
     pub(crate) reads: u8,
 }
 
-pub(crate) const JOBS: [Job; 7] = [
+pub(crate) const JOBS: [Job; 9] = [
     Job {
         name: "uncontended",
         title: "one task, a lock of its own",
         kind: "mutex",
+        processes: 1,
         tasks: 1,
         work: 0,
         reads: 0,
@@ -31,6 +37,7 @@ pub(crate) const JOBS: [Job; 7] = [
         name: "spread",
         title: "64 tasks, 64 locks",
         kind: "spread",
+        processes: 1,
         tasks: 64,
         work: 0,
         reads: 0,
@@ -39,6 +46,7 @@ pub(crate) const JOBS: [Job; 7] = [
         name: "hot0",
         title: "64 tasks, one lock, no work",
         kind: "mutex",
+        processes: 1,
         tasks: 64,
         work: 0,
         reads: 0,
@@ -47,14 +55,34 @@ pub(crate) const JOBS: [Job; 7] = [
         name: "hot1",
         title: "64 tasks, one lock, 1 ms of work",
         kind: "mutex",
+        processes: 1,
         tasks: 64,
         work: 1000,
+        reads: 0,
+    },
+    Job {
+        name: "crowd4",
+        title: "4 processes of 16 tasks, one lock",
+        kind: "mutex",
+        processes: 4,
+        tasks: 16,
+        work: 0,
+        reads: 0,
+    },
+    Job {
+        name: "crowd8",
+        title: "8 processes of 8 tasks, one lock",
+        kind: "mutex",
+        processes: 8,
+        tasks: 8,
+        work: 0,
         reads: 0,
     },
     Job {
         name: "fair",
         title: "32 tasks, one fair lock",
         kind: "fair",
+        processes: 1,
         tasks: 32,
         work: 0,
         reads: 0,
@@ -63,6 +91,7 @@ pub(crate) const JOBS: [Job; 7] = [
         name: "rw99",
         title: "32 tasks, 99 % reads, 1 ms of work",
         kind: "rw",
+        processes: 1,
         tasks: 32,
         work: 1000,
         reads: 99,
@@ -71,6 +100,7 @@ pub(crate) const JOBS: [Job; 7] = [
         name: "rw90",
         title: "32 tasks, 90 % reads, 1 ms of work",
         kind: "rw",
+        processes: 1,
         tasks: 32,
         work: 1000,
         reads: 90,
@@ -81,17 +111,53 @@ pub(crate) const JOBS: [Job; 7] = [
 pub(crate) const LATE: Duration = Duration::from_secs(2);
 
 impl Job {
-    /// The line that asks a harness for it.
-    pub(crate) fn request(&self, peer: &str, seconds: f64) -> String {
+    /// How many processes of a peer take part; all tasks in one, if its lock cannot be waited for between them.
+    pub(crate) fn processes(&self, peer: &Peer) -> usize {
+        if peer.waits_between {
+            self.processes
+        } else {
+            1
+        }
+    }
+
+    /// Of all processes.
+    pub(crate) fn all_tasks(&self) -> usize {
+        self.processes * self.tasks
+    }
+
+    /// The line that asks each of its harnesses for it.
+    pub(crate) fn request(&self, peer: &Peer, seconds: f64) -> String {
         let Self {
             name,
             kind,
-            tasks,
             work,
             reads,
             ..
         } = self;
+        let tasks = self.all_tasks() / self.processes(peer);
         let milliseconds = (seconds * 1e3) as u64;
+        let peer = peer.name;
         format!("{kind} {name}:{peer} {tasks} {milliseconds} {work} {reads}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::PEERS;
+
+    #[test]
+    fn who_cannot_wait_between_processes_has_all_tasks_in_one() {
+        let crowd = JOBS.iter().find(|job| job.name == "crowd8").unwrap();
+        let request = |peer: &Peer| (crowd.processes(peer), crowd.request(peer, 0.5));
+        let [floor, lockset, ..] = &PEERS;
+        assert_eq!(
+            request(floor),
+            (1, "mutex crowd8:floor 64 500 0 0".to_owned())
+        );
+        assert_eq!(
+            request(lockset),
+            (8, "mutex crowd8:lockset 8 500 0 0".to_owned())
+        );
     }
 }

@@ -8,11 +8,13 @@
 //!
 //! Data flows one way: a harness answers with the times of its turns (`harness`), `figures` makes numbers
 //! of them and of what the `server` counted, `measure` collects those of all rounds into `results`,
-//! and `table` and `plot` show them as ratios.
+//! and `table` and `plot` show them as ratios. A measurement in which a process of ours had too little of a
+//! lock fails (`fairness`).
 
 mod arguments;
 mod facts;
 mod failover;
+mod fairness;
 mod figures;
 mod harness;
 mod jobs;
@@ -45,6 +47,13 @@ fn main() -> ExitCode {
             let results = measure::run(&arguments);
             results.write(&arguments.results);
             show(&results, &arguments.results);
+            let broken = fairness::broken(&results);
+            for what in &broken {
+                eprintln!("{what}");
+            }
+            if !broken.is_empty() {
+                return ExitCode::FAILURE;
+            }
         }
         Verb::Draw => show(&Results::read(&arguments.results), &arguments.results),
     }

@@ -9,7 +9,7 @@ use crate::arguments::Arguments;
 use crate::facts::Facts;
 use crate::failover;
 use crate::figures::Figures;
-use crate::harness::{Answer, GRACE, Harness};
+use crate::harness::{self, Answer, GRACE, Harness};
 use crate::jobs::{JOBS, Job, LATE};
 use crate::peers::{self, Peer};
 use crate::place;
@@ -21,6 +21,8 @@ pub(crate) struct Runner {
     pub(crate) peer: &'static Peer,
     /// Until it fails.
     pub(crate) harness: Option<Harness>,
+    /// Its other processes, for the jobs of several. They are kept, as some peers compile while they run.
+    others: Vec<Harness>,
     /// Of each job, by its name.
     origins: BTreeMap<&'static str, Origins>,
     pub(crate) results: PeerResults,
@@ -95,6 +97,7 @@ impl Runner {
         let mut runner = Self {
             peer,
             harness: None,
+            others: Vec::new(),
             origins: BTreeMap::new(),
             results: PeerResults::new(peer.name),
         };
@@ -120,9 +123,23 @@ impl Runner {
         eprintln!("{name} stopped: {reason}; see {name}.log in the build folder");
         self.results.not_run = Some(reason);
         self.harness = None;
+        self.others.clear();
+    }
+
+    /// Starts the processes that a job needs beside the first.
+    fn start_others(&mut self, job: &Job, stage: &Stage<'_>) -> Result<(), String> {
+        let address = stage.server.addr().to_string();
+        while self.harness.is_some() && self.others.len() + 1 < job.processes(self.peer) {
+            let other = Harness::start(self.peer, stage.arguments, &address)?;
+            self.others.push(other);
+        }
+        Ok(())
     }
 
     fn warm_up(&mut self, job: &'static Job, stage: &mut Stage<'_>) {
+        if let Err(reason) = self.start_others(job, stage) {
+            return self.stop(reason);
+        }
         let seconds = stage.arguments.seconds * self.peer.warm_up;
         let Some(Answer::Done { .. }) = self.ask(job, seconds) else {
             return;
@@ -148,7 +165,13 @@ impl Runner {
         let cost = stage.meter.counts().since(&before, origins);
         self.keep(
             job,
-            Figures::of(&tasks, seconds, (failures, violations), cost),
+            Figures::of(
+                &tasks,
+                job.processes(self.peer),
+                seconds,
+                (failures, violations),
+                cost,
+            ),
         );
     }
 
@@ -162,10 +185,12 @@ impl Runner {
 
     /// `None` if there is no answer with turns in it; why not is noted.
     fn ask(&mut self, job: &Job, seconds: f64) -> Option<Answer> {
-        let harness = self.harness.as_mut()?;
+        let others = self.others.iter_mut().take(job.processes(self.peer) - 1);
+        let mut all = vec![self.harness.as_mut()?];
+        all.extend(others);
         let time = Duration::from_secs_f64(seconds);
         let started = Instant::now();
-        let answer = harness.run(&job.request(self.peer.name, seconds), time + GRACE);
+        let answer = harness::run(&mut all, &job.request(self.peer, seconds), time + GRACE);
         let late = started.elapsed().saturating_sub(time);
         if late > LATE {
             let (name, late) = (self.peer.name, late.as_secs_f64());

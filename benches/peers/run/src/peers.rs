@@ -16,11 +16,16 @@ pub(crate) struct Peer {
     folder: &'static str,
     /// How much longer than a round each job runs before it counts.
     pub(crate) warm_up: f64,
+    /// Whether a process waits for a lock that another one has.
+    pub(crate) waits_between: bool,
 }
 
 /// The first is what the others are measured against.
 pub(crate) const PEERS: [Peer; 7] = [
-    Peer::new("floor", "rust"),
+    Peer {
+        waits_between: false,
+        ..Peer::new("floor", "rust")
+    },
     Peer::new("lockset", "rust"),
     // The JVM, which compiles while it runs.
     Peer {
@@ -43,6 +48,7 @@ impl Peer {
             name,
             folder,
             warm_up: 1.0,
+            waits_between: true,
         }
     }
 

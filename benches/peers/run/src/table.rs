@@ -26,18 +26,31 @@ use Against::{Floor, FloorsWait, Nothing, Percent};
 type Jobs = &'static [&'static str];
 
 const ALONE: Jobs = &["uncontended"];
-const TOGETHER: Jobs = &["spread", "hot0", "hot1", "fair", "rw99", "rw90"];
+const TOGETHER: Jobs = &[
+    "spread", "hot0", "hot1", "crowd4", "crowd8", "fair", "rw99", "rw90",
+];
 const HOT: Jobs = &["hot0", "hot1"];
+const CROWDS: Jobs = &["crowd4", "crowd8"];
 const FAIR: Jobs = &["fair"];
-const COUNTED: Jobs = &["uncontended", "hot0", "hot1", "fair", "rw99"];
+const COUNTED: Jobs = &[
+    "uncontended",
+    "hot0",
+    "hot1",
+    "crowd4",
+    "crowd8",
+    "fair",
+    "rw99",
+];
 
 #[rustfmt::skip]
-const ROWS: [(&str, Jobs, Against); 10] = [
+const ROWS: [(&str, Jobs, Against); 12] = [
     ("lock + unlock, p50", ALONE, Floor(|of| of.cycle_p50)),
     ("grants/s", TOGETHER, Floor(|of| of.rate)),
     ("wait p50", HOT, Floor(wait_p50)),
     ("wait p99, in the floor's p50", HOT, FloorsWait(|of| of.wait_p99)),
     ("longest wait, in the floor's p50", HOT, FloorsWait(|of| of.wait_max)),
+    ("least share of a process", CROWDS, Nothing(|of| of.least_share)),
+    ("longest wait, in median waits", CROWDS, Nothing(Figures::longest_in_medians)),
     ("evenness", HOT, Nothing(|of| of.jain)),
     ("grants out of turn", FAIR, Percent(|of| of.overtook * 100.0)),
     ("commands sent, each grant", COUNTED, Nothing(|of| of.cost.sent)),

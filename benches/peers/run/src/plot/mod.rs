@@ -60,7 +60,7 @@ mod tests {
         };
         let mut peer = PeerResults::new(name);
         for job in &JOBS {
-            let figures = Figures::of(&[vec![turn(0), turn(200)]], 1.0, (0, 0), Cost::default());
+            let figures = Figures::of(&[vec![turn(0), turn(200)]], 1, 1.0, (0, 0), Cost::default());
             let outcome = Outcome::Rounds(vec![figures, None]);
             peer.jobs.insert(job.name.to_owned(), outcome);
         }

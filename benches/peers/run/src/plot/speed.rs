@@ -46,7 +46,7 @@ pub(super) fn draw(results: &Results) -> String {
 
 /// Grants a second against the floor's; of one task alone, which is what it takes, the inverse.
 fn speed<'a>(results: &'a Results, peer: &'a PeerResults, job: &Job) -> Cell<'a> {
-    let of: fn(&Figures) -> f64 = match job.tasks {
+    let of: fn(&Figures) -> f64 = match job.all_tasks() {
         1 => |figures| 1.0 / figures.cycle_p50,
         _ => |figures| figures.rate,
     };

@@ -11,7 +11,7 @@ use crate::results::{PeerResults, Results};
 use crate::table::number;
 
 /// The jobs in which tasks wait for one lock.
-const SHOWN: [&str; 2] = ["hot0", "hot1"];
+const SHOWN: [&str; 4] = ["hot0", "hot1", "crowd4", "crowd8"];
 
 type Figure = fn(&Figures) -> f64;
 
