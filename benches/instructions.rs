@@ -1,4 +1,5 @@
-//! What a cycle costs its client in instructions: acquire and release a free lock, beside the floor's.
+//! What a cycle costs its client in instructions: acquire and release a free lock, beside the floor's; and
+//! several locks as one, beside one.
 //!
 //! Times of a shared machine tell little of a few microseconds; a count of instructions is the same each
 //! time. The program runs itself under `valgrind`, twice with so many cycles more the second time, on one
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
+use lockset::MultiLock;
 use lockset_testkit::Server;
 
 use support::arguments::{Arguments, Effort};
@@ -19,11 +21,17 @@ use support::{Flavour, in_a_task, lockset_client};
 
 const NAME: &str = "instructions";
 
-/// The words after which the program does the cycles, and nothing else: who, tasks, cycles of each, URL.
+/// The words after which the program does the cycles, and nothing else: who, tasks or members, cycles of each
+/// task, URL.
 const WORK: &str = "--cycles";
 
 const TASKS: [usize; 3] = [1, 64, 512];
-const WHO: [&str; 2] = ["lockset", "floor"];
+const MEMBERS: [usize; 2] = [3, 10];
+
+const LOCKSET: &str = "lockset";
+const FLOOR: &str = "floor";
+/// One task that takes several locks as one.
+const MULTI: &str = "multi";
 
 /// Of all tasks together: not counted, and counted.
 const BEFORE: usize = 1_024;
@@ -31,11 +39,11 @@ const COUNTED: usize = 4_096;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, who, tasks, cycles, url] = &words[..]
+    if let [first, who, size, cycles, url] = &words[..]
         && first == WORK
     {
         let number = |word: &String| word.parse().expect("a number");
-        work(who, number(tasks), number(cycles), url);
+        work(who, number(size), number(cycles), url);
         return;
     }
     let arguments = Arguments::of_this_run();
@@ -45,7 +53,9 @@ fn main() {
     let server = Server::start();
     let url = server.url();
     if arguments.effort == Effort::Test {
-        WHO.iter().for_each(|who| work(who, 2, 2, &url));
+        for who in [LOCKSET, FLOOR, MULTI] {
+            work(who, 2, 2, &url);
+        }
         return;
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -55,7 +65,7 @@ fn main() {
     println!("| tasks | lockset | floor | ratio | clock reads of lockset | of the floor |");
     println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
     for tasks in TASKS {
-        let [ours, floor] = WHO.map(|who| counted(who, tasks, &url));
+        let [ours, floor] = [LOCKSET, FLOOR].map(|who| counted(who, tasks, &url));
         println!(
             "| {tasks} | {:.0} | {:.0} | {:.2} | {:.1} | {:.1} |",
             ours.instructions,
@@ -65,33 +75,48 @@ fn main() {
             floor.clock_reads,
         );
     }
+    println!("\n| members | all as one | one lock | ratio |");
+    println!("| ---: | ---: | ---: | ---: |");
+    let one = counted(LOCKSET, 1, &url).instructions;
+    for members in MEMBERS {
+        let all = counted(MULTI, members, &url).instructions;
+        println!("| {members} | {all:.0} | {one:.0} | {:.2} |", all / one);
+    }
 }
 
-/// Each task takes and releases a lock of its own, over and over.
-fn work(who: &str, tasks: usize, cycles: usize, url: &str) {
-    let (is_ours, url) = (who == WHO[0], url.to_owned());
+/// Each task takes and releases a lock of its own, over and over; or one takes several as one.
+fn work(who: &str, size: usize, cycles: usize, url: &str) {
+    let (who, url) = (who.to_owned(), url.to_owned());
     in_a_task(&Flavour::CurrentThread.runtime(), async move {
         let name = |task: usize| format!("cycle:{task}");
         let mut running = Vec::new();
-        if is_ours {
-            let client = lockset_client(&url).await;
-            for task in 0..tasks {
-                let lock = client.lock(name(task));
-                running.push(tokio::spawn(async move {
-                    for _ in 0..cycles {
-                        let guard = lock.lock().await.expect("a free lock");
-                        guard.release().await.expect("a hold that was kept");
-                    }
-                }));
-            }
-        } else {
+        if who == FLOOR {
             let floor = Floor::connect(&url, Nagle::Off).await;
-            for task in 0..tasks {
+            for task in 0..size {
                 let mut lock = floor.lock(&name(task), "somebody");
                 running.push(tokio::spawn(async move {
                     for _ in 0..cycles {
                         lock.cycle().await;
                     }
+                }));
+            }
+        } else {
+            let client = lockset_client(&url).await;
+            let locks = (0..size).map(|task| client.lock(name(task)));
+            if who == MULTI {
+                let all = MultiLock::new(locks).expect("members that can be taken together");
+                for _ in 0..cycles {
+                    let guard = all.lock().await.expect("free locks");
+                    guard.release().await.expect("holds that were kept");
+                }
+            } else {
+                running.extend(locks.map(|lock| {
+                    tokio::spawn(async move {
+                        for _ in 0..cycles {
+                            let guard = lock.lock().await.expect("a free lock");
+                            guard.release().await.expect("a hold that was kept");
+                        }
+                    })
                 }));
             }
         }
@@ -107,10 +132,11 @@ struct Counted {
     clock_reads: f64,
 }
 
-fn counted(who: &str, tasks: usize, url: &str) -> Counted {
+fn counted(who: &str, size: usize, url: &str) -> Counted {
+    let tasks = if who == MULTI { 1 } else { size };
     let [few, many] = [BEFORE, BEFORE + COUNTED].map(|cycles| {
         let each = cycles / tasks;
-        (each * tasks, profile(who, tasks, each, url))
+        (each * tasks, profile(who, size, each, url))
     });
     let cycles = (many.0 - few.0) as f64;
     let per_cycle = |count: fn(&Profile) -> u64| (count(&many.1) - count(&few.1)) as f64 / cycles;
@@ -126,14 +152,14 @@ struct Profile {
     clock_reads: u64,
 }
 
-fn profile(who: &str, tasks: usize, cycles: usize, url: &str) -> Profile {
+fn profile(who: &str, size: usize, cycles: usize, url: &str) -> Profile {
     let file = std::env::temp_dir().join(format!("lockset-instructions-{}", std::process::id()));
     let program = std::env::current_exe().expect("the path of this program");
     let out = Command::new("valgrind")
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(program)
-        .args([WORK, who, &tasks.to_string(), &cycles.to_string(), url])
+        .args([WORK, who, &size.to_string(), &cycles.to_string(), url])
         .output()
         .expect("valgrind");
     assert!(

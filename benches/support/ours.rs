@@ -5,6 +5,13 @@
 #[path = "../../src/script/catalog.rs"]
 #[allow(dead_code, reason = "the library's own")]
 pub(crate) mod catalog;
+#[path = "../../src/script/payload.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the library's own, with its tests"
+)]
+mod payload;
 
 use std::time::Duration;
 
@@ -29,6 +36,22 @@ impl Hold<'_> {
         let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &[self.key]);
         self.bid(&mut call, hold_count, false);
         call
+    }
+
+    /// Takes it, if it is free, by a plain command.
+    pub(crate) fn restore(self) -> Cmd {
+        let dump = payload::of_one_hold(self.holder.as_bytes()).expect("a short holder id");
+        let mut restore = redis::cmd("RESTORE");
+        restore.arg(self.key).arg(lease()).arg(&dump[..]);
+        restore
+    }
+
+    /// Gives up the whole hold by plain commands.
+    pub(crate) fn release_plain(self) -> [Cmd; 2] {
+        let (mut hdel, mut publish) = (redis::cmd("HDEL"), redis::cmd("PUBLISH"));
+        hdel.arg(self.key).arg(self.holder);
+        publish.arg(channel(self.key)).arg("0");
+        [hdel, publish]
     }
 
     pub(crate) fn acquire_fenced(self) -> Cmd {
@@ -117,21 +140,18 @@ pub(crate) fn multi_acquire(holds: &[Hold<'_>]) -> Cmd {
     let keys: Vec<&str> = holds.iter().map(|hold| hold.key).collect();
     let mut call = script(catalog::MULTI_ACQUIRE.sha(), &keys);
     // Queued nowhere, and no tokens to keep.
-    call.arg("PUBLISH").arg(0).arg(0);
+    call.arg("PUBLISH").arg(0).arg(0).arg(lease());
     for hold in holds {
-        call.arg("plain").arg(hold.holder).arg(lease());
+        call.arg(hold.holder);
     }
     call
 }
 
-pub(crate) fn multi_release(holds: &[Hold<'_>]) -> Cmd {
-    let keys: Vec<&str> = holds.iter().map(|hold| hold.key).collect();
-    let mut call = script(catalog::MULTI_RELEASE.sha(), &keys);
-    call.arg("PUBLISH");
-    for hold in holds {
-        call.arg("plain").arg(hold.holder).arg(channel(hold.key));
-    }
-    call
+/// Gives up all of them: each before anybody is told of one.
+pub(crate) fn multi_release(holds: &[Hold<'_>]) -> Vec<Cmd> {
+    let pairs: Vec<[Cmd; 2]> = holds.iter().map(|hold| hold.release_plain()).collect();
+    let of = |at: usize| pairs.iter().map(move |pair| pair[at].clone());
+    of(0).chain(of(1)).collect()
 }
 
 pub(crate) fn renew(locks: &[(String, String)]) -> Cmd {
