@@ -44,14 +44,14 @@ if why then
   end
   return why
 end
-local token
+local token, stays
 if ARGV[4] == '1' then
-  token = next_token(KEYS[5])
+  token, stays = next_token(KEYS[5])
   if type(token) ~= 'string' then return token end
 end
 -- Before the grant: a user without the right to it gets none.
 if head then fair_dequeue(queue, timeouts, alive, holder) end
 local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
-if token then keep_token(KEYS[5], token, 0, ARGV[9]) end
+if token then keep_token(KEYS[5], token, 0, ARGV[9], stays) end
 return token

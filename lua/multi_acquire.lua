@@ -5,9 +5,10 @@
   ARGV[1]  publish     PUBLISH or SPUBLISH
   ARGV[2]  queued      the member it was refused by last and may be queued at, from 1; 0 none
   ARGV[3]  retention   ms for which the counters of tokens are kept; 0: for ever
-  ARGV[i]  of each member: kind (plain | reentrant | fair | read | write), holder, lease_ms, and
-           unless it is plain tokens, heartbeat, waited_ms, channel; each as in the script of its kind;
-           a plain one is a reentrant one without a token
+  ARGV[4]  lease_ms    of each plain member
+  ARGV[i]  of each member: if it is plain, holder; else kind (reentrant | fair | read | write), holder,
+           lease_ms, tokens, heartbeat, waited_ms, channel; each as in the script of its kind; a plain
+           one is a reentrant one without a token
   Reply    0 all held now | {0, token | '', ...} all held now, with these tokens
            {member, remaining_ms} held elsewhere, or not its turn; it is queued there and nowhere else
 ]]
@@ -24,14 +25,14 @@
 -- says that nothing was done.
 -- 6. All of that only if need be: where all members are plain and free, they are granted.
 local publish, queued, count = ARGV[1], tonumber(ARGV[2]), #KEYS
-local are_plain = #ARGV == 3 + 3 * count
-for i = 4, #ARGV, 3 do are_plain = are_plain and ARGV[i] == 'plain' end
-if are_plain and redis.pcall('EXISTS', unpack(KEYS)) == 0 then
+-- One of another kind has more arguments than keys.
+if #ARGV == 4 + count and redis.pcall('EXISTS', unpack(KEYS)) == 0 then
+  local lease = ARGV[4]
   for i, lock in ipairs(KEYS) do
-    local holder = ARGV[3 * i + 2]
+    local holder = ARGV[4 + i]
     -- As `grant` does.
-    redis.call('HSET', lock, holder, 1)
-    local leased = redis.pcall('PEXPIRE', lock, ARGV[3 * i + 3])
+    redis.call('HSET', lock, holder, '1')
+    local leased = redis.pcall('PEXPIRE', lock, lease)
     if leased ~= 1 then
       redis.call('HDEL', lock, holder)
       return leased
@@ -42,17 +43,18 @@ end
 -- uses: error_text, refusal, grant, next_token, keep_token
 -- uses: fair_refusal, fair_enqueue, fair_dequeue, fair_leave
 -- uses: read_refusal, write_refusal, rw_wait, rw_wait_over, rw_leave, read_begins, read_grant
-local members, key, arg = {}, 1, 4
+local kinds = { reentrant = true, fair = true, read = true, write = true }
+local members, key, arg = {}, 1, 5
 while ARGV[arg] do
-  local kind, holder, lease, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]
+  local kind, lock = ARGV[arg], KEYS[key]
   local m
   -- All fields at once: one that comes later may make the table anew.
-  if kind == 'plain' then
-    m = { kind = kind, holder = holder, lease = lease, lock = lock, remaining = -2 }
-    arg, key = arg + 3, key + 1
+  if not kinds[kind] then
+    m = { kind = 'plain', holder = kind, lease = ARGV[4], lock = lock, remaining = -2 }
+    arg, key = arg + 1, key + 1
   else
     m = {
-      kind = kind, holder = holder, lease = lease, lock = lock, remaining = -2,
+      kind = kind, holder = ARGV[arg + 1], lease = ARGV[arg + 2], lock = lock, remaining = -2,
       fenced = ARGV[arg + 3] == '1', counter = KEYS[key + 1], heartbeat = tonumber(ARGV[arg + 4]),
       waited = tonumber(ARGV[arg + 5]), channel = ARGV[arg + 6],
     }
@@ -144,9 +146,9 @@ local reply = { 0 }
 for i, m in ipairs(members) do
   reply[i + 1] = ''
   if m.fenced then
-    local counted, token = pcall(next_token, m.counter)
+    local counted, token, stays = pcall(next_token, m.counter)
     if not counted or type(token) ~= 'string' then return error_of(i, token) end
-    reply[i + 1] = token
+    reply[i + 1], m.stays = token, stays
   end
 end
 for _, m in ipairs(members) do
@@ -155,6 +157,6 @@ end
 for i, m in ipairs(members) do
   local refused = grant_member(m)
   if refused then return refused end
-  if m.fenced then keep_token(m.counter, reply[i + 1], 0, ARGV[3]) end
+  if m.fenced then keep_token(m.counter, reply[i + 1], 0, ARGV[3], m.stays) end
 end
 return reply

@@ -12,6 +12,6 @@ local token = tonumber(ARGV[1])
 if last < token then
   -- A counter that stays still shows that it does.
   if counter_stays(last) and not counter_stays(token) then token = token + 1 end
-  keep_token(KEYS[1], token, 0, ARGV[2])
+  keep_token(KEYS[1], string.format('%.0f', token), 0, ARGV[2], counter_stays(token))
 end
 return 1

@@ -15,15 +15,14 @@
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or writers first | -3 no such hold
 ]]
-local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
+local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
 local hold_count, lease, is_new = ARGV[2], ARGV[3], ARGV[5] == '1'
-local left = redis.call('PTTL', lock)
 -- A free lock that nobody waits for, before the pieces that are not needed for it.
-if left == -2 and is_new and hold_count == '1' and ARGV[4] == '0'
-  and redis.pcall('EXISTS', waiting) == 0 then
+if is_new and hold_count == '1' and ARGV[4] == '0'
+  and redis.pcall('EXISTS', lock, waiting) == 0 then
   -- As `read_grant` does.
-  redis.call('SET', read_timeout(lock, holder, 1), '1', 'PX', lease)
-  redis.call('HSET', lock, holder, 1, 'mode', 'read')
+  redis.call('SET', read_timeout(lock, holder, '1'), '1', 'PX', lease)
+  redis.call('HSET', lock, holder, '1', 'mode', 'read')
   local leased = redis.pcall('PEXPIRE', lock, lease)
   if leased ~= 1 then
     redis.call('HDEL', lock, holder, 'mode')
@@ -33,14 +32,15 @@ if left == -2 and is_new and hold_count == '1' and ARGV[4] == '0'
 end
 -- uses: read_refusal, rw_wait, read_grant, read_again, read_begins, next_token, keep_token
 local why, remaining, anybody_waits, seen =
-  read_refusal(lock, waiting, holder, is_new, tonumber(ARGV[7]), left)
+  read_refusal(lock, waiting, holder, is_new, tonumber(ARGV[7]))
 if why then
+  local heartbeat_ms = tonumber(ARGV[6])
   if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'read') end
   return why
 end
-local token
+local token, stays
 if ARGV[4] == '1' then
-  token = next_token(KEYS[3])
+  token, stays = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
 if is_new then
@@ -50,5 +50,5 @@ else
   read_again(lock, holder, hold_count, lease, remaining)
 end
 if anybody_waits then read_begins(waiting, holder) end
-if token then keep_token(KEYS[3], token, 0, ARGV[8]) end
+if token then keep_token(KEYS[3], token, 0, ARGV[8], stays) end
 return token

@@ -41,13 +41,13 @@ if remaining == -2 and not wants_token then
   return
 end
 -- uses: grant, next_token, keep_token
-local token
+local token, stays
 if wants_token then
   -- Everything that can be refused is read before the first write.
-  token = next_token(KEYS[2])
+  token, stays = next_token(KEYS[2])
   if type(token) ~= 'string' then return token end
 end
 local refused = grant(lock, holder, hold_count, ARGV[3], remaining)
 if refused then return refused end
-if token then keep_token(KEYS[2], token, ARGV[4] - 1, ARGV[5]) end
+if token then keep_token(KEYS[2], token, ARGV[4] - 1, ARGV[5], stays) end
 return token

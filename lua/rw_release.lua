@@ -20,7 +20,7 @@ local fields = is_over and (held[1] or held[2]) and redis.call('HLEN', lock)
 -- are not needed for it.
 local message
 if fields == 2 and held[1] == '1' then
-  redis.call('DEL', lock, read_timeout(lock, holder, 1))
+  redis.call('DEL', lock, read_timeout(lock, holder, '1'))
   message = '0'
 elseif fields == 2 and held[2] then
   redis.call('DEL', lock)

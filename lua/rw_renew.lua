@@ -8,7 +8,7 @@
 ]]
 local reply, sweep_fields = {}, 16
 for i, lock in ipairs(KEYS) do
-  local holder, lease = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
+  local holder, lease = ARGV[2 * i - 1], ARGV[2 * i]
   -- A key that holds something else is no hold of ours, and must not stop the others.
   local held = redis.pcall('HMGET', lock, holder, holder .. ':write')
   reply[i] = 0

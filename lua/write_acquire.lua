@@ -13,10 +13,9 @@
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere, or readers first | -3 no such hold
 ]]
-local lock, waiting, holder, heartbeat_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6])
-local left = redis.call('PTTL', lock)
+local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
 -- A free lock that nobody waits for, before the pieces that are not needed for it.
-if left == -2 and ARGV[5] == '1' and ARGV[4] == '0' and redis.pcall('EXISTS', waiting) == 0 then
+if ARGV[5] == '1' and ARGV[4] == '0' and redis.pcall('EXISTS', lock, waiting) == 0 then
   -- As `grant` does.
   local writer = holder .. ':write'
   redis.call('HSET', lock, writer, ARGV[2], 'mode', 'write')
@@ -28,18 +27,19 @@ if left == -2 and ARGV[5] == '1' and ARGV[4] == '0' and redis.pcall('EXISTS', wa
   return
 end
 -- uses: write_refusal, rw_wait, rw_wait_over, grant, next_token, keep_token
-local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1', left)
+local why, remaining, waits = write_refusal(lock, waiting, holder, ARGV[5] == '1')
 if why then
+  local heartbeat_ms = tonumber(ARGV[6])
   if why ~= -3 and heartbeat_ms > 0 then rw_wait(waiting, holder, heartbeat_ms, 'write') end
   return why
 end
-local token
+local token, stays
 if ARGV[4] ~= '0' then
-  token = next_token(KEYS[3])
+  token, stays = next_token(KEYS[3])
   if type(token) ~= 'string' then return token end
 end
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')
 if refused then return refused end
 if waits then rw_wait_over(waiting, holder) end
-if token then keep_token(KEYS[3], token, ARGV[4] - 1, ARGV[7]) end
+if token then keep_token(KEYS[3], token, ARGV[4] - 1, ARGV[7], stays) end
 return token

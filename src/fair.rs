@@ -191,13 +191,18 @@ impl Protocol for FairProtocol {
             .arg(publish)
     }
 
-    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
-        let part = Part::acquire("fair", holder, terms, &holder.name.lock_channel());
+    fn acquire_as_member<'a>(
+        &self,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        _plain_lease: Duration,
+    ) -> Part<'a> {
+        let part = Part::acquire("fair", holder, terms, holder.name.lock_channel());
         queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 
-    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
-        let part = Part::release("fair", holder, lease, &holder.name.lock_channel());
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
+        let part = Part::release("fair", holder, lease, holder.name.lock_channel());
         queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 

@@ -133,14 +133,23 @@ impl Handle {
     }
 
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
+        self.request_with(self.options.clone(), operation)
+    }
+
+    /// The same with these options instead of its own.
+    pub(crate) fn request_with(
+        &self,
+        options: Options,
+        operation: &'static str,
+    ) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
-        let policy = self.options.policy(self.core.timing.lease);
+        let policy = options.policy(self.core.timing.lease);
         let policy = policy.map_err(unusable)?;
-        if let Some(replication) = self.options.replication {
+        if let Some(replication) = options.replication {
             replication.check(policy.lease()).map_err(unusable)?;
         }
-        if let Some(give_up) = self.options.give_up {
+        if let Some(give_up) = options.give_up {
             check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
         }
         Ok(LockRequest {
@@ -148,7 +157,7 @@ impl Handle {
             local: Arc::clone(self.local(&name)),
             protocol: self.protocol,
             name,
-            options: self.options.clone(),
+            options,
             policy,
             mode: self.mode,
             operation,

@@ -84,7 +84,7 @@ impl Member {
 /// [`read_side`](crate::RwLock::read_side) or [`write_side`](crate::RwLock::write_side) of
 /// [`RwLock`](crate::RwLock)s, in any mix; different kinds in one list are written as [`Member`]s.
 ///
-/// * Members of one client are acquired by one script in one round trip, and released by one; in a cluster,
+/// * Members of one client are acquired by one script in one round trip, and released in one write; in a cluster,
 ///   those of one slot. Nothing is held while it waits.
 /// * Members of several clients, or in several slots of a cluster, are acquired in the order of their names,
 ///   one after the other, within one time budget. While one is waited for, those before it are held, for
@@ -350,8 +350,7 @@ impl MultiLock {
         let all = &self.options;
         let owner = all.owner.clone().unwrap_or_else(Owner::new);
         let request = |member: &Handle| {
-            let mut member = member.clone();
-            let options = &mut member.options;
+            let mut options = member.options.clone();
             if all.owner.is_some() || options.owner.is_none() {
                 options.owner = Some(owner.clone());
             }
@@ -362,7 +361,7 @@ impl MultiLock {
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
             options.group = all.group.or(options.group);
-            member.request(operation)
+            member.request_with(options, operation)
         };
         self.members.iter().map(request).collect()
     }

@@ -176,19 +176,25 @@ impl Protocol for ReentrantProtocol {
             .arg(publish)
     }
 
-    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
-        match terms.tokens {
-            0 => Part::plain(holder, millis(terms.lease)),
-            _ => Part::acquire("reentrant", holder, terms, &holder.name.lock_channel()),
+    fn acquire_as_member<'a>(
+        &self,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        plain_lease: Duration,
+    ) -> Part<'a> {
+        if terms.tokens == 0 && terms.lease == plain_lease {
+            Part::acquire_plain(holder)
+        } else {
+            Part::acquire("reentrant", holder, terms, holder.name.lock_channel())
         }
     }
 
-    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
         let channel = holder.name.lock_channel();
         if holder.counts.is_none() {
-            Part::plain(holder, channel)
+            Part::release_plain(holder, channel)
         } else {
-            Part::release("reentrant", holder, lease, &channel)
+            Part::release("reentrant", holder, lease, channel)
         }
     }
 

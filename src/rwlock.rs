@@ -404,17 +404,22 @@ impl Protocol for RwProtocol {
             .arg(publish)
     }
 
-    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part {
+    fn acquire_as_member<'a>(
+        &self,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        _plain_lease: Duration,
+    ) -> Part<'a> {
         let kind = match terms.mode {
             Mode::Shared => "read",
             Mode::Exclusive => "write",
         };
-        Part::acquire(kind, holder, terms, &holder.name.rw_channel())
+        Part::acquire(kind, holder, terms, holder.name.rw_channel())
             .key(holder.name.rw_waiting_key())
     }
 
-    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part {
-        Part::release("rw", holder, lease, &holder.name.rw_channel())
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
+        Part::release("rw", holder, lease, holder.name.rw_channel())
             .key(holder.name.rw_waiting_key())
     }
 

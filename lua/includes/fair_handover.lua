@@ -27,9 +27,10 @@ local function fair_handover(q)
   local may_grant = lease >= handover_ms_min and on_turn ~= 'wake' and redis.pcall('PTTL', q.lock) == -2
   local token = '-'
   if may_grant and on_turn == 'grant_fenced' then
-    local counted
-    counted, token = pcall(next_token, q.token)
-    may_grant = counted and type(token) == 'string' and pcall(keep_token, q.token, token, 0, q.retention)
+    local counted, stays
+    counted, token, stays = pcall(next_token, q.token)
+    may_grant = counted and type(token) == 'string'
+      and pcall(keep_token, q.token, token, 0, q.retention, stays)
   end
   if may_grant then
     local granted, refused = pcall(grant, q.lock, head, 1, lease, -2)

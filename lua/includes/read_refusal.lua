@@ -2,10 +2,10 @@
 
 -- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown), or -3
 -- if it has no hold to build on; nil if it can. Then what is left of that lease, whether anybody waits,
--- and some fields of a lock that others read. Who has looked already says what is left of the lease.
-local function read_refusal(lock, waiting, holder, is_new, waited_ms, remaining)
+-- and some fields of a lock that others read.
+local function read_refusal(lock, waiting, holder, is_new, waited_ms)
   local seen
-  remaining = remaining or redis.call('PTTL', lock)
+  local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
     -- Neither its own write hold nor a waiting writer keeps a holder from reading.

@@ -1,10 +1,9 @@
 -- uses: must_be_lock, server_ms, readers_lease, sweep_readers
 
 -- Why a holder cannot write, or write once more: what is left of the lease of the lock, or -3 if it has no
--- write hold to build on; nil if it can. Then what is left of that lease, and whether it waits. Who has looked
--- already says what is left of it.
-local function write_refusal(lock, waiting, holder, is_new, remaining)
-  remaining = remaining or redis.call('PTTL', lock)
+-- write hold to build on; nil if it can. Then what is left of that lease, and whether it waits.
+local function write_refusal(lock, waiting, holder, is_new)
+  local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     if redis.call('HEXISTS', lock, holder .. ':write') == 1 then return nil, remaining end
     local seen = must_be_lock(lock, remaining)

@@ -21,7 +21,7 @@ use crate::hold::grant_message::GrantMessage;
 use crate::hold::handoff::HANDOFFS_MAX;
 use crate::hold::protocol::{AcquireTerms, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Call, CallBudget, Executed, Failure, catalog};
+use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
 /// What a call asks the server for, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
@@ -317,9 +317,10 @@ impl<'a> Attempt<'a> {
                 .flatten()
                 .unwrap_or_else(|| request.protocol.acquire(&holder, &terms(0, request)));
         }
+        let plain_lease = self.requests.all[0].policy.lease();
         let parts = holders.enumerate().map(|(member, (request, holder))| {
-            let terms = terms(member, request);
-            request.protocol.acquire_as_member(&holder, &terms)
+            let (terms, protocol) = (terms(member, request), request.protocol);
+            protocol.acquire_as_member(&holder, &terms, plain_lease)
         });
         let core = self.requests.core();
         let queued = self.holders.queued_at.map_or(0, |member| member + 1);
@@ -327,6 +328,7 @@ impl<'a> Attempt<'a> {
             core.channels().publish(),
             &queued.to_string(),
             &core.timing.token_retention.to_string(),
+            &millis(plain_lease).to_string(),
         ];
         Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
     }

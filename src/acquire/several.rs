@@ -4,6 +4,7 @@
 //! taken one after the other, in the one order that all callers have; while one of them is waited for,
 //! those before it are held, for a bounded time.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use futures_util::future::select_all;
@@ -41,9 +42,13 @@ async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<O
     loop {
         let are_owned = requests.iter().map(is_owned);
         let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
-        let others = requests.iter().zip(&are_owned);
-        let others = others.filter(|(_, is_owned)| !**is_owned);
-        let others: Vec<LockRequest> = others.map(|(request, _)| request.clone()).collect();
+        let others = if are_owned.contains(&true) {
+            let others = requests.iter().zip(&are_owned);
+            let others = others.filter(|(_, is_owned)| !**is_owned);
+            Cow::Owned(others.map(|(request, _)| request.clone()).collect())
+        } else {
+            Cow::Borrowed(requests)
+        };
         let granted = if others.is_empty() {
             Few::new()
         } else {

@@ -127,6 +127,12 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     /// Keys with equal slots may be named in one script.
     fn slot(&self, route: &str) -> u16;
 
+    /// Whether keys of one slot may be on two servers for a while, as the slot moves from one to the other.
+    /// Commands for some of them that are sent together may then be executed in part.
+    fn splits_slots(&self) -> bool {
+        false
+    }
+
     /// Keys with equal servers are served by one server, as far as is known now.
     fn server(&self, route: &str) -> u64;
 

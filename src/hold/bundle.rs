@@ -1,6 +1,6 @@
 //! Shares of several holds that stand and fall together: what the guard of a multi-lock is made of.
 //!
-//! Invariants: as for a share, each is given back exactly once, those on one server with one script;
+//! Invariants: as for a share, each is given back exactly once, those on one server in one write;
 //! when one hold is lost, the shares of the others are given back.
 
 use std::future::Future;

@@ -24,6 +24,7 @@ pub(crate) mod recall;
 mod recalls;
 pub(crate) mod reenter;
 pub(crate) mod registry;
+mod release_call;
 mod server_lease;
 mod settle;
 mod share;

@@ -39,11 +39,17 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Leaves a hold that no guard has any more to others when `remaining` is over. Harmless if there is none.
     fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call;
 
-    /// The same acquire as one member of many: what the script for many takes of it.
-    fn acquire_as_member(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Part;
+    /// The same acquire as one member of many: what the script for many takes of it. Those of which there is
+    /// little to say have the lease `plain_lease`.
+    fn acquire_as_member<'a>(
+        &self,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        plain_lease: Duration,
+    ) -> Part<'a>;
 
     /// The same release as one member of many.
-    fn release_as_member(&self, holder: &HolderRef<'_>, lease: Duration) -> Part;
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
 
     /// Asks who holds it.
     fn inspect(&self, name: &LockName) -> Call {
@@ -124,50 +130,54 @@ pub(crate) struct AcquireTerms {
     pub(crate) waited: Duration,
 }
 
-impl Part {
-    /// The little that is to be said of a lock of one holder that is taken without a token, or given
-    /// up.
-    pub(crate) fn plain(holder: &HolderRef<'_>, how: impl ToString) -> Self {
+impl<'a> Part<'a> {
+    /// The little that is to be said of a lock of one holder that is taken without a token.
+    pub(crate) fn acquire_plain(holder: &HolderRef<'a>) -> Self {
+        Self::default().key(&**holder.name.key()).word(holder.id)
+    }
+
+    /// The same where it is given up.
+    pub(crate) fn release_plain(holder: &HolderRef<'a>, channel: String) -> Self {
         Self::default()
             .key(&**holder.name.key())
-            .arg("plain")
-            .arg(holder.id)
-            .arg(how)
+            .word("plain")
+            .word(holder.id)
+            .word(channel)
     }
 
     /// What the script that takes many locks reads of each.
     pub(crate) fn acquire(
-        kind: &str,
-        holder: &HolderRef<'_>,
+        kind: &'static str,
+        holder: &HolderRef<'a>,
         terms: &AcquireTerms,
-        channel: &str,
+        channel: String,
     ) -> Self {
         Self::default()
             .key(&**holder.name.key())
             .key(holder.name.token_key())
-            .arg(kind)
-            .arg(holder.id)
-            .arg(millis(terms.lease))
-            .arg(terms.tokens)
-            .arg(terms.heartbeat.map_or(0, millis))
-            .arg(millis(terms.waited))
-            .arg(channel)
+            .word(kind)
+            .word(holder.id)
+            .number(millis(terms.lease))
+            .number(terms.tokens)
+            .number(terms.heartbeat.map_or(0, millis))
+            .number(millis(terms.waited))
+            .word(channel)
     }
 
     /// What the script that releases many holds reads of each.
     pub(crate) fn release(
-        kind: &str,
-        holder: &HolderRef<'_>,
+        kind: &'static str,
+        holder: &HolderRef<'a>,
         lease: Duration,
-        channel: &str,
+        channel: String,
     ) -> Self {
         Self::default()
             .key(&**holder.name.key())
-            .arg(kind)
-            .arg(holder.id)
-            .arg(holder.counts.exclusive)
-            .arg(holder.counts.shared)
-            .arg(millis(lease))
-            .arg(channel)
+            .word(kind)
+            .word(holder.id)
+            .number(holder.counts.exclusive)
+            .number(holder.counts.shared)
+            .number(millis(lease))
+            .word(channel)
     }
 }

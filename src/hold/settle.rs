@@ -3,7 +3,7 @@
 //! The counts at the server follow the number of guards. An operation that is interrupted, by a
 //! dropped future or by a server that does not answer, is handed to the watchdog task, which
 //! repeats it until the server agrees or the lease is over. What several holds on one server give
-//! back together takes one script.
+//! back together is sent in one write.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
 use super::handoff::{HandedOff, Handoff, HandoffRequest};
+use super::release_call::release_call;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::told::tell_release_failed;
@@ -152,22 +153,6 @@ impl Hold {
         lost
     }
 
-    /// What a release leaves of the lease, if it leaves a hold.
-    fn lease_to_keep(&self, counts: Counts) -> Duration {
-        if counts.is_none() {
-            return Duration::ZERO;
-        }
-        let remaining = self.remaining_of(ShareLease::Until(Tick::NEVER));
-        remaining.max(Duration::from_millis(1))
-    }
-
-    /// Gives up the whole hold by plain commands, if that is all there is to do.
-    fn release_plain(&self, publish: &str) -> Option<Call> {
-        let tell = || self.protocol.tell_plain(&self.name, publish).map(Arc::new);
-        let tell = self.local.tell.get_or_init(tell).clone()?;
-        Some(Call::release_plain(self.name.key(), &self.holder, tell))
-    }
-
     /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
     /// on: tokens that other servers gave for the same lock.
     pub(super) async fn raise_token(
@@ -287,6 +272,12 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> (Few<Arc<Hold>>, FirstLost) {
 
 /// Holds that one script can name, in this order.
 fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
+    // Nearly always it is one.
+    if let Some((first, others)) = holds.split_first()
+        && others.iter().all(|other| first.is_beside(other))
+    {
+        return Few::from_buf([holds]);
+    }
     let mut servers: Few<Few<Arc<Hold>>> = Few::new();
     for hold in holds {
         match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {
@@ -380,29 +371,10 @@ async fn settle(
             (!state.is_settled()).then_some((index, &**hold, counts))
         })
         .collect();
-    let Some((_, first, counts)) = open.first() else {
+    let Some((_, first, _)) = open.first() else {
         return Ok(settled);
     };
-    let publish = first.core.channels().publish();
-    let call = match open.len() {
-        1 => {
-            let plain = counts.is_none().then(|| first.release_plain(publish));
-            plain.flatten().unwrap_or_else(|| {
-                let holder = first.holder_ref(*counts);
-                let lease = first.lease_to_keep(*counts);
-                first.protocol.release(&holder, lease, publish)
-            })
-        }
-        _ => Call::of_parts(
-            &catalog::MULTI_RELEASE,
-            &[publish],
-            open.iter().map(|(_, hold, counts)| {
-                let holder = hold.holder_ref(*counts);
-                let lease = hold.lease_to_keep(*counts);
-                hold.protocol.release_as_member(&holder, lease)
-            }),
-        ),
-    };
+    let call = release_call(open.iter().map(|(_, hold, counts)| (*hold, *counts)));
     let run = first.core.scripts.run(Lane::Command, &call, budget);
     let on_its_way = || {
         for (_, hold, counts) in &open {

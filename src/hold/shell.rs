@@ -25,6 +25,7 @@ use crate::conn::Lane;
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
+use crate::few::Few;
 use crate::group::GroupCell;
 use crate::hint::Hint;
 use crate::holder::HolderId;
@@ -59,7 +60,7 @@ pub(crate) struct Hold {
     /// Given when the hold is lost, or its deadline moves.
     changed: Hint,
     /// What it is a member of, to be told if it is lost.
-    groups: Mutex<Vec<Weak<dyn Group>>>,
+    groups: Mutex<Few<Weak<dyn Group>>>,
 }
 
 /// Holds that concern each other.
@@ -344,6 +345,10 @@ impl Hold {
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        // There is one nearly always. It is given to nobody while others wait for it.
+        if let Ok(turn) = self.operation.try_lock() {
+            return Ok(turn);
+        }
         tokio::select! {
             biased;
             turn = self.operation.lock() => Ok(turn),

@@ -1,5 +1,6 @@
 //! A script with its keys and arguments, as a command that may be sent any number of times.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use redis::{Cmd, ToRedisArgs};
 
 use super::catalog::{self, Script};
 use super::native::{self, Native};
+use crate::few::Few;
 use crate::holder::HolderId;
 
 /// A script with its keys and arguments, ready to be sent any number of times.
@@ -41,7 +43,21 @@ impl Call {
     /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.
     pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
         let native = native::release(key, holder.as_bytes(), tell);
-        Self::of_native(&catalog::REENTRANT_RELEASE, key, native)
+        Self::of_native(&catalog::REENTRANT_RELEASE, key, Native::Release(native))
+    }
+
+    /// The same for several holds on one server.
+    pub(crate) fn release_all_plain<'a>(
+        holds: impl Iterator<Item = (&'a Arc<str>, &'a HolderId, Arc<Cmd>)>,
+    ) -> Self {
+        let mut route = None;
+        let all = holds.map(|(key, holder, tell)| {
+            route.get_or_insert_with(|| Arc::clone(key));
+            native::release(key, holder.as_bytes(), tell)
+        });
+        let native = Native::ReleaseAll(all.collect());
+        let route = route.unwrap_or_else(|| "".into());
+        Self::of_native(&catalog::MULTI_RELEASE, &route, native)
     }
 
     fn of_native(script: &'static Script, key: &Arc<str>, native: Native) -> Self {
@@ -55,7 +71,8 @@ impl Call {
 
     pub(super) fn by_sha(&self) -> &Cmd {
         self.by_sha.get_or_init(|| {
-            let mut by_sha = evalsha(self.script, &[&*self.route]);
+            let keys: Vec<&[u8]> = self.native.iter().flat_map(Native::script_keys).collect();
+            let mut by_sha = evalsha(self.script, &keys);
             for arg in self.native.iter().flat_map(Native::script_args) {
                 by_sha.arg(arg);
             }
@@ -64,22 +81,19 @@ impl Call {
     }
 
     /// A script for many: the arguments it takes for all, and the keys and arguments of each.
-    pub(crate) fn of_parts(
+    pub(crate) fn of_parts<'a>(
         script: &'static Script,
         for_all: &[&str],
-        parts: impl Iterator<Item = Part>,
+        parts: impl Iterator<Item = Part<'a>>,
     ) -> Self {
-        let parts: Vec<Part> = parts.collect();
-        let keys: Vec<&str> = parts
-            .iter()
-            .flat_map(|part| &part.keys)
-            .map(|key| &**key)
-            .collect();
+        let parts: Vec<Part<'a>> = parts.collect();
+        let keys = parts.iter().flat_map(|part| &part.keys);
+        let keys: Vec<&str> = keys.map(|key| &**key).collect();
         let route = keys.first().copied().unwrap_or_default().into();
         let mut call = Self::new(script, &route, &keys);
         call = call.arg(for_all);
-        for part in &parts {
-            call = call.arg(&part.args);
+        for arg in parts.iter().flat_map(|part| &part.args) {
+            call = call.arg(&**arg);
         }
         call
     }
@@ -107,7 +121,7 @@ impl Call {
     }
 }
 
-fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
+fn evalsha(script: &Script, keys: &[impl ToRedisArgs]) -> Cmd {
     let mut by_sha = Cmd::with_capacity(8 + keys.len(), 192);
     by_sha.arg("EVALSHA").arg(script.sha()).arg(keys.len());
     for key in keys {
@@ -118,20 +132,24 @@ fn evalsha(script: &Script, keys: &[&str]) -> Cmd {
 
 /// The keys and arguments of one of many.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
+pub(crate) struct Part<'a> {
+    keys: Few<Cow<'a, str>>,
+    args: Few<Cow<'a, str>>,
 }
 
-impl Part {
-    pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
+impl<'a> Part<'a> {
+    pub(crate) fn key(mut self, key: impl Into<Cow<'a, str>>) -> Self {
         self.keys.push(key.into());
         self
     }
 
-    pub(crate) fn arg(mut self, arg: impl ToString) -> Self {
-        self.args.push(arg.to_string());
+    pub(crate) fn word(mut self, word: impl Into<Cow<'a, str>>) -> Self {
+        self.args.push(word.into());
         self
+    }
+
+    pub(crate) fn number(self, number: impl Into<u64>) -> Self {
+        self.word(number.into().to_string())
     }
 }
 

@@ -16,6 +16,7 @@ mod payload;
 pub(crate) mod preload;
 pub(crate) mod reply;
 mod run;
+mod together;
 
 pub(crate) use call::{Call, Part, millis};
 pub(crate) use catalog::Script;

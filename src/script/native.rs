@@ -1,8 +1,8 @@
 //! Commands of the server that do what a script would, for less of its time.
 //!
 //! A lock that is free is taken by `RESTORE` of a hash with its lease, which answers `BUSYKEY` if there is
-//! anything; a whole hold is given up by `HDEL` and `PUBLISH`. What these answer is put in the words of
-//! the script, so that nobody else has to know. Invariants:
+//! anything; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several. What these answer is put in the
+//! words of the script, so that nobody else has to know. Invariants:
 //!
 //! * whatever else a server says to `RESTORE`, the script is asked, and its word counts;
 //! * what was not answered may have been executed: of an acquire the script is asked then, which knows its
@@ -22,8 +22,16 @@ use crate::conn::error_reply::{code, is_unknown_command};
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
     Acquire(Cmd),
-    /// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
-    Release { hdel: Cmd, tell: Arc<Cmd> },
+    Release(Release),
+    /// Of several holds: all are given up before anybody is told of one.
+    ReleaseAll(Vec<Release>),
+}
+
+/// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Release {
+    pub(super) hdel: Cmd,
+    pub(super) tell: Arc<Cmd>,
 }
 
 /// Whether a client takes and releases locks by plain commands where that is possible; from
@@ -117,22 +125,38 @@ pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
     tell
 }
 
-pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Native {
+pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {
     let mut hdel = Cmd::with_capacity(3, key.len() + holder.len() + 4);
     hdel.arg("HDEL").arg(key).arg(holder);
-    Native::Release { hdel, tell }
+    Release { hdel, tell }
 }
 
 impl Native {
-    /// The arguments of the script that does the same, behind its one key.
+    /// The keys of the script that does the same.
+    pub(super) fn script_keys(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Acquire(restore) => vec![word(restore, 1)],
+            Self::Release(release) => vec![word(&release.hdel, 1)],
+            Self::ReleaseAll(all) => all.iter().map(|each| word(&each.hdel, 1)).collect(),
+        }
+    }
+
+    /// Its arguments.
     pub(super) fn script_args(&self) -> Vec<&[u8]> {
         match self {
             Self::Acquire(restore) => {
                 let dump = word(restore, 3);
                 vec![payload::holder(dump), b"1", word(restore, 2), b"0"]
             }
-            Self::Release { hdel, tell } => {
+            Self::Release(Release { hdel, tell }) => {
                 vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
+            }
+            Self::ReleaseAll(all) => {
+                let publish = all.first().map(|first| word(&first.tell, 0));
+                let each = all.iter().flat_map(|Release { hdel, tell }| {
+                    [&b"plain"[..], word(hdel, 2), word(tell, 1)]
+                });
+                publish.into_iter().chain(each).collect()
             }
         }
     }
@@ -157,6 +181,29 @@ pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
         // A user without the right to publish still frees the lock: waiters poll.
         [Value::Int(_), _] => Ok(Some(Value::Int(0))),
         _ => Ok(None),
+    }
+}
+
+/// Of each of several releases what a script would have said, `None` if it has to be asked. The replies to all
+/// `HDEL` come before those to all `PUBLISH`.
+pub(super) fn released_each(replies: &[Value], count: usize) -> Vec<Option<Value>> {
+    let each = (0..count).map(|at| match (replies.get(at)?, replies.get(count + at)?) {
+        (Value::Int(1), Value::Int(receivers)) => Some(Value::Int(*receivers)),
+        // As in `released`.
+        (Value::Int(1), _) => Some(Value::Int(0)),
+        _ => None,
+    });
+    each.collect()
+}
+
+/// What was released by plain commands, and what the script said of the others.
+pub(super) fn merged(released: Vec<Option<Value>>, said: Value) -> Value {
+    match said {
+        Value::Array(said) if said.len() == released.len() => {
+            let each = released.into_iter().zip(said);
+            Value::Array(each.map(|(done, said)| done.unwrap_or(said)).collect())
+        }
+        other => other,
     }
 }
 
@@ -225,5 +272,47 @@ mod tests {
         assert_eq!(read(Value::Int(1), &no).unwrap(), Some(Value::Int(0)));
         assert_eq!(read(Value::Int(0), &two).unwrap(), None);
         assert_eq!(code(&read(wrong, &two).unwrap_err()), Some("WRONGTYPE"));
+    }
+
+    #[test]
+    fn of_several_only_those_count_that_were_there() {
+        let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
+        let int = Value::Int;
+        let replies = [
+            int(1),
+            int(0),
+            no.clone(),
+            int(1),
+            int(2),
+            int(7),
+            int(0),
+            no,
+        ];
+        let released = released_each(&replies, 4);
+        assert_eq!(released, [Some(int(2)), None, None, Some(int(0))]);
+        // A reply that is missing says nothing.
+        assert_eq!(
+            released_each(&replies[..5], 4),
+            [Some(int(2)), None, None, None]
+        );
+        let said = Value::Array(vec![int(-1), int(-1), int(3), int(-1)]);
+        let merged_all = [int(2), int(-1), int(3), int(0)];
+        assert_eq!(
+            merged(released.clone(), said),
+            Value::Array(merged_all.to_vec())
+        );
+        assert_eq!(merged(released, Value::Nil), Value::Nil);
+    }
+
+    #[test]
+    fn the_script_for_several_is_asked_for_the_same() {
+        let release = |key, holder: &str, channel| {
+            let tell = Arc::new(tell("SPUBLISH", channel));
+            release(key, holder.as_bytes(), tell)
+        };
+        let all = Native::ReleaseAll(vec![release("a", "h:1", "c:a"), release("b", "h:2", "c:b")]);
+        assert_eq!(all.script_keys(), [b"a", b"b"]);
+        let args = ["SPUBLISH", "plain", "h:1", "c:a", "plain", "h:2", "c:b"];
+        assert_eq!(all.script_args(), args.map(str::as_bytes));
     }
 }

@@ -13,7 +13,7 @@ use redis::{Cmd, RedisError, Value};
 use super::call::Call;
 use super::failure::{Cause, Executed, Failure, is_hopeless};
 use super::missing;
-use super::native::{self, Native, NativeState};
+use super::native::{self, Native, NativeState, Release};
 use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::is_temporary;
 use crate::conn::{Fault, Lane, Reason, Transport};
@@ -252,10 +252,13 @@ impl Scripts {
                 }
                 native::acquired(&answer)
             }
-            Some(Native::Release { hdel, tell }) if self.native.may_release() => {
+            Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
                 let pair = [hdel, &**tell];
                 let replies = transport.send_together(attempt.lane, &call.route, &pair, reply);
                 native::released(&replies.await?).map_err(Fault::Answered)?
+            }
+            Some(Native::ReleaseAll(all)) if self.native.may_release() => {
+                return Box::pin(self.release_all(call, all, attempt, reply)).await;
             }
             _ => return self.by_script(call, attempt, reply).await,
         };
@@ -270,7 +273,7 @@ impl Scripts {
     }
 
     /// By its SHA, and by its text if the server does not know that.
-    async fn by_script(
+    pub(super) async fn by_script(
         &self,
         call: &Call,
         attempt: Attempt,
@@ -293,9 +296,9 @@ impl Scripts {
 
 /// One attempt to have a call answered.
 #[derive(Clone, Copy)]
-struct Attempt {
-    lane: Lane,
-    end: Tick,
+pub(super) struct Attempt {
+    pub(super) lane: Lane,
+    pub(super) end: Tick,
     /// No attempt before it may have been executed.
     is_first: bool,
 }

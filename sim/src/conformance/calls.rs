@@ -153,10 +153,11 @@ impl Drawing<'_> {
     fn member_acquire(&mut self, keys: &mut Vec<String>, args: &mut Vec<String>) {
         let kind = self.one_of(&["plain", "reentrant", "fair", "read", "write"]);
         let mut own = self.keys(&kind);
-        args.extend([kind.clone(), self.holder(), self.lease()]);
         if kind == "plain" {
             own.truncate(1);
+            args.push(self.holder());
         } else {
+            args.extend([kind, self.holder(), self.lease()]);
             args.extend([
                 self.flag(),
                 self.heartbeat(),
@@ -233,7 +234,7 @@ impl Drawing<'_> {
             }
             "multi" if name == "multi_acquire" => {
                 let tokens = self.one_of(&["0", "1", "2"]);
-                let first = vec![call.publish, tokens, call.retention];
+                let first = vec![call.publish, tokens, call.retention, call.lease];
                 return self.many(first, Self::member_acquire);
             }
             "multi" => return self.many(vec![call.publish], Self::member_release),

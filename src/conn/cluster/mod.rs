@@ -122,6 +122,10 @@ impl Transport for Cluster {
         slot_of(route.as_bytes())
     }
 
+    fn splits_slots(&self) -> bool {
+        true
+    }
+
     fn server(&self, route: &str) -> u64 {
         // A server is known for as long as this lives, so its place in memory names it.
         let owner = self.router.owner(route);

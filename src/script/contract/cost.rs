@@ -212,12 +212,11 @@ fn readers_and_writers() -> Vec<Step> {
 }
 
 fn several_locks_and_tokens() -> Vec<Step> {
-    let member = ["reentrant", U1, "30000", "0", "0", "0", "C"];
-    let two = [&["PUBLISH", "0", "0"], &member[..], &member].concat();
-    let hold = ["reentrant", U1, "0", "0", "0", "C"];
+    let two = ["PUBLISH", "0", "0", "30000", U1, U1];
+    let hold = ["plain", U1, "C"];
     let both = [&["PUBLISH"], &hold[..], &hold].concat();
     vec![
-        step("multi_acquire", &["A", "TA", "B", "TB"], &two).called("multi, two reentrant locks"),
+        step("multi_acquire", &["A", "B"], &two).called("multi, two reentrant locks"),
         step("multi_release", &["A", "B"], &both).called("multi release, two reentrant locks"),
         step("raise_token", &["T"], &["7"]).called("raise a token"),
         step("raise_token", &["T"], &["6"]).called("raise a token, it is larger"),

@@ -199,7 +199,7 @@ async fn a_member_of_a_multi_lock_asks_by_itself() {
     fixture.fair_holds(U0).await;
     let keys = [LOCK, TOKEN, QUEUE, TIMEOUTS, ALIVE];
     let args = [
-        "PUBLISH", "0", "0", "fair", U1, "30000", "0", "3000", "0", CHANNEL,
+        "PUBLISH", "0", "0", "30000", "fair", U1, "30000", "0", "3000", "0", CHANNEL,
     ];
     let refused = fixture.run("multi_acquire", &keys, &args).await;
     assert!(matches!(refused, Value::Array(_)), "{refused:?}");

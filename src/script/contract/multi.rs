@@ -64,7 +64,13 @@ impl Member {
 /// What the script that takes them is given.
 fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec<String>) {
     let mut keys = Vec::new();
-    let mut args = vec!["PUBLISH".to_owned(), queued.to_string(), "0".to_owned()];
+    let queued = queued.to_string();
+    let mut args = vec![
+        "PUBLISH".to_owned(),
+        queued,
+        "0".to_owned(),
+        "30000".to_owned(),
+    ];
     for member in members {
         keys.push(member.name.to_owned());
         let kind = match (member.kind, member.fenced) {
@@ -72,7 +78,7 @@ fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec
             (kind, _) => kind,
         };
         if kind == "plain" {
-            args.extend([member.kind, holder, "30000"].map(str::to_owned));
+            args.push(holder.to_owned());
             continue;
         }
         keys.push(member.token_key());

@@ -5,6 +5,7 @@
 mod contention;
 mod loss;
 mod members;
+mod native;
 mod owners;
 mod repeated;
 mod servers;
