@@ -31,7 +31,7 @@ help:
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make interop-all  the same with an old Redisson, one in between and the newest"
 	@echo "make model        the protocol as a model, larger than in the tests, explored to its end"
-	@echo "make sim          the engine in virtual time: WORLDS=10000 worlds full of faults, and 100 000 calls"
+	@echo "make sim          the engine in virtual time: OPERATIONS=10000000 in worlds full of faults, and 100 000 calls"
 	@echo "                  of scripts on a simulated and a real server; SEED=7 begins with that one"
 	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down;"
 	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
@@ -180,10 +180,10 @@ check:
 model:
 	@cargo run --quiet --release --package lockset-model
 
-# Worlds drawn from seeds: $(SEED) begins with that one.
-WORLDS = 10000
+# Worlds drawn from seeds, on all cores, until so many calls have come to their end: $(SEED) begins with that one.
+OPERATIONS = 10000000
 sim:
-	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_WORLDS=$(WORLDS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_OPERATIONS=$(OPERATIONS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
 	  cargo test --release -p lockset-sim --test world --test day --lib -- --ignored --nocapture --test-threads 1
 
 NEMESIS = 60

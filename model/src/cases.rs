@@ -2,6 +2,7 @@
 
 use crate::lock::{self, Bounds, Faults, Lock};
 use crate::redlock::{self, Redlock};
+use crate::rwlock::{self, RwLock};
 
 const SMALL: Bounds = Bounds::SMALL;
 const QUIET: Bounds = Bounds { faults: 0, ..SMALL };
@@ -231,6 +232,106 @@ impl RedlockOff {
             is_renewed: true,
             ..Redlock::new(2, self.restarts)
         };
+        (self.turn)(&mut model.rules);
+        model
+    }
+}
+
+const READS_AND_WRITES: rwlock::Bounds = rwlock::Bounds::SMALL;
+
+/// Read-write locks, all rules kept.
+pub const RW_LOCKS: [(&str, rwlock::Bounds); 2] = [
+    (
+        "read-write, 2 attempts, 1 fault",
+        rwlock::Bounds {
+            faults: 1,
+            ..READS_AND_WRITES
+        },
+    ),
+    (
+        "read-write, leases of 2 and 3 ticks, 2 attempts, 1 fault",
+        rwlock::Bounds {
+            faults: 1,
+            leases: [2, 3, 2],
+            ..READS_AND_WRITES
+        },
+    ),
+];
+
+/// The same, larger.
+pub const LARGE_RW_LOCKS: [(&str, rwlock::Bounds); 2] = [
+    (
+        "read-write, 3 attempts",
+        rwlock::Bounds {
+            attempts: 3,
+            ..READS_AND_WRITES
+        },
+    ),
+    (
+        "read-write, 3 clients, 3 attempts, leases of 2 and 3 ticks",
+        rwlock::Bounds {
+            clients: 3,
+            attempts: 3,
+            leases: [2, 3, 2],
+            ..READS_AND_WRITES
+        },
+    ),
+];
+
+/// A rule of the read-write lock that is off.
+#[derive(Clone, Copy, Debug)]
+pub struct RwOff {
+    /// Its name.
+    pub rule: &'static str,
+    /// What turns it off.
+    pub turn: fn(&mut rwlock::Rules),
+    /// Where.
+    pub bounds: rwlock::Bounds,
+    /// What fails.
+    pub fails: &'static str,
+}
+
+macro_rules! rw_off {
+    ($($rule:ident in $bounds:expr => $fails:ident),* $(,)?) => {
+        [$(RwOff {
+            rule: stringify!($rule),
+            turn: |rules| rules.$rule = false,
+            bounds: $bounds,
+            fails: rwlock::$fails,
+        }),*]
+    };
+}
+
+const DEAD: rwlock::Bounds = rwlock::Bounds {
+    faults: 1,
+    ..READS_AND_WRITES
+};
+const UNEQUAL: rwlock::Bounds = rwlock::Bounds {
+    leases: [2, 3, 2],
+    ..READS_AND_WRITES
+};
+
+/// Every rule that a property of states shows.
+pub const RW_OFF: [RwOff; 12] = rw_off![
+    writer_keeps_readers_out in READS_AND_WRITES => EXCLUSION,
+    readers_keep_writer_out in READS_AND_WRITES => EXCLUSION,
+    grant_counts_from_sending in READS_AND_WRITES => EXCLUSION,
+    writer_ends_before_downgrade in READS_AND_WRITES => EXCLUSION,
+    downgrade_is_one_step in READS_AND_WRITES => EXCLUSION,
+    longest_lease_counts in UNEQUAL => HOLDER,
+    reader_has_own_lease in DEAD => DEAD_ARE_GONE,
+    renewal_lengthens_own_lease in READS_AND_WRITES => HOLDER,
+    leaving_reader_leaves_the_others in READS_AND_WRITES => HOLDER,
+    dead_readers_keep_nobody_out in rwlock::Bounds { attempts: 3, ..UNEQUAL } => ALIVE,
+    attempt_is_undone in READS_AND_WRITES => NO_LEAK,
+    release_checks_holder in READS_AND_WRITES => HOLDER,
+];
+
+impl RwOff {
+    /// The model without the rule.
+    #[must_use]
+    pub fn model(&self) -> RwLock {
+        let mut model = RwLock::new(self.bounds);
         (self.turn)(&mut model.rules);
         model
     }

@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
-use lockset_model::cases::{LARGE_LOCKS, LOCKS, large_redlocks, redlocks};
+use lockset_model::cases::{
+    LARGE_LOCKS, LARGE_RW_LOCKS, LOCKS, RW_LOCKS, large_redlocks, redlocks,
+};
 use lockset_model::explore::{Explored, to_the_end};
 use lockset_model::lock::Lock;
+use lockset_model::rwlock::RwLock;
 
 fn row(name: &str, explored: Result<Explored, String>) -> bool {
     match explored {
@@ -33,6 +36,9 @@ fn main() -> ExitCode {
     let mut is_good = true;
     for (name, bounds) in LOCKS.into_iter().chain(LARGE_LOCKS) {
         is_good &= row(name, to_the_end(Lock::new(bounds)));
+    }
+    for (name, bounds) in RW_LOCKS.into_iter().chain(LARGE_RW_LOCKS) {
+        is_good &= row(name, to_the_end(RwLock::new(bounds)));
     }
     for (name, model) in redlocks().into_iter().chain(large_redlocks()) {
         is_good &= row(name, to_the_end(model));

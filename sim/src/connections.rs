@@ -53,11 +53,14 @@ impl Drop for Peer {
 }
 
 fn words(command: &Cmd) -> Words {
-    let words = command.args_iter().map(|arg| match arg {
+    let args = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => word,
         _ => b"",
     });
-    words.collect()
+    let bytes = args.clone().map(<[u8]>::len).sum();
+    let mut words = Words::with_capacity(args.clone().count(), bytes);
+    args.for_each(|word| words.push(word));
+    words
 }
 
 impl Peer {

@@ -4,6 +4,7 @@
 //! client on it is the real one, and the scripts that the server runs are the real ones, in the same Lua.
 //! Faults are calls. With tokio's paused time, a loss after thirty seconds takes microseconds.
 
+mod called;
 mod commands;
 #[cfg(test)]
 mod conformance;

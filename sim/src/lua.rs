@@ -7,10 +7,14 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, Variadic};
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{
+    BString, Either, Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value,
+    Variadic,
+};
+use rustc_hash::FxHashMap;
 
 use crate::number;
 use crate::reply::Reply;
@@ -42,6 +46,9 @@ end
 return function(script) return xpcall(script, handler) end
 ";
 
+/// How much there may be before garbage is looked for again, in percent of what was left of it last.
+const GC_PAUSE: i32 = 400;
+
 /// Whoever runs scripts, and does the commands that they call.
 pub(crate) trait Host: Any {
     fn run_inside_script(&mut self, words: &Words) -> Reply;
@@ -51,7 +58,7 @@ struct Interpreter {
     lua: Lua,
     run: Function,
     /// By what identifies its text.
-    functions: RefCell<HashMap<Arc<str>, Function>>,
+    functions: RefCell<FxHashMap<Arc<str>, Function>>,
 }
 
 thread_local! {
@@ -64,6 +71,8 @@ impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        // What scripts leave behind is little and soon forgotten: it is looked for less often.
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(GC_PAUSE)));
         let raw = lua.create_function(call)?;
         let locate = lua.create_function(|lua, ()| Ok(line_of_script(lua)))?;
         let globals = lua.globals();
@@ -94,11 +103,12 @@ impl Interpreter {
     }
 
     fn list<'a>(&self, words: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
-        let table = self.lua.create_table()?;
-        for (at, word) in words.enumerate() {
-            table.raw_set(at + 1, self.lua.create_string(word)?)?;
-        }
-        Ok(table)
+        // What is text goes into the table by the shorter way.
+        let words = words.map(|word| match std::str::from_utf8(word) {
+            Ok(text) => Either::Left(text),
+            Err(_) => Either::Right(BString::from(word)),
+        });
+        self.lua.create_sequence_from(words)
     }
 
     fn run(&self, script: &Script<'_>) -> mlua::Result<Reply> {
@@ -117,7 +127,7 @@ impl Interpreter {
         let Value::Table(failure) = value else {
             return Ok(Reply::error("ERR a failure without words"));
         };
-        let text: mlua::LuaString = failure.raw_get("err")?;
+        let text: LuaString = failure.raw_get("err")?;
         let line: Option<i64> = failure.raw_get("line")?;
         let place = line.map_or(String::new(), |line| format!(", on @user_script:{line}."));
         Ok(Reply::error(format!(

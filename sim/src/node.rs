@@ -3,8 +3,10 @@
 //! Invariant: it does one command at a time, at the time that it is given, and knows of no network: what it
 //! sends unasked is left in its outbox.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::commands::{Command, random_fields};
 use crate::lua;
@@ -28,7 +30,9 @@ pub(crate) struct Push {
 pub(crate) type Rewrite = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// A script, and what identifies its text.
+#[derive(Clone)]
 struct Known {
+    sha: Arc<str>,
     key: Arc<str>,
     text: Arc<str>,
 }
@@ -38,12 +42,15 @@ impl Known {
         let changed = rewrite
             .map(|rewrite| rewrite(text))
             .filter(|changed| changed != text);
+        let sha: Arc<str> = sha.into();
         match changed {
             None => Self {
-                key: sha.into(),
+                key: Arc::clone(&sha),
+                sha,
                 text: text.into(),
             },
             Some(text) => Self {
+                sha,
                 key: sha_of(&text).into(),
                 text: text.into(),
             },
@@ -54,7 +61,7 @@ impl Known {
 pub(crate) struct Node {
     pub(crate) store: Store,
     /// By its SHA.
-    scripts: HashMap<String, Known>,
+    scripts: FxHashMap<Arc<str>, Known>,
     rewrite: Option<Rewrite>,
     channels: BTreeMap<Vec<u8>, Vec<ConnectionId>>,
     connections: BTreeMap<ConnectionId, Vec<u8>>,
@@ -75,7 +82,7 @@ impl Node {
         let run_id = run_id(&mut draw);
         Self {
             store: Store::default(),
-            scripts: HashMap::new(),
+            scripts: FxHashMap::default(),
             rewrite: None,
             channels: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -137,7 +144,7 @@ impl Node {
     pub(crate) fn load(&mut self, sha: &str, text: &str) {
         if !self.scripts.contains_key(sha) {
             let known = Known::new(sha, text, self.rewrite.as_ref());
-            self.scripts.insert(sha.to_owned(), known);
+            self.scripts.insert(Arc::clone(&known.sha), known);
         }
     }
 
@@ -153,7 +160,7 @@ impl Node {
             return (node, Reply::error(refusal));
         }
         match &*words.verb() {
-            verb @ ("EVAL" | "EVALSHA") => node.run_script(verb == "EVAL", words),
+            verb @ (b"EVAL" | b"EVALSHA") => node.run_script(verb == b"EVAL", words),
             verb => {
                 let reply = node.answer(verb, from, words);
                 (node, reply)
@@ -161,52 +168,43 @@ impl Node {
         }
     }
 
-    fn answer(&mut self, verb: &str, from: ConnectionId, words: &Words) -> Reply {
+    fn answer(&mut self, verb: &[u8], from: ConnectionId, words: &Words) -> Reply {
         match verb {
-            "PING" => Reply::Status("PONG"),
-            "SELECT" => Reply::OK,
-            "ROLE" => Reply::Array(vec![
+            b"PING" => Reply::Status("PONG"),
+            b"SELECT" => Reply::OK,
+            b"ROLE" => Reply::Array(vec![
                 Reply::bulk(b"master"),
                 Reply::Int(0),
                 Reply::Array(vec![]),
             ]),
-            "WAIT" => Reply::Int(0),
-            "INFO" => self.info(),
-            "CLIENT" => self.client(from, words),
-            "SCRIPT" => self.script(words),
-            "SUBSCRIBE" | "SSUBSCRIBE" => self.subscribe(from, words),
-            "UNSUBSCRIBE" | "SUNSUBSCRIBE" => self.unsubscribe(from, words),
-            _ => {
-                let refused = Refused {
-                    unknown: format!("ERR unknown command '{verb}'"),
-                    arity: format!(
-                        "ERR wrong number of arguments for '{}' command",
-                        verb.to_ascii_lowercase()
-                    ),
-                };
-                self.on_keys(verb.as_bytes(), words, &refused)
-            }
+            b"WAIT" => Reply::Int(0),
+            b"INFO" => self.info(),
+            b"CLIENT" => self.client(from, words),
+            b"SCRIPT" => self.script(words),
+            b"SUBSCRIBE" | b"SSUBSCRIBE" => self.subscribe(from, words),
+            b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.unsubscribe(from, words),
+            _ => self.on_keys(verb, words, Caller::Client),
         }
     }
 
-    fn on_keys(&mut self, verb: &[u8], words: &Words, refused: &Refused) -> Reply {
+    fn on_keys(&mut self, verb: &[u8], words: &Words, caller: Caller) -> Reply {
         match verb {
             b"PUBLISH" | b"SPUBLISH" => {
                 if words.len() != 3 {
-                    return Reply::error(&refused.arity);
+                    return caller.wrong_arity(words);
                 }
                 self.publish(words.at(1), words.at(2))
             }
             b"HRANDFIELD" => {
                 if words.len() < 2 {
-                    return Reply::error(&refused.arity);
+                    return caller.wrong_arity(words);
                 }
                 let draw = &mut self.draw;
                 random_fields(&self.store, words, &mut |below| draw.usize(..below))
             }
             _ => match Command::named(verb) {
-                None => Reply::error(&refused.unknown),
-                Some(command) if !command.accepts(words) => Reply::error(&refused.arity),
+                None => caller.unknown(words),
+                Some(command) if !command.accepts(words) => caller.wrong_arity(words),
                 Some(command) => command.run(&mut self.store, words),
             },
         }
@@ -323,16 +321,14 @@ impl Node {
     }
 
     fn run_script(mut self: Box<Self>, is_text: bool, words: &Words) -> (Box<Self>, Reply) {
-        let (sha, keys) = match self.named_script(is_text, words) {
+        let (known, keys) = match self.named_script(is_text, words) {
             Ok(named) => named,
             Err(no) => return (self, no),
         };
-        let known = &self.scripts[&sha];
-        let (key, text) = (Arc::clone(&known.key), Arc::clone(&known.text));
         let script = lua::Script {
-            key: &key,
-            text: &text,
-            sha: &sha,
+            key: &known.key,
+            text: &known.text,
+            sha: &known.sha,
             words,
             first: 3,
             keys,
@@ -340,8 +336,8 @@ impl Node {
         lua::run(self, &script)
     }
 
-    /// The SHA of the script that is to be run, which is known from here on, and the number of its keys.
-    fn named_script(&mut self, is_text: bool, words: &Words) -> Result<(String, usize), Reply> {
+    /// The script that is to be run, which is known from here on, and the number of its keys.
+    fn named_script(&mut self, is_text: bool, words: &Words) -> Result<(Known, usize), Reply> {
         let wrong = || Reply::error("ERR wrong number of arguments for 'eval' command");
         let (body, count) = (
             words.get(1).ok_or_else(wrong)?,
@@ -357,46 +353,55 @@ impl Node {
             ));
         }
         let body = String::from_utf8_lossy(body);
+        // What our clients send is in small letters.
+        if let Some(known) = self.scripts.get(&*body).filter(|_| !is_text) {
+            return Ok((known.clone(), count));
+        }
         let sha = if is_text {
             sha_of(&body)
         } else {
             body.to_ascii_lowercase()
         };
-        if is_text && !self.scripts.contains_key(&sha) {
+        if is_text && !self.scripts.contains_key(&*sha) {
             lua::check(&sha, &body)?;
             self.load(&sha, &body);
         }
-        if !self.scripts.contains_key(&sha) {
-            return Err(Reply::error(
-                "NOSCRIPT No matching script. Please use EVAL.",
-            ));
-        }
-        Ok((sha, count))
+        let known = self.scripts.get(&*sha);
+        let unknown = || Reply::error("NOSCRIPT No matching script. Please use EVAL.");
+        Ok((known.cloned().ok_or_else(unknown)?, count))
     }
 }
 
 /// The commands that scripts call.
 impl lua::Host for Node {
     fn run_inside_script(&mut self, words: &Words) -> Reply {
-        let refused = Refused {
-            unknown: "ERR Unknown Redis command called from script".to_owned(),
-            arity: "ERR Wrong number of args calling Redis command from script".to_owned(),
-        };
-        let mut verb = [0; 20];
-        let word = words.at(0);
-        let Some(verb) = verb.get_mut(..word.len()) else {
-            return Reply::Error(refused.unknown);
-        };
-        verb.copy_from_slice(word);
-        verb.make_ascii_uppercase();
-        self.on_keys(verb, words, &refused)
+        self.on_keys(&words.verb(), words, Caller::Script)
     }
 }
 
-/// What is said to a command that cannot be done.
-struct Refused {
-    unknown: String,
-    arity: String,
+/// Whose command it is: what is said to one that cannot be done.
+#[derive(Clone, Copy)]
+enum Caller {
+    Client,
+    Script,
+}
+
+impl Caller {
+    fn unknown(self, words: &Words) -> Reply {
+        let verb = String::from_utf8_lossy(words.at(0)).to_ascii_uppercase();
+        Reply::error(match self {
+            Self::Client => format!("ERR unknown command '{verb}'"),
+            Self::Script => "ERR Unknown Redis command called from script".to_owned(),
+        })
+    }
+
+    fn wrong_arity(self, words: &Words) -> Reply {
+        let verb = String::from_utf8_lossy(words.at(0)).to_ascii_lowercase();
+        Reply::error(match self {
+            Self::Client => format!("ERR wrong number of arguments for '{verb}' command"),
+            Self::Script => "ERR Wrong number of args calling Redis command from script".to_owned(),
+        })
+    }
 }
 
 fn sha_of(text: &str) -> String {

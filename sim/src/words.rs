@@ -1,5 +1,23 @@
 //! A command as the server gets it: words of bytes, in one buffer that is used again.
 
+/// No command has a longer name.
+const VERB_MAX: usize = 20;
+
+/// The name of a command in capitals; nothing, if it is longer than any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verb {
+    letters: [u8; VERB_MAX],
+    len: usize,
+}
+
+impl std::ops::Deref for Verb {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.letters[..self.len]
+    }
+}
+
 /// The words of one command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words {
@@ -8,6 +26,14 @@ pub(crate) struct Words {
 }
 
 impl Words {
+    /// With room for so many words of so many bytes in all.
+    pub(crate) fn with_capacity(words: usize, bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            ends: Vec::with_capacity(words),
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -40,9 +66,16 @@ impl Words {
     }
 
     /// The first word in capitals, if it can be a command.
-    pub(crate) fn verb(&self) -> String {
+    pub(crate) fn verb(&self) -> Verb {
         let word = self.get(0).unwrap_or_default();
-        String::from_utf8_lossy(word).to_ascii_uppercase()
+        let mut letters = [0; VERB_MAX];
+        let Some(room) = letters.get_mut(..word.len()) else {
+            return Verb { letters, len: 0 };
+        };
+        room.copy_from_slice(word);
+        room.make_ascii_uppercase();
+        let len = word.len();
+        Verb { letters, len }
     }
 
     /// For people; the SHA of a script by its name.

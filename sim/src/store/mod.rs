@@ -5,7 +5,9 @@
 
 mod sorted_set;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 pub(crate) use self::sorted_set::{Bytes, SortedSet};
 
@@ -49,7 +51,7 @@ struct Entry {
 /// All keys of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
-    entries: HashMap<Bytes, Entry>,
+    entries: FxHashMap<Bytes, Entry>,
     now_us: u64,
     writes: u64,
 }

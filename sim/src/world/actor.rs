@@ -67,15 +67,25 @@ impl Actor {
         }
     }
 
+    /// Counts a call, if it is not dropped before its end.
+    async fn ended<T>(&self, call: impl Future<Output = T>) -> T {
+        let result = call.await;
+        self.checks.lock().calls += 1;
+        result
+    }
+
     async fn force(&self, op: &Op) {
         let name = &names(op.kind, op.lock)[0];
         self.checks.lock().forces(name);
-        let freed = match op.kind {
-            Kind::Fair => self.client.fair_lock(name).force_unlock().await,
-            Kind::Read => self.client.rw_lock(name).read_side().force_unlock().await,
-            Kind::Write => self.client.rw_lock(name).write_side().force_unlock().await,
-            _ => self.client.lock(name).force_unlock().await,
+        let freed = async {
+            match op.kind {
+                Kind::Fair => self.client.fair_lock(name).force_unlock().await,
+                Kind::Read => self.client.rw_lock(name).read_side().force_unlock().await,
+                Kind::Write => self.client.rw_lock(name).write_side().force_unlock().await,
+                _ => self.client.lock(name).force_unlock().await,
+            }
         };
+        let freed = self.ended(freed).await;
         let mut checks = self.checks.lock();
         checks.note(|| format!("process {} forces {name}: {freed:?}", self.process));
         if freed.is_ok() {
@@ -152,9 +162,9 @@ impl Actor {
             None => lock,
         };
         match op.verb {
-            Verb::Lock | Verb::Force => lock.lock().await.map(Some),
-            Verb::Try => lock.try_lock().await,
-            Verb::TryFor(wait) => lock.try_lock_for(wait).await,
+            Verb::Lock | Verb::Force => self.ended(lock.lock()).await.map(Some),
+            Verb::Try => self.ended(lock.try_lock()).await,
+            Verb::TryFor(wait) => self.ended(lock.try_lock_for(wait)).await,
         }
     }
 
@@ -199,19 +209,19 @@ impl Actor {
             return Ok(());
         }
         let more = match op.end {
-            End::Reenter => guard.reenter().await.ok(),
+            End::Reenter => self.ended(guard.reenter()).await.ok(),
             _ => None,
         };
         drop(held);
         if let Some(more) = more {
-            more.release().await?;
+            self.ended(more.release()).await?;
         }
         match op.end {
             End::Drop => {
                 drop(guard);
                 Ok(())
             }
-            _ => guard.release().await,
+            _ => self.ended(guard.release()).await,
         }
     }
 
@@ -222,9 +232,9 @@ impl Actor {
             return Ok(());
         }
         self.checks.lock().downgrades(&held[0].name, held[0].number);
-        let reads = guard.downgrade().await;
+        let reads = self.ended(guard.downgrade()).await;
         drop(held);
-        reads?.release().await
+        self.ended(reads?.release()).await
     }
 
     /// Works for a while; true if the hold was lost.

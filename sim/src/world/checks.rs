@@ -41,6 +41,8 @@ pub(super) struct Checks {
     order: Order,
     trace: Trace,
     pub(super) wakes: Wakes,
+    /// Calls that came to their end.
+    pub(super) calls: u64,
     pub(super) grants: u64,
     pub(super) joins: u64,
     pub(super) losses: u64,
@@ -61,6 +63,7 @@ impl Checks {
             order: Order::default(),
             trace: Trace::default(),
             wakes: Wakes::new(!has_faults),
+            calls: 0,
             grants: 0,
             joins: 0,
             losses: 0,
@@ -85,10 +88,10 @@ impl Checks {
 
     /// A server has done a command.
     pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) {
-        if self.history.is_some()
-            && let Some(line) = self.trace.done(command, reply, keys)
-        {
-            self.note(|| line);
+        if self.history.is_some() {
+            for line in self.trace.done(command, reply, keys) {
+                self.note(|| line.to_string());
+            }
         }
         let order = self.order.done(command, reply, keys);
         let wakes = self.wakes.done(keys, &self.excused);

@@ -63,8 +63,9 @@ impl fmt::Debug for World {
 pub struct Report {
     /// The first promise that was broken, if one was.
     pub violation: Option<String>,
-    /// Calls that were made.
-    pub operations: usize,
+    /// Calls that came to their end: acquires, re-entries, downgrades, releases, ends by force. Not counted
+    /// are those that were dropped, and the drops of guards.
+    pub operations: u64,
     /// What the servers did for them: commands, those inside of scripts not counted.
     pub commands: u64,
     /// Guards that were given out.
@@ -184,7 +185,7 @@ impl World {
         let mut checks = running.checks.lock();
         Report {
             violation: checks.violation.take(),
-            operations: self.plan.operations(),
+            operations: checks.calls,
             commands,
             grants: checks.grants,
             joins: checks.joins,

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::called::script;
 use crate::reply::Reply;
 use crate::store::{Bytes, Data, Store};
 use crate::words::Words;
@@ -27,22 +28,6 @@ struct Lock {
 #[derive(Default)]
 pub(super) struct Order {
     locks: BTreeMap<Bytes, Lock>,
-}
-
-/// The name of a script, its first key, and its arguments.
-pub(super) type Called<'a> = (&'static str, &'a [u8], Vec<&'a [u8]>);
-
-/// What a command calls.
-pub(super) fn script(command: &Words) -> Option<Called<'_>> {
-    if !["EVAL", "EVALSHA"].contains(&&*command.verb()) {
-        return None;
-    }
-    let body = command.get(1)?;
-    let is_meant =
-        |(_, sha, text): &(&str, &str, &str)| sha.as_bytes() == body || text.as_bytes() == body;
-    let (name, ..) = lockset::simulated::scripts().find(is_meant)?;
-    let keys = usize::try_from(crate::number::int(command.get(2)?)?).ok()?;
-    Some((name, command.get(3)?, command.from(3 + keys).collect()))
 }
 
 impl Order {
@@ -90,12 +75,13 @@ impl Lock {
     /// Whether somebody new holds it, and others were to come first.
     fn look(&mut self, key: &[u8], keys: &Store) -> Option<String> {
         let holder = match keys.get(key) {
-            Some(Data::Hash(fields)) => fields.first().map(|(holder, _)| holder.clone()),
+            Some(Data::Hash(fields)) => fields.first().map(|(holder, _)| holder),
             _ => None,
         };
-        if holder == self.holder {
+        if holder == self.holder.as_ref() {
             return None;
         }
+        let holder = holder.cloned();
         self.holder.clone_from(&holder);
         let holder = holder?;
         let at = self

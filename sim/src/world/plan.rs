@@ -223,10 +223,6 @@ impl Plan {
     pub(super) fn servers(&self) -> usize {
         self.clocks.len()
     }
-
-    pub(super) fn operations(&self) -> usize {
-        self.tasks.iter().flatten().map(Vec::len).sum()
-    }
 }
 
 impl Plan {

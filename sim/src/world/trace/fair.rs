@@ -1,10 +1,13 @@
-//! What the server has of fair locks before and after each script that asks for one or gives it back: lines of
-//! a history, for those who compare them with the model.
+//! Fair locks: each script that asks for one once, or gives it back.
+//!
+//! What the server has is `holder#waiters`, with a `!` behind a place that is over. The detail of an attempt is its
+//! heartbeat.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::order::script;
+use super::line::{Line, shown};
+use crate::called::Called;
 use crate::reply::Reply;
 use crate::store::{Bytes, Data, Store};
 use crate::words::Words;
@@ -21,16 +24,20 @@ struct Lock {
 }
 
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct Fair {
     locks: BTreeMap<Bytes, Lock>,
 }
 
-impl Trace {
-    /// A command was done. A line for a script that asks for a fair lock once, or gives it back:
-    /// `server|script|lock|holder|heartbeat|granted|before|after`, where what it has is
-    /// `holder#waiters`, with a `!` behind a place that is over.
-    pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) -> Option<String> {
-        let called = script(command).filter(|(name, _, args)| {
+impl Fair {
+    /// A command was done.
+    pub(super) fn done(
+        &mut self,
+        command: &Words,
+        called: Option<&Called<'_>>,
+        reply: &Reply,
+        keys: &Store,
+    ) -> Option<Line> {
+        let called = called.filter(|(name, _, args)| {
             // A hold is entered again, or a part of it given back, without any of the others.
             let count: &[u8] = if *name == "fair_acquire" { b"1" } else { b"0" };
             name.starts_with("fair_") && args.get(1) == Some(&count)
@@ -38,26 +45,28 @@ impl Trace {
         let mut line = None;
         if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = called {
             // What there was before the first time is not known.
-            let is_known = self.locks.contains_key(key);
-            let lock = self.locks.entry(key.into()).or_default();
+            let is_known = self.locks.contains_key(*key);
+            let lock = self.locks.entry((*key).into()).or_default();
             // Both scripts have the same keys.
             lock.queue = command.at(4).into();
             lock.alive = command.at(6).into();
             let before = lock.shown(keys);
             lock.look(key, keys);
-            let is_granted = matches!(reply, Reply::Nil | Reply::Bulk(_));
-            let [key, holder] = [key, args[0]].map(String::from_utf8_lossy);
-            let heartbeat = if name == "fair_acquire" {
-                args[4]
-            } else {
-                b"0"
-            };
-            let heartbeat = String::from_utf8_lossy(heartbeat);
-            let after = lock.shown(keys);
             if is_known && !matches!(reply, Reply::Error(_)) {
-                line = Some(format!(
-                    "server|{name}|{key}|{holder}|{heartbeat}|{is_granted}|{before}|{after}"
-                ));
+                let heartbeat = if *name == "fair_acquire" {
+                    args[4]
+                } else {
+                    b"0"
+                };
+                line = Some(Line {
+                    step: name,
+                    key: shown(key),
+                    holder: shown(args[0]),
+                    detail: shown(heartbeat),
+                    is_granted: matches!(reply, Reply::Nil | Reply::Bulk(_)),
+                    before,
+                    after: lock.shown(keys),
+                });
             }
         }
         for (key, lock) in &mut self.locks {

@@ -1,14 +1,8 @@
-//! What the server does in worlds is what the model says that it does: the scripts refine its steps.
-//!
-//! Compared for fair locks, script by script: who holds the lock and who waits, in order, before and after it,
-//! and whether the caller was told that it holds the lock. Tokens, how long leases last, and what the clients
-//! make of replies are not.
+//! Fair locks: who holds the lock and who waits, in order, and whether the caller was told that it holds it.
 
-use lockset_model::lock::{Bounds, Client, Holder, Place, Reply, Request, Rules, Server, State};
-use lockset_sim::World;
+use lockset_model::lock::{Bounds, Holder, Place, Reply, Request, Rules, Server};
 
-/// Worlds of which each step is compared.
-const WORLDS: u64 = 100;
+use crate::{Line, Numbers, state_of};
 
 /// A lock as the server has it: who holds it, and who waits, with whether its place is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,60 +44,41 @@ impl<'a> Lock<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// A line of a history, if it is about a step that is compared.
-    fn read(line: &'a str) -> Option<Self> {
-        let words: Vec<&str> = line.split_once("server|")?.1.split('|').collect();
-        let [script, _, holder, heartbeat, is_granted, before, after] = words[..] else {
-            panic!("{line}");
-        };
-        Some(Self {
-            script,
-            holder,
-            takes_place: heartbeat != "0",
-            is_granted: is_granted == "true",
-            before: Lock::read(before),
-            after: Lock::read(after),
-        })
+    fn read(line: &Line<'a>) -> Self {
+        Self {
+            script: line.step,
+            holder: line.holder,
+            takes_place: line.detail != "0",
+            is_granted: line.is_granted,
+            before: Lock::read(line.before),
+            after: Lock::read(line.after),
+        }
     }
 
     /// What the model makes of it, and whether it says that the caller holds the lock.
     fn by_model(&self, before: &Lock<'a>) -> (Lock<'a>, bool) {
-        let mut known = vec![self.holder];
-        for one in before
-            .holder
-            .into_iter()
-            .chain(before.waiting.iter().map(|(one, _)| *one))
-        {
-            if !known.contains(&one) {
-                known.push(one);
-            }
-        }
+        let waiting = before.waiting.iter().map(|(one, _)| *one);
+        let known = Numbers::of(
+            [self.holder]
+                .into_iter()
+                .chain(before.holder)
+                .chain(waiting),
+        );
         let number = |one: &str| Holder {
-            client: u8::try_from(known.iter().position(|it| *it == one).expect("known"))
-                .expect("few"),
+            client: known.of_name(one),
             number: 0,
         };
         let places = before.waiting.iter().map(|(one, is_kept)| Place {
             holder: number(one),
             left: u8::from(*is_kept),
         });
-        let mut state = State {
-            server: Server {
-                holder: before.holder.map(number),
-                left: u8::from(before.holder.is_some()),
-                queue: places.collect(),
-                ..Server::default()
-            },
-            clients: vec![Client::new(); known.len()],
-            late: Vec::new(),
-            attempts: 0,
-            faults: 0,
-            top_token: 0,
-            is_token_reused: false,
-            is_renewed_in_vain: false,
-            is_revived: false,
-            is_overtaken: false,
+        let server = Server {
+            holder: before.holder.map(number),
+            left: u8::from(before.holder.is_some()),
+            queue: places.collect(),
+            ..Server::default()
         };
+        let mut state = state_of(server, known.len());
         let is_release = self.script == "fair_release";
         let bounds = Bounds {
             lease: 1,
@@ -119,7 +94,7 @@ impl<'a> Step<'a> {
             Request::Acquire(me)
         };
         let reply = state.execute(&bounds, &Rules::ALL, request);
-        let name = |holder: Holder| known[usize::from(holder.client)];
+        let name = |holder: Holder| known.name(holder.client);
         let queue = state.server.queue.iter();
         let after = Lock {
             holder: state.server.holder.map(name),
@@ -171,52 +146,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// How many steps were compared, and the first that is none of the model.
-fn compared(world: World) -> (usize, Option<String>) {
-    let report = world.with_history().run();
-    let steps: Vec<Step> = report
-        .history
-        .iter()
-        .filter_map(|line| Step::read(line))
-        .collect();
-    (steps.len(), steps.iter().find_map(Step::refused))
-}
-
-#[test]
-fn what_the_server_does_is_a_step_of_the_model() {
-    let mut steps = 0;
-    for seed in 0..WORLDS {
-        let (some, refused) = compared(World::new(seed));
-        assert_eq!(refused, None, "in the world of seed {seed}");
-        steps += some;
-    }
-    println!("{steps} steps");
-    assert!(steps > 1_000, "{steps}");
-}
-
-#[test]
-fn a_server_that_does_otherwise_is_refused() {
-    for (there, instead) in [
-        (
-            "redis.call('RPUSH', q.queue, holder)",
-            "redis.call('LPUSH', q.queue, holder)",
-        ),
-        (
-            "  local left = fair_dequeue(q.queue, q.timeouts, q.alive, holder)",
-            "  local left = 1",
-        ),
-        ("  if not score or score <= now then", "  if true then"),
-    ] {
-        let is_there = |(_, _, text): (_, _, &str)| text.contains(there);
-        assert!(
-            lockset::simulated::scripts().any(is_there),
-            "no script says {there:?}"
-        );
-        let refused = (0..100).find(|seed| {
-            let world = World::new(*seed).with_scripts(move |text| text.replace(there, instead));
-            compared(world).1.is_some()
-        });
-        let seed = refused.unwrap_or_else(|| panic!("not found in 100 worlds: {instead}"));
-        println!("{instead}: in world {}", seed + 1);
-    }
+/// Why a line is no step of the model.
+pub(super) fn refused(line: &Line<'_>) -> Option<String> {
+    Step::read(line).refused()
 }
