@@ -151,7 +151,8 @@ impl Campaign {
         let histories = tokio::task::block_in_place(|| workers.finish())?;
         servers.are_well().await;
         // What dead workers held ends with its lease.
-        let left = servers.left(LEASE * 3).await;
+        let was_killed = harms.iter().any(|harm| harm.killed.is_some());
+        let left = servers.left(LEASE * 3, was_killed).await;
         let mut events = Vec::new();
         for history in &histories {
             events.extend(history::read(history)?);
@@ -191,6 +192,9 @@ impl Campaign {
             let from = now();
             let killed = fault.cause(servers, workers, &mut random, LEASE).await;
             servers.are_well().await;
+            // From the same machine to another continent.
+            let distance = [0, 0, 1, 5, 20, 50][random.usize(..6)];
+            servers.are_away(Duration::from_millis(distance));
             harms.push(Harm {
                 from,
                 to: now(),

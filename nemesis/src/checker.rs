@@ -154,6 +154,7 @@ struct Call {
     id: (u32, u64),
     lock: String,
     is_fair: bool,
+    is_shared: bool,
     wait: Nanos,
     begin: Nanos,
     /// When it was granted, refused, dropped or failed.
@@ -192,6 +193,7 @@ fn calls(events: &[Event]) -> Vec<Call> {
         if let What::Begin {
             lock,
             is_fair,
+            is_shared,
             wait,
         } = what
         {
@@ -199,6 +201,7 @@ fn calls(events: &[Event]) -> Vec<Call> {
                 id,
                 lock: lock.clone(),
                 is_fair: *is_fair,
+                is_shared: *is_shared,
                 wait: *wait,
                 begin: *at,
                 answered: None,
@@ -329,10 +332,11 @@ fn check_exclusion(
     limits: &Limits,
     report: &mut Report,
 ) {
-    let mut holder: Option<(&Call, Nanos)> = None;
+    // Those whose holds last longest: of those that exclude everybody, and of all.
+    let (mut alone, mut any): (Option<(&Call, Nanos)>, Option<(&Call, Nanos)>) = (None, None);
     for call in granted {
         let (from, end) = (call.granted.unwrap_or(0), call.end(harms));
-        if let Some((first, first_end)) = holder
+        if let Some((first, first_end)) = if call.is_shared { alone } else { any }
             && first_end > from
             && end > from
         {
@@ -348,8 +352,12 @@ fn check_exclusion(
                 });
             }
         }
-        if holder.is_none_or(|(_, before)| end > before) {
-            holder = Some((call, end));
+        let lasts = |known: Option<(&Call, Nanos)>| known.is_none_or(|(_, before)| end > before);
+        if !call.is_shared && lasts(alone) {
+            alone = Some((call, end));
+        }
+        if lasts(any) {
+            any = Some((call, end));
         }
     }
 }

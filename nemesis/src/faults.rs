@@ -34,6 +34,7 @@ pub enum Fault {
     ConnectionsCut,
     ConnectionsRefused,
     SentinelStopped,
+    SentinelKilled,
     SlotMoved,
     GracefulFailover,
     Failover,
@@ -75,7 +76,7 @@ impl Fault {
                 &[KeysDeleted, RestartedEmpty],
             ),
             Topology::Sentinel => (
-                &[ClientsPaused, SentinelStopped],
+                &[ClientsPaused, SentinelStopped, SentinelKilled],
                 &[Failover, PrimaryKilled],
             ),
             Topology::Cluster => (&[GracefulFailover, SlotMoved], &[PrimaryKilled]),
@@ -197,6 +198,13 @@ impl Fault {
                     sleep(time).await;
                     one.cont();
                 }
+                SentinelKilled => {
+                    let all = sentinels.sentinels();
+                    let one = &all[random.usize(..all.len())];
+                    one.kill();
+                    sleep(time).await;
+                    restart(one);
+                }
                 Failover => drop(sentinels.fail_over().await),
                 PrimaryKilled => {
                     let old = sentinels.primary().await;
@@ -272,6 +280,7 @@ impl fmt::Display for Fault {
             ConnectionsCut => "connections cut",
             ConnectionsRefused => "connections refused",
             SentinelStopped => "a sentinel stopped",
+            SentinelKilled => "a sentinel killed",
             SlotMoved => "a slot moved",
             GracefulFailover => "failover without loss",
             Failover => "failover",

@@ -43,6 +43,8 @@ pub enum What {
         lock: String,
         /// Whether its waiters are served in their order.
         is_fair: bool,
+        /// Whether it may be held together with others who share it.
+        is_shared: bool,
         /// In ns.
         wait: Nanos,
     },

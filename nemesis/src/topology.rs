@@ -109,6 +109,14 @@ impl Servers {
         }
     }
 
+    /// From now on replies take so long on their way, where there is a proxy: it is the same to clients as half
+    /// of that in each direction.
+    pub fn are_away(&self, distance: Duration) {
+        if let Self::One(_, proxy) = self {
+            proxy.delay_replies(distance);
+        }
+    }
+
     /// Waits until all of them work together again.
     pub async fn are_well(&self) {
         match self {
@@ -119,18 +127,19 @@ impl Servers {
         }
     }
 
-    /// What is left of locks `within` this time, but for what is meant to stay: the counters of tokens, and
-    /// what is kept beside a queue until it ends by itself.
-    pub async fn left(&self, within: Duration) -> Vec<String> {
+    /// What is left of locks `within` this time, but for what is meant to stay: the counters of tokens, and, if
+    /// a process was killed, what its client has said of itself.
+    pub async fn left(&self, within: Duration, was_killed: bool) -> Vec<String> {
+        let is_kept = |key: &String| {
+            key.starts_with("redisson_lock_token:")
+                || (was_killed && key.starts_with("lockset_client"))
+        };
         let deadline = tokio::time::Instant::now() + within;
         loop {
             let mut left = Vec::new();
             for server in self.all() {
                 let keys = server.keys().await;
-                left.extend(
-                    keys.into_iter()
-                        .filter(|key| !key.starts_with("redisson_lock_token:")),
-                );
+                left.extend(keys.into_iter().filter(|key| !is_kept(key)));
             }
             if left.is_empty() || tokio::time::Instant::now() >= deadline {
                 left.sort();

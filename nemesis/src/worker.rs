@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockset::{Client, Guard, Lock, Redlock};
+use lockset::{Client, Guard, Lock, Member, MultiLock, Redlock};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
@@ -40,6 +40,9 @@ pub struct Job {
 /// What a call bears without an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Until then a worker has connected, whatever happens.
+const CONNECTED: Duration = Duration::from_secs(10);
+
 const LOCKS: u64 = 2;
 const WAIT: Duration = Duration::from_secs(1);
 
@@ -59,24 +62,43 @@ impl Desk {
         Duration::from_millis(self.job.lease_ms)
     }
 
-    fn begin(&self, lock: &str, is_fair: bool) -> u64 {
+    fn begin(&self, lock: &str, order: Order) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let (lock, wait) = (lock.to_owned(), WAIT.as_nanos() as Nanos);
         self.writer.note(
             call,
             What::Begin {
                 lock,
-                is_fair,
+                is_fair: order == Order::Fair,
+                is_shared: order == Order::Shared,
                 wait,
             },
         );
         call
     }
 
-    fn failed(&self, call: u64, error: impl ToString) {
-        let error = error.to_string();
-        self.writer.note(call, What::Failed { error });
+    /// The same of each of these calls, which are for the parts of one lock.
+    fn note(&self, calls: &[u64], what: &What) {
+        for call in calls {
+            self.writer.note(*call, what.clone());
+        }
     }
+
+    fn failed(&self, calls: &[u64], error: impl ToString) {
+        let error = error.to_string();
+        self.note(calls, &What::Failed { error });
+    }
+}
+
+/// Who is to have a lock when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// One at a time.
+    Any,
+    /// One at a time, in the order of their calls.
+    Fair,
+    /// Together with others who share it.
+    Shared,
 }
 
 /// How a guard is used.
@@ -125,7 +147,7 @@ pub async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
         for url in &desk.job.urls {
             clients.push(connect(&desk, url).await?);
         }
-        let redlock = Redlock::new(clients)?;
+        let redlock = Redlock::new(clients.clone())?;
         let tasks = (0..desk.job.tasks).map(|task| {
             let (desk, redlock) = (Arc::clone(&desk), redlock.clone());
             tokio::spawn(async move {
@@ -133,11 +155,14 @@ pub async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
                 while now() < desk.job.until {
                     let name = format!("quorum:{}", random.u64(..LOCKS));
                     let lock = redlock.lock(&name).lease(desk.lease()).fenced();
-                    once(&desk, lock, false, &mut random).await;
+                    once(&desk, lock, &[(name, Order::Any)], &mut random).await;
                 }
             })
         });
         join(tasks).await?;
+        for client in clients {
+            client.shutdown().await?;
+        }
     } else {
         let client = connect(&desk, &desk.job.urls[0]).await?;
         let tasks = (0..desk.job.tasks).map(|task| {
@@ -157,10 +182,17 @@ pub async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
 
 /// The lease of a client also says how patient it is, and when a server of a quorum has a vote.
 async fn connect(desk: &Desk, url: &str) -> lockset::Result<Client> {
-    let patient = Client::builder(url)
-        .lease(desk.lease())
-        .give_up_after(PATIENCE);
-    patient.build().await
+    let deadline = now() + CONNECTED.as_nanos() as Nanos;
+    loop {
+        let patient = Client::builder(url)
+            .lease(desk.lease())
+            .give_up_after(PATIENCE);
+        match patient.build().await {
+            // Whoever takes the place of a worker that was killed may meet the next fault.
+            Err(error) if error.is_io() && now() < deadline => sleep(LOOK).await,
+            done => return done,
+        }
+    }
 }
 
 fn random(job: &Job, task: u32) -> fastrand::Rng {
@@ -176,28 +208,39 @@ async fn join(
     Ok(())
 }
 
-/// One call for a lock of any kind that has one holder.
+/// One call for a lock of any kind.
 async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
     let number = random.u64(..LOCKS);
     let lease = desk.lease();
-    match random.u8(..3) {
-        0 => {
-            let lock = client.lock(format!("plain:{number}")).lease(lease).fenced();
-            once(desk, lock, false, random).await;
+    let [plain, fair, written] =
+        ["plain", "fair", "written"].map(|kind| format!("{kind}:{number}"));
+    match random.u8(..10) {
+        0..3 => {
+            let lock = client.lock(&plain).lease(lease).fenced();
+            once(desk, lock, &[(plain, Order::Any)], random).await;
         }
-        1 => {
-            let lock = client
-                .fair_lock(format!("fair:{number}"))
-                .lease(lease)
-                .fenced();
-            once(desk, lock, true, random).await;
+        3..6 => {
+            let lock = client.fair_lock(&fair).lease(lease).fenced();
+            once(desk, lock, &[(fair, Order::Fair)], random).await;
+        }
+        6 => {
+            let lock = client.rw_lock(&written).write_side().lease(lease).fenced();
+            once(desk, lock, &[(written, Order::Any)], random).await;
+        }
+        7..9 => {
+            // Without tokens, so that readers of one worker have one hold together.
+            let lock = client.rw_lock(&written).read_side().lease(lease);
+            once(desk, lock, &[(written, Order::Shared)], random).await;
         }
         _ => {
-            let lock = client
-                .rw_lock(format!("written:{number}"))
-                .lease(lease)
-                .fenced();
-            once(desk, lock.write_side(), false, random).await;
+            let members = [
+                Member::from(client.lock(&plain)),
+                Member::from(client.fair_lock(&fair)),
+                Member::from(client.rw_lock(&written).write_side()),
+            ];
+            let lock = MultiLock::new(members).expect("three names").lease(lease);
+            let all = [plain, fair, written].map(|name| (name, Order::Any));
+            once(desk, lock, &all, random).await;
         }
     }
     // From idle to saturated, and back.
@@ -207,28 +250,35 @@ async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
     }
 }
 
-async fn once<L: Lock>(desk: &Desk, lock: L, is_fair: bool, random: &mut fastrand::Rng) {
+/// One call for a lock that consists of these.
+async fn once<L: Lock>(
+    desk: &Desk,
+    lock: L,
+    parts: &[(String, Order)],
+    random: &mut fastrand::Rng,
+) {
     let plan = Use::new(random, desk.lease());
-    let call = desk.begin(lock.name(), is_fair);
+    let begun = parts.iter().map(|(name, order)| desk.begin(name, *order));
+    let calls: Vec<u64> = begun.collect();
     let asked = lock.try_lock_for(WAIT);
     let answer = match plan.patience {
         Some(patience) => timeout(patience, asked).await,
         None => Ok(asked.await),
     };
     match answer {
-        Err(_) => desk.writer.note(call, What::Dropped),
+        Err(_) => desk.note(&calls, &What::Dropped),
         Ok(Err(error)) => {
-            desk.failed(call, error);
+            desk.failed(&calls, error);
             sleep(Duration::from_millis(20)).await;
         }
-        Ok(Ok(None)) => desk.writer.note(call, What::Refused),
-        Ok(Ok(Some(guard))) => hold(desk, call, guard, plan).await,
+        Ok(Ok(None)) => desk.note(&calls, &What::Refused),
+        Ok(Ok(Some(guard))) => hold(desk, &calls, guard, plan).await,
     }
 }
 
-async fn hold<G: Guard>(desk: &Desk, call: u64, guard: G, plan: Use) {
+async fn hold<G: Guard>(desk: &Desk, calls: &[u64], guard: G, plan: Use) {
     let token = guard.fencing_token().map(|token| token.get());
-    desk.writer.note(call, What::Granted { token });
+    desk.note(calls, &What::Granted { token });
     let end = now() + plan.hold.as_nanos() as Nanos;
     let mut vouched = 0;
     let lost = loop {
@@ -239,7 +289,9 @@ async fn hold<G: Guard>(desk: &Desk, call: u64, guard: G, plan: Use) {
             let until = asked + remaining;
             if until > vouched + 1_000_000 {
                 vouched = until;
-                desk.writer.note_at(asked, call, What::Valid { until });
+                for call in calls {
+                    desk.writer.note_at(asked, *call, What::Valid { until });
+                }
             }
         }
         if asked >= end {
@@ -252,17 +304,17 @@ async fn hold<G: Guard>(desk: &Desk, call: u64, guard: G, plan: Use) {
     };
     if let Some(reason) = lost {
         let reason = reason.to_string();
-        desk.writer.note(call, What::Lost { reason });
+        desk.note(calls, &What::Lost { reason });
         return;
     }
-    desk.writer.note(call, What::ReleaseBegin);
+    desk.note(calls, &What::ReleaseBegin);
     if plan.is_dropped {
         drop(guard);
     } else {
         // An error says that it was lost, or that nobody answered: either way it is over.
         let _ = guard.release().await;
     }
-    desk.writer.note(call, What::ReleaseEnd);
+    desk.note(calls, &What::ReleaseEnd);
 }
 
 /// `SET NX PX`, work that may take longer than the lease, `DEL`: as in many a tutorial.
@@ -271,7 +323,7 @@ async fn naive(desk: &Desk) -> Result<(), Box<dyn std::error::Error>> {
     let mut connection = server.get_multiplexed_async_connection().await?;
     let mut random = random(&desk.job, 0);
     while now() < desk.job.until {
-        let call = desk.begin("naive", false);
+        let call = desk.begin("naive", Order::Any);
         let mut set = redis::cmd("SET");
         set.arg("naive")
             .arg(1)
@@ -280,7 +332,7 @@ async fn naive(desk: &Desk) -> Result<(), Box<dyn std::error::Error>> {
             .arg(desk.job.lease_ms);
         let answer: redis::RedisResult<Option<String>> = set.query_async(&mut connection).await;
         match answer {
-            Err(error) => desk.failed(call, error),
+            Err(error) => desk.failed(&[call], error),
             Ok(None) => desk.writer.note(call, What::Refused),
             Ok(Some(_)) => {
                 desk.writer.note(call, What::Granted { token: None });
@@ -295,7 +347,7 @@ async fn naive(desk: &Desk) -> Result<(), Box<dyn std::error::Error>> {
                     .query_async(&mut connection)
                     .await;
                 if let Err(error) = deleted {
-                    desk.failed(call, error);
+                    desk.failed(&[call], error);
                 }
                 desk.writer.note(call, What::ReleaseEnd);
             }

@@ -34,13 +34,18 @@ impl Told {
     }
 
     fn begins(&mut self, at: Nanos, process: u32) {
-        let (lock, is_fair) = ("x".to_owned(), true);
+        self.asks(at, process, false);
+    }
+
+    fn asks(&mut self, at: Nanos, process: u32, is_shared: bool) {
+        let (lock, is_fair) = ("x".to_owned(), !is_shared);
         self.note(
             at,
             process,
             What::Begin {
                 lock,
                 is_fair,
+                is_shared,
                 wait: 1_000 * MS,
             },
         );
@@ -232,4 +237,24 @@ fn what_is_left_is_found() {
             key: "x".to_owned()
         }]
     );
+}
+
+#[test]
+fn readers_hold_together_and_no_writer_beside_them() {
+    let mut told = Told::default();
+    for (process, is_shared) in [(1, true), (2, true), (3, false), (4, true)] {
+        told.asks(0, process, is_shared);
+    }
+    told.has(1, 1, 1, 100);
+    told.has(2, 2, 2, 50);
+    told.releases(10, 2);
+    assert_eq!(told.kinds(&[])[..], ["call too long", "call too long"]);
+    // The first reader still holds it.
+    told.has(20, 3, 3, 60);
+    // And so does the writer.
+    told.has(30, 4, 4, 60);
+    told.releases(40, 4);
+    told.releases(41, 3);
+    told.releases(90, 1);
+    assert_eq!(told.kinds(&[]), ["two at once", "two at once"]);
 }
