@@ -528,7 +528,9 @@ impl ClientBuilder {
     pub async fn build(mut self) -> Result<Client> {
         let target = url::parse(&self.url)?;
         #[cfg(feature = "tls")]
-        let target = target.secured(self.tls.as_ref())?;
+        let security = target.security(self.tls.as_ref())?;
+        #[cfg(not(feature = "tls"))]
+        let security = conn::tls::Security;
         let timing = self.timing()?;
         let every = self.announce_every.unwrap_or(default_every(self.lease));
         let announce_every = announce::checked(every)?;
@@ -545,10 +547,7 @@ impl ClientBuilder {
             events: Arc::clone(&locals) as _,
             disconnected: Arc::default(),
             address_map: self.addresses.clone(),
-            #[cfg(feature = "tls")]
-            server_name: self.tls.as_ref().and_then(Tls::name),
-            #[cfg(not(feature = "tls"))]
-            server_name: None,
+            security,
         };
         let transport = conn::connect(target, setup, self.opening).await?;
         let scripts = Arc::new(Scripts {

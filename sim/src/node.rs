@@ -388,7 +388,7 @@ enum Caller {
 
 impl Caller {
     fn unknown(self, words: &Words) -> Reply {
-        let verb = String::from_utf8_lossy(words.at(0)).to_ascii_uppercase();
+        let verb = String::from_utf8_lossy(words.get(0).unwrap_or_default()).to_ascii_uppercase();
         Reply::error(match self {
             Self::Client => format!("ERR unknown command '{verb}'"),
             Self::Script => "ERR Unknown Redis command called from script".to_owned(),
@@ -396,7 +396,7 @@ impl Caller {
     }
 
     fn wrong_arity(self, words: &Words) -> Reply {
-        let verb = String::from_utf8_lossy(words.at(0)).to_ascii_lowercase();
+        let verb = String::from_utf8_lossy(words.get(0).unwrap_or_default()).to_ascii_lowercase();
         Reply::error(match self {
             Self::Client => format!("ERR wrong number of arguments for '{verb}' command"),
             Self::Script => "ERR Wrong number of args calling Redis command from script".to_owned(),

@@ -17,7 +17,7 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 use super::transport::EventHandler;
 
 #[derive(Debug)]
-pub(super) struct PushState {
+pub(crate) struct PushState {
     /// `None` on a connection that is not for messages.
     events: Option<Arc<dyn EventHandler>>,
     gap_reported: AtomicBool,

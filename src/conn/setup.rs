@@ -7,6 +7,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::AddressMap;
+use super::tls::Security;
 use super::transport::EventHandler;
 use crate::clock::Clock;
 use crate::hint::Hint;
@@ -32,8 +33,8 @@ pub(crate) struct Setup {
     pub(crate) disconnected: Arc<Hint>,
     /// For the addresses that servers announce.
     pub(crate) address_map: AddressMap,
-    /// The host that the certificates of all servers name, if not the one that is connected to.
-    pub(crate) server_name: Option<Arc<str>>,
+    /// For those over TLS.
+    pub(crate) security: Security,
 }
 
 /// What is loaded into a server before a connection to it is used; the server may refuse it.

@@ -3,20 +3,23 @@
 //!
 //! A program of its own, because memory and processor time are measured.
 
+mod peak;
 mod relay;
+#[cfg(feature = "tls")]
+mod secured;
+mod sentinel;
 
 use std::alloc::System;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lockset::Client;
+use lockset::{Client, ClientBuilder};
 use lockset_testkit::{Server, eventually, within};
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::sync::Mutex;
 
+use peak::Peak;
 use relay::{LANES, Lane, Nonsense, Relay};
 
 #[global_allocator]
@@ -101,7 +104,12 @@ impl Scene {
     async fn new() -> Self {
         let server = Server::start();
         let relay = Relay::before(server.addr());
-        let client = Client::builder(&relay.url()).lease(LEASE).build();
+        let builder = Client::builder(&relay.url());
+        Self::of(server, relay, builder).await
+    }
+
+    async fn of(server: Server, relay: Relay, builder: ClientBuilder) -> Self {
+        let client = builder.lease(LEASE).build();
         let other = Client::builder(&server.url()).lease(LEASE).build();
         Self {
             client: client.await.unwrap(),
@@ -194,41 +202,6 @@ async fn whatever_is_said_callers_are_told_and_the_client_works_again() {
             Scene::new().await.bears(*lane, nonsense).await;
         }))
         .await;
-    }
-}
-
-/// The most that was allocated at once, looked at each millisecond.
-struct Peak {
-    from: usize,
-    most: &'static AtomicUsize,
-    is_over: &'static AtomicBool,
-}
-
-fn allocated() -> usize {
-    let stats = ALLOCATED.stats();
-    stats.bytes_allocated - stats.bytes_deallocated
-}
-
-impl Peak {
-    fn begin() -> Self {
-        let peak = Self {
-            from: allocated(),
-            most: Box::leak(Box::default()),
-            is_over: Box::leak(Box::default()),
-        };
-        let (most, is_over) = (peak.most, peak.is_over);
-        thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(allocated(), Ordering::Relaxed);
-                thread::sleep(Duration::from_millis(1));
-            }
-        });
-        peak
-    }
-
-    fn end(self) -> usize {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.most.load(Ordering::Relaxed).saturating_sub(self.from)
     }
 }
 

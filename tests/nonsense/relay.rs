@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -25,8 +24,8 @@ pub(crate) const LANES: [Lane; 3] = [Lane::Command, Lane::Renewal, Lane::Push];
 #[derive(Clone, Debug)]
 pub(crate) struct Nonsense {
     pub(crate) name: &'static str,
-    first: Vec<u8>,
-    endless: Vec<u8>,
+    pub(crate) first: Vec<u8>,
+    pub(crate) endless: Vec<u8>,
 }
 
 impl Nonsense {
@@ -53,14 +52,40 @@ impl Nonsense {
 /// A connection that has heard nonsense hears nothing more.
 pub(crate) struct Relay {
     address: SocketAddr,
+    scheme: &'static str,
     spoken: Spoken,
 }
 
 type Spoken = Arc<Mutex<Option<(Lane, Nonsense)>>>;
 
 impl Relay {
-    /// On a thread of its own, which ends with the process.
     pub(crate) fn before(server: SocketAddr) -> Self {
+        Self::start("redis", move |client, spoken| async move {
+            let _ = connected(client, server, spoken).await;
+        })
+    }
+
+    /// The same, and clients have to speak TLS with it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn over_tls(server: SocketAddr, acceptor: tokio_rustls::TlsAcceptor) -> Self {
+        Self::start("rediss", move |client, spoken| {
+            let accepted = acceptor.accept(client);
+            async move {
+                if let Ok(client) = accepted.await {
+                    let _ = connected(client, server, spoken).await;
+                }
+            }
+        })
+    }
+
+    /// On a thread of its own, which ends with the process.
+    fn start<F>(
+        scheme: &'static str,
+        serve: impl Fn(TcpStream, Spoken) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + 'static,
+    {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -71,17 +96,20 @@ impl Relay {
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(async move {
+            let tasks = tokio::task::LocalSet::new();
+            tasks.block_on(&runtime, async move {
                 let listener = TcpListener::from_std(listener).unwrap();
                 while let Ok((client, _)) = listener.accept().await {
-                    let spoken = Arc::clone(&theirs);
-                    tokio::spawn(async move {
-                        let _ = connected(client, server, spoken).await;
-                    });
+                    client.set_nodelay(true).unwrap();
+                    tokio::task::spawn_local(serve(client, Arc::clone(&theirs)));
                 }
             });
         });
-        Self { address, spoken }
+        Self {
+            address,
+            scheme,
+            spoken,
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -89,7 +117,7 @@ impl Relay {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     pub(crate) fn says(&self, lane: Lane, nonsense: &Nonsense) {
@@ -101,12 +129,15 @@ impl Relay {
     }
 }
 
-async fn connected(client: TcpStream, server: SocketAddr, spoken: Spoken) -> io::Result<()> {
+async fn connected(
+    client: impl AsyncRead + AsyncWrite + Send + 'static,
+    server: SocketAddr,
+    spoken: Spoken,
+) -> io::Result<()> {
     let server = TcpStream::connect(server).await?;
-    client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) =
-        (client.into_split(), server.into_split());
+        (tokio::io::split(client), tokio::io::split(server));
     let (say, said) = unbounded_channel();
     let answers = tokio::spawn(answer(from_server, to_client, said));
     let asked = ask(from_client, to_server, say, &spoken).await;
@@ -116,8 +147,8 @@ async fn connected(client: TcpStream, server: SocketAddr, spoken: Spoken) -> io:
 
 /// What a client asks goes to the server, until nonsense is due: then the other half is told.
 async fn ask(
-    mut client: OwnedReadHalf,
-    mut server: OwnedWriteHalf,
+    mut client: impl AsyncRead + Unpin,
+    mut server: impl AsyncWrite + Unpin,
     say: UnboundedSender<Nonsense>,
     spoken: &Spoken,
 ) -> io::Result<()> {
@@ -155,8 +186,8 @@ fn lane_of(asked: &[u8]) -> Option<Lane> {
 }
 
 async fn answer(
-    mut server: OwnedReadHalf,
-    mut client: OwnedWriteHalf,
+    mut server: impl AsyncRead + Unpin,
+    mut client: impl AsyncWrite + Unpin,
     mut said: tokio::sync::mpsc::UnboundedReceiver<Nonsense>,
 ) -> io::Result<()> {
     let mut space = vec![0; 1 << 16];
@@ -165,17 +196,22 @@ async fn answer(
             biased;
             Some(nonsense) = said.recv() => {
                 client.write_all(&nonsense.first).await?;
+                client.flush().await?;
                 while !nonsense.endless.is_empty() {
                     client.write_all(&nonsense.endless).await?;
                 }
                 // Nothing more is heard of the server.
                 while let Some(nonsense) = said.recv().await {
                     client.write_all(&nonsense.first).await?;
+                    client.flush().await?;
                 }
             }
             count = server.read(&mut space) => match count? {
                 0 => return Ok(()),
-                count => client.write_all(&space[..count]).await?,
+                count => {
+                    client.write_all(&space[..count]).await?;
+                    client.flush().await?;
+                }
             }
         }
     }

@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::conn::link::first_bytes::FirstBytes;
-    use crate::conn::link::socket::Step;
+    use crate::conn::link::socket::{Step, Terms};
 
     #[tokio::test]
     async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
@@ -139,10 +139,16 @@ mod tests {
             clock: Clock::System,
             limit: Duration::from_secs(5),
         };
-        let (first_bytes, disconnected) = (FirstBytes::default(), Arc::default());
         let push = Arc::new(PushState::new(None));
-        let socket = Socket::connect(&info, config, step, &first_bytes, &push, &disconnected);
-        let socket = socket.await.unwrap();
+        let terms = Terms {
+            info: &info,
+            security: &Default::default(),
+            step,
+            first_bytes: &FirstBytes::default(),
+            push: &push,
+            disconnected: &Arc::default(),
+        };
+        let socket = Socket::connect(terms, config).await.unwrap();
         let End::Library { in_flight, .. } = &socket.end else {
             panic!("it is not ours yet");
         };

@@ -10,18 +10,18 @@ use redis::{
 };
 
 use super::connection::Connection;
-use super::first_bytes::{self, FirstBytes, Meaning};
+use super::first_bytes::{FirstBytes, Meaning};
 use super::handshake::Handshake;
 use super::last_reply::LastReply;
 use super::reachability::Reachability;
 use super::reconnects::Reconnects;
-use super::socket::{End, Socket, Step, WireTerms};
+use super::socket::{End, Socket, Step, Terms, WireTerms};
 use crate::clock::Clock;
 use crate::conn::address::Address;
 use crate::conn::process::Process;
 use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
-use crate::conn::tls;
+use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::hint::Hint;
 
@@ -40,8 +40,7 @@ pub(super) struct Connector {
     reachability: Arc<Reachability>,
     /// Who gets the messages of a connection that is for push.
     events: Option<Arc<dyn EventHandler>>,
-    /// The host that the server's certificate names, if not that of its address.
-    server_name: Option<Arc<str>>,
+    security: Security,
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
@@ -78,7 +77,7 @@ impl Connector {
             step_timeout: setup.step_timeout,
             reachability: Arc::clone(reachability),
             events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
-            server_name: setup.server_name.clone(),
+            security: setup.security.clone(),
             disconnected: Arc::clone(&setup.disconnected),
             reconnects: Reconnects::new(&label, setup),
             handshake: Handshake::new(label, setup),
@@ -151,10 +150,15 @@ impl Connector {
             clock: self.clock,
             limit: self.reachability.step_timeout(self.step_timeout),
         };
-        let (info, name) = (self.info.clone(), self.server_name.as_deref());
-        let (info, config) = tls::with_server_name(info, name, self.config(push));
-        let socket = Socket::connect(&info, config, step, first_bytes, push, &self.disconnected);
-        let mut socket = socket.await?;
+        let terms = Terms {
+            info: &self.info,
+            security: &self.security,
+            step,
+            first_bytes,
+            push,
+            disconnected: &self.disconnected,
+        };
+        let mut socket = Socket::connect(terms, self.config(push)).await?;
         if let End::Library { connection, .. } = &mut socket.end {
             self.handshake.run(connection, step).await?;
         }
@@ -203,13 +207,8 @@ impl Connector {
         if error.code().is_some() || tls::advice(&error).is_some() {
             return Fault::Declined(error);
         }
-        let is_tls = matches!(self.info.addr(), ConnectionAddr::TcpTls { .. });
         // Once reached, a server is known to speak the protocol: then this is a proxy's word, and it may come back.
         let was_reached = self.reachability.was_reached();
-        if is_tls && !was_reached && error.kind() == ErrorKind::Parse {
-            // What the server sent is known to the client library alone.
-            return Fault::Declined(first_bytes::other_protocol(None));
-        }
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
         let hint = match (self.info.addr(), first_bytes.meaning()) {
             (_, Meaning::Error(said)) => return Fault::Declined(said),

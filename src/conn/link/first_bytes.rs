@@ -27,7 +27,7 @@ const TLS_ALERT: u8 = 0x15;
 
 /// What was received so far, up to a bound.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
 /// What the first bytes of a connection that failed say.
 #[derive(Debug)]
@@ -65,7 +65,8 @@ impl FirstBytes {
             let line = received.split(|byte| b"\r\n".contains(byte)).next();
             let shown = String::from_utf8_lossy(line.unwrap_or_default());
             let shown: String = shown.chars().take(SHOWN_MAX).collect();
-            return Meaning::Error(other_protocol(Some(shown)));
+            let what = "not the protocol of Redis";
+            return Meaning::Error((ErrorKind::Parse, what, shown).into());
         }
         // One whole error reply and nothing behind it.
         match redis::parse_redis_value(&received) {
@@ -76,15 +77,6 @@ impl FirstBytes {
             }
             _ => Meaning::Nothing,
         }
-    }
-}
-
-/// The error for a server of another protocol, with its first line if that is known.
-pub(super) fn other_protocol(line: Option<String>) -> RedisError {
-    let what = "not the protocol of Redis";
-    match line {
-        Some(line) => (ErrorKind::Parse, what, line).into(),
-        None => (ErrorKind::Parse, what).into(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The socket under a connection: one of ours, which is read in portions.
 //!
 //! It connects as the client library would: to all addresses of a name at once, of which the first that
-//! answers is taken. TLS is left to the library and its own socket: portions would have to be measured, and
-//! replies bounded, after decryption, where it has no hook.
+//! answers is taken. TLS is between the socket and what reads it, so replies are bounded, and portions
+//! measured, after decryption.
 
 #[cfg(test)]
 mod tests;
@@ -29,13 +29,14 @@ use super::paced_read::{InFlight, PacedRead};
 use super::wire::Wire;
 use crate::clock::Clock;
 use crate::conn::push::PushState;
+use crate::conn::tls::Security;
 use crate::hint::Hint;
 
 /// The time that each step of connecting has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    pub(super) clock: Clock,
-    pub(super) limit: Duration,
+pub(crate) struct Step {
+    pub(crate) clock: Clock,
+    pub(crate) limit: Duration,
 }
 
 impl Step {
@@ -53,12 +54,25 @@ impl Step {
     }
 }
 
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    pub(crate) info: &'a ConnectionInfo,
+    pub(crate) security: &'a Security,
+    pub(crate) step: Step,
+    /// Where is noted what the server sends first.
+    pub(crate) first_bytes: &'a FirstBytes,
+    pub(crate) push: &'a Arc<PushState>,
+    /// Given when the connection ends by itself.
+    pub(crate) disconnected: &'a Arc<Hint>,
+}
+
 /// A connection, and the task behind it, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     pub(super) end: End,
-    /// Of a task that the client library does not end by itself.
-    driver: Option<AbortHandle>,
+    /// Of the task behind it, which the client library does not end by itself.
+    driver: AbortHandle,
     lent: Option<Lent>,
 }
 
@@ -91,72 +105,65 @@ pub(super) struct WireTerms {
 }
 
 impl Socket {
-    /// What the server sends first is recorded in `first_bytes`, unless it is over TLS. `disconnected` is
-    /// given when the connection ends by itself.
-    pub(super) async fn connect(
-        info: &ConnectionInfo,
+    /// Makes one, with the client library at our end of it.
+    pub(crate) async fn connect(
+        terms: Terms<'_>,
         config: AsyncConnectionConfig,
-        step: Step,
-        first_bytes: &FirstBytes,
-        push: &Arc<PushState>,
-        disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
-        let protocol = info.redis_settings().protocol();
-        match info.addr() {
+        let step = terms.step;
+        match terms.info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect_tcp(host, *port, info.tcp_settings());
+                let stream = connect_tcp(host, *port, terms.info.tcp_settings());
                 let stream = step.made("connection", stream).await?;
-                let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
-                let lent = Lent::Tcp(loan.clone());
-                let socket = Self::over(
-                    Bounded::new(loan, protocol, Arc::clone(push)),
-                    lent,
-                    info,
-                    config,
-                    disconnected,
-                );
+                let loan = Loan::new(Recorder::new(stream, terms.first_bytes.clone()));
+                let lent = Some(Lent::Tcp(loan.clone()));
+                let socket = Self::over(loan, lent, terms, config);
                 step.made("answer", socket).await
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                let loan = Loan::new(Recorder::new(stream, first_bytes.clone()));
-                let lent = Lent::Unix(loan.clone());
-                let socket = Self::over(
-                    Bounded::new(loan, protocol, Arc::clone(push)),
-                    lent,
-                    info,
-                    config,
-                    disconnected,
-                );
+                let loan = Loan::new(Recorder::new(stream, terms.first_bytes.clone()));
+                let lent = Some(Lent::Unix(loan.clone()));
+                let socket = Self::over(loan, lent, terms, config);
                 step.made("answer", socket).await
             }
-            _ => {
-                let client = redis::Client::open(info.clone())?;
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                let end = End::Library {
-                    connection: step.made("connection", connection).await?,
-                    in_flight: Arc::default(),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let settings = terms.info.tcp_settings();
+                let secured = async {
+                    let stream = connect_tcp(host, *port, settings).await?;
+                    terms.security.secure(host, stream).await
                 };
-                Ok(Self {
-                    end,
-                    driver: None,
-                    lent: None,
-                })
+                let stream = step.made("connection", secured).await?;
+                let stream = Recorder::new(stream, terms.first_bytes.clone());
+                let socket = Self::over(stream, None, terms, config);
+                step.made("answer", socket).await
             }
+            other => {
+                let what = "no such kind of connection";
+                Err((ErrorKind::InvalidClientConfig, what, other.to_string()).into())
+            }
+        }
+    }
+
+    /// The end that the client library has, until it is [taken back](Self::onto_wire).
+    pub(crate) fn library(&self) -> Option<&MultiplexedConnection> {
+        match &self.end {
+            End::Library { connection, .. } => Some(connection),
+            End::Wire(_) => None,
         }
     }
 
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        lent: Lent,
-        info: &ConnectionInfo,
+        lent: Option<Lent>,
+        terms: Terms<'_>,
         config: AsyncConnectionConfig,
-        disconnected: &Arc<Hint>,
     ) -> Result<Self, RedisError> {
+        let settings = terms.info.redis_settings();
+        let stream = Bounded::new(stream, settings.protocol(), Arc::clone(terms.push));
         let in_flight = Arc::<InFlight>::default();
         let stream = PacedRead::new(stream, Arc::clone(&in_flight));
-        let settings = info.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
         Ok(Self {
@@ -164,8 +171,8 @@ impl Socket {
                 connection,
                 in_flight,
             },
-            driver: Some(driven(driver, disconnected)),
-            lent: Some(lent),
+            driver: driven(driver, terms.disconnected),
+            lent,
         })
     }
 
@@ -190,7 +197,7 @@ impl Socket {
         // The library's driver ends with `self`.
         Self {
             end: End::Wire(wire),
-            driver: Some(driven(driver, &terms.disconnected)),
+            driver: driven(driver, &terms.disconnected),
             lent: None,
         }
     }
@@ -211,9 +218,7 @@ fn driven(
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
+        self.driver.abort();
     }
 }
 

@@ -23,8 +23,10 @@ use super::reply::{Outcome, Peer, Reply};
 use super::view::{View, is_shared_by_most};
 use crate::clock::{Clock, Tick};
 use crate::conn::address::{Address, AddressMap};
+use crate::conn::link::{FirstBytes, Socket, Step, Terms};
+use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
-use crate::conn::tls;
+use crate::conn::tls::Security;
 use crate::hint::Hint;
 
 /// Announced when a replica was promoted, by the sentinel that did it, and by each sentinel when it has
@@ -54,7 +56,7 @@ struct Settings {
     limits: [Duration; 2],
     label: String,
     address_map: AddressMap,
-    server_name: Option<Arc<str>>,
+    security: Security,
     /// `SENTINEL ..`, about one primary, and for the id of the sentinel.
     questions: [Cmd; 4],
     /// Given when a sentinel announces a change.
@@ -70,7 +72,7 @@ struct Sentinel {
     took: Option<Duration>,
     /// Its own, if it said.
     id: Option<String>,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Socket>,
 }
 
 /// The result of polling all sentinels.
@@ -261,13 +263,11 @@ impl Sentinel {
     }
 
     async fn ask(&mut self, settings: &Settings) -> Result<Vec<Value>, RedisError> {
-        let mut connection = match &self.connection {
-            Some(connection) => connection.clone(),
-            None => {
-                let made = settings.connect(&self.address).await?;
-                self.connection.insert(made).clone()
-            }
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(settings.connect(&self.address).await?),
         };
+        let mut connection = library(connection)?.clone();
         // A pipeline: one round trip, and error replies come as values.
         let mut pipe = redis::pipe();
         for question in &settings.questions {
@@ -295,7 +295,7 @@ impl Settings {
             limits: [setup.step_timeout, setup.reply_timeout],
             label: format!("lockset-sentinel-{}", setup.client_id),
             address_map: setup.address_map.clone(),
-            server_name: setup.server_name.clone(),
+            security: setup.security.clone(),
             questions: [
                 ask("MASTER"),
                 ask("GET-MASTER-ADDR-BY-NAME"),
@@ -306,7 +306,7 @@ impl Settings {
         }
     }
 
-    async fn connect(&self, address: &Address) -> Result<MultiplexedConnection, RedisError> {
+    async fn connect(&self, address: &Address) -> Result<Socket, RedisError> {
         let announced = Arc::clone(&self.announced);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -319,11 +319,21 @@ impl Settings {
             });
         let there = address.connect_like(self.model.addr());
         let info = self.model.clone().set_addr(there);
-        let (info, config) = tls::with_server_name(info, self.server_name.as_deref(), config);
-        let client = redis::Client::open(info)?;
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let step = Step {
+            clock: self.clock,
+            limit: self.limits[0],
+        };
+        let terms = Terms {
+            info: &info,
+            security: &self.security,
+            step,
+            first_bytes: &FirstBytes::default(),
+            // What it announces is a hint and is not kept.
+            push: &Arc::new(PushState::new(None)),
+            disconnected: &Arc::default(),
+        };
+        let socket = Socket::connect(terms, config).await?;
+        let connection = library(&socket)?;
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(&self.label);
         let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
@@ -334,8 +344,14 @@ impl Settings {
             async move { connection.send_packed_command(&command).await }
         });
         try_join_all(sent).await?;
-        Ok(connection)
+        Ok(socket)
     }
+}
+
+/// The client library's end: it is never taken back from it here.
+fn library(socket: &Socket) -> Result<&MultiplexedConnection, RedisError> {
+    let gone = || (redis::ErrorKind::Client, "the connection is not there").into();
+    socket.library().ok_or_else(gone)
 }
 
 /// Whether the sentinel replied, and with an error.

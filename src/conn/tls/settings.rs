@@ -1,17 +1,14 @@
 //! Certificates of the user's own: which to trust, and which to show.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use redis::io::AsyncDNSResolver;
-use redis::{ClientTlsConfig, ConnectionInfo, RedisFuture, TlsCertificates};
-use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 
+use super::security::{Security, well_known_roots};
 use crate::error::{Error, Result};
 
 /// Certificates for connections over TLS (`rediss://` and the like). Needs the feature `tls`.
@@ -34,8 +31,15 @@ use crate::error::{Error, Result};
 #[must_use = "settings do nothing until they are given to a builder"]
 pub struct Tls {
     roots: Option<Vec<u8>>,
-    client: Option<ClientTlsConfig>,
+    client: Option<Pair>,
     server_name: Option<Arc<str>>,
+}
+
+/// A certificate and its private key, both in PEM.
+#[derive(Clone)]
+struct Pair {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
 }
 
 impl Tls {
@@ -63,9 +67,9 @@ impl Tls {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.client = Some(ClientTlsConfig {
-            client_cert: certificate.into(),
-            client_key: key.into(),
+        self.client = Some(Pair {
+            certificate: certificate.into(),
+            key: key.into(),
         });
         self
     }
@@ -89,42 +93,33 @@ impl Tls {
         self
     }
 
-    pub(crate) fn name(&self) -> Option<Arc<str>> {
-        self.server_name.clone()
-    }
-
-    /// As redis takes them, once they are known to be of use.
-    pub(crate) fn certificates(&self) -> Result<TlsCertificates> {
-        self.check()?;
-        Ok(TlsCertificates {
-            client_tls: self.client.clone(),
-            root_cert: self.roots.clone().or_else(system_roots),
-        })
-    }
-
-    /// Here rather than at the first connection.
-    fn check(&self) -> Result<()> {
+    /// What connections are made with, if that can be used: here rather than at the first of them.
+    pub(crate) fn security(&self) -> Result<Security> {
+        install_crypto_provider();
         let mut roots = RootCertStore::empty();
         if let Some(pem) = &self.roots {
             for root in certificates(pem).ok_or_else(|| unusable(ROOTS_UNREADABLE))? {
                 roots.add(root).map_err(|_| unusable(ROOTS_UNREADABLE))?;
             }
+        } else {
+            roots = system_roots().unwrap_or_else(well_known_roots);
         }
         if let Some(name) = &self.server_name {
             ServerName::try_from(&**name).map_err(|_| unusable(SERVER_NAME_UNUSABLE))?;
         }
-        if let Some(client) = &self.client {
-            let chain = certificates(&client.client_cert);
-            let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
-            let key = PrivateKeyDer::from_pem_slice(&client.client_key);
-            let key = key.map_err(|_| unusable(CLIENT_KEY_UNREADABLE))?;
-            install_crypto_provider();
-            rustls::ClientConfig::builder()
-                .with_root_certificates(roots)
-                .with_client_auth_cert(chain, key)
-                .map_err(|_| unusable(CLIENT_KEY_OF_ANOTHER))?;
-        }
-        Ok(())
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let config = match &self.client {
+            None => config.with_no_client_auth(),
+            Some(Pair { certificate, key }) => {
+                let chain = certificates(certificate);
+                let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
+                let key = PrivateKeyDer::from_pem_slice(key);
+                let key = key.map_err(|_| unusable(CLIENT_KEY_UNREADABLE))?;
+                let config = config.with_client_auth_cert(chain, key);
+                config.map_err(|_| unusable(CLIENT_KEY_OF_ANOTHER))?
+            }
+        };
+        Ok(Security::new(config, self.server_name.clone()))
     }
 }
 
@@ -138,46 +133,11 @@ const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted privat
 const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; \
                                      give the key that the certificate was made with";
 
-/// Resolves every name to this host.
-pub(crate) struct Host(pub(crate) String);
-
-impl AsyncDNSResolver for Host {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _name: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        async move {
-            let found = tokio::net::lookup_host((&*self.0, port)).await?;
-            let found: Vec<SocketAddr> = found.collect();
-            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
-        }
-        .boxed()
-    }
-}
-
-/// How to connect with these certificates.
-pub(crate) fn with_certificates(
-    info: ConnectionInfo,
-    certificates: &TlsCertificates,
-) -> Result<ConnectionInfo> {
-    // The message is not repeated: it may be that of a parser that read a key.
-    redis::Client::build_with_tls(info, certificates.clone())
-        .map(|client| client.get_connection_info().clone())
-        .map_err(|_| unusable("the certificates cannot be used"))
-}
-
-/// The authorities that the system trusts, except those that cannot be read or parsed; `None` if there are
-/// none, and redis uses those of Mozilla's list.
-fn system_roots() -> Option<Vec<u8>> {
-    let found = rustls_native_certs::load_native_certs().certs;
-    let usable = found
-        .into_iter()
-        .filter(|root| RootCertStore::empty().add(root.clone()).is_ok());
-    let usable: Vec<_> = usable
-        .map(|root| pem::Pem::new("CERTIFICATE", root.to_vec()))
-        .collect();
-    (!usable.is_empty()).then(|| pem::encode_many(&usable).into_bytes())
+/// The authorities that the system trusts, except those that cannot be parsed; `None` if there are none.
+fn system_roots() -> Option<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    (!roots.is_empty()).then_some(roots)
 }
 
 fn unusable(why: &str) -> Error {
@@ -192,7 +152,7 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 
 /// Installs a crypto provider unless the program has: if it builds rustls with several and has chosen
 /// none, rustls would panic.
-pub(crate) fn install_crypto_provider() {
+fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         // It fails if another thread was faster: then there is one.
         drop(ring::default_provider().install_default());
@@ -238,7 +198,7 @@ mod tests {
             ),
         ] {
             let target = url::parse("rediss://h").unwrap();
-            let error = target.secured(Some(&tls)).unwrap_err();
+            let error = target.security(Some(&tls)).unwrap_err();
             assert!(error.is_invalid() && !error.is_io(), "{error}");
             let shown = format!("{error} {error:?} {tls:?}");
             assert!(shown.contains(wrong) && shown.contains("TLS"), "{shown}");
@@ -255,15 +215,15 @@ mod tests {
             "unix:///s",
         ] {
             let target = url::parse(url).unwrap();
-            let error = target.clone().secured(Some(&Tls::new())).unwrap_err();
+            let error = target.security(Some(&Tls::new())).unwrap_err();
             assert!(
                 error.is_invalid() && error.to_string().contains("rediss"),
                 "{error}"
             );
-            assert!(target.secured(None).is_ok());
+            assert!(target.security(None).is_ok());
         }
         for url in ["rediss://h", "rediss+cluster://h", "rediss+sentinel://h/m"] {
-            assert!(url::parse(url).unwrap().secured(Some(&Tls::new())).is_ok());
+            assert!(url::parse(url).unwrap().security(Some(&Tls::new())).is_ok());
         }
     }
 }

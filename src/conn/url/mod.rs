@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion}
 use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
 use super::address::Address;
 #[cfg(feature = "tls")]
-use super::tls::{Tls, install_crypto_provider, with_certificates};
+use super::tls::{Security, Tls};
 use crate::error::{Error, Result};
 
 const SERVER_PORT: u16 = 6379;
@@ -41,43 +41,20 @@ pub(crate) enum Target {
 
 #[cfg(feature = "tls")]
 impl Target {
-    /// With certificates, if it is over TLS.
-    pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<Self> {
-        let model = match &self {
+    /// What connections to it are made with.
+    pub(crate) fn security(&self, tls: Option<&Tls>) -> Result<Security> {
+        let model = match self {
             Self::Single(info) => info,
             Self::Cluster { model, .. } | Self::Sentinel { model, .. } => model,
         };
-        if !matches!(model.addr(), ConnectionAddr::TcpTls { .. }) {
-            return match tls {
-                None => Ok(self),
-                Some(_) => Err(Error::invalid(
-                    "connect",
-                    "certificates are given, but the URL is one without TLS: use rediss, or leave \
-                     them out",
-                )),
-            };
+        match (model.addr(), tls) {
+            (ConnectionAddr::TcpTls { .. }, tls) => tls.unwrap_or(&Tls::new()).security(),
+            (_, None) => Ok(Security::default()),
+            (_, Some(_)) => Err(Error::invalid(
+                "connect",
+                "certificates are given, but the URL is one without TLS: use rediss, or leave them out",
+            )),
         }
-        install_crypto_provider();
-        let certificates = tls.unwrap_or(&Tls::new()).certificates()?;
-        let secured = |info| with_certificates(info, &certificates);
-        Ok(match self {
-            Self::Single(info) => Self::Single(secured(info)?),
-            Self::Cluster { seeds, model } => Self::Cluster {
-                seeds,
-                model: secured(model)?,
-            },
-            Self::Sentinel {
-                sentinels,
-                primary,
-                sentinel_model,
-                model,
-            } => Self::Sentinel {
-                sentinels,
-                primary,
-                sentinel_model: secured(sentinel_model)?,
-                model: secured(model)?,
-            },
-        })
     }
 }
 

@@ -26,15 +26,15 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         clock: Clock::System,
         limit: BOUND,
     };
-    Socket::connect(
+    let terms = Terms {
         info,
-        config(),
+        security: &Security::default(),
         step,
-        &FirstBytes::default(),
-        &Arc::new(PushState::new(None)),
-        &Arc::default(),
-    )
-    .await
+        first_bytes: &FirstBytes::default(),
+        push: &Arc::new(PushState::new(None)),
+        disconnected: &Arc::default(),
+    };
+    Socket::connect(terms, config()).await
 }
 
 #[tokio::test]

@@ -4,14 +4,16 @@
 //! the words of a parser that could not read it.
 
 #[cfg(feature = "tls")]
+mod security;
+#[cfg(feature = "tls")]
 mod settings;
 
-use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError};
+use redis::RedisError;
 
 #[cfg(feature = "tls")]
-pub use self::settings::Tls;
+pub(crate) use self::security::Security;
 #[cfg(feature = "tls")]
-pub(super) use self::settings::{install_crypto_provider, with_certificates};
+pub use self::settings::Tls;
 
 /// What to do about a connection that could not be made because of TLS; `None` if that was not it.
 #[cfg(not(feature = "tls"))]
@@ -91,43 +93,25 @@ pub(super) const USE_TLS: &str = " (if it speaks TLS on this port, the URL start
 pub(super) const CHECK_TLS: &str =
     " (does it speak TLS on this port, and does it ask for a client certificate?)";
 
-/// How to connect where certificates name another host than the one to connect to: to the name, which is
-/// resolved to that host.
-#[cfg(feature = "tls")]
-pub(super) fn with_server_name(
-    info: ConnectionInfo,
-    name: Option<&str>,
-    config: AsyncConnectionConfig,
-) -> (ConnectionInfo, AsyncConnectionConfig) {
-    use redis::ConnectionAddr;
-
-    let (
-        Some(name),
-        ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure,
-            tls_params,
-        },
-    ) = (name, info.addr().clone())
-    else {
-        return (info, config);
-    };
-    let info = info.set_addr(ConnectionAddr::TcpTls {
-        host: name.to_owned(),
-        port,
-        insecure,
-        tls_params,
-    });
-    (info, config.set_dns_resolver(settings::Host(host)))
-}
-
-/// Without TLS there is no certificate that names a host.
+/// Without TLS there is nothing to prove, and nobody to prove it.
 #[cfg(not(feature = "tls"))]
-pub(super) fn with_server_name(
-    info: ConnectionInfo,
-    _: Option<&str>,
-    config: AsyncConnectionConfig,
-) -> (ConnectionInfo, AsyncConnectionConfig) {
-    (info, config)
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security;
+
+/// Without TLS there is no such stream.
+#[cfg(not(feature = "tls"))]
+type Secured = tokio::net::TcpStream;
+
+#[cfg(not(feature = "tls"))]
+impl Security {
+    /// Refuses: this stream would not be secure.
+    #[expect(clippy::unused_async, reason = "as with the feature")]
+    pub(super) async fn secure(
+        &self,
+        _: &str,
+        _: tokio::net::TcpStream,
+    ) -> Result<Secured, RedisError> {
+        let what = "TLS needs the feature tls";
+        Err((redis::ErrorKind::InvalidClientConfig, what).into())
+    }
 }
