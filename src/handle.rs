@@ -133,22 +133,14 @@ impl Handle {
     }
 
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
-        self.request_with(self.options.clone(), operation)
+        self.asking(self.options.clone(), operation)
     }
 
-    /// The same with these options instead of its own.
-    pub(crate) fn request_with(
-        &self,
-        options: Options,
-        operation: &'static str,
-    ) -> Result<LockRequest> {
+    /// The request of a call with these options instead of its own.
+    pub(crate) fn asking(&self, options: Options, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
-        let unusable = |error: Error| error.during(operation).of_lock(name.as_str());
         let policy = options.policy(self.core.timing.lease);
-        let policy = policy.map_err(unusable)?;
-        if let Some(replication) = options.replication {
-            replication.check(policy.lease()).map_err(unusable)?;
-        }
+        let policy = policy.map_err(|error| error.during(operation).of_lock(name.as_str()))?;
         if let Some(give_up) = options.give_up {
             check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
         }

@@ -361,7 +361,7 @@ impl MultiLock {
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
             options.group = all.group.or(options.group);
-            member.request_with(options, operation)
+            member.asking(options, operation)
         };
         self.members.iter().map(request).collect()
     }

@@ -189,14 +189,20 @@ impl Options {
         check_lease(policy.lease())?;
         self.check_at_least(policy)?;
         self.check_sticky(policy)?;
-        match self.max_hold {
-            None => Ok(policy),
-            Some(max) if max < LEASE_MIN => Err(Error::invalid(
-                "max_hold",
-                format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}"),
-            )),
-            Some(max) => Ok(policy.for_at_most(max)),
+        let policy = match self.max_hold {
+            None => policy,
+            Some(max) if max < LEASE_MIN => {
+                return Err(Error::invalid(
+                    "max_hold",
+                    format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}"),
+                ));
+            }
+            Some(max) => policy.for_at_most(max),
+        };
+        if let Some(replication) = self.replication {
+            replication.check(policy.lease())?;
         }
+        Ok(policy)
     }
 
     /// Whether a hold may last for as long as it is to be left.
