@@ -323,7 +323,7 @@ fn instructions(work: Work, url: &str) {
 fn count(work: Work, way: Way, program: &Path, times: usize, url: &str) -> u64 {
     let mut valgrind = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(format!("--toggle-collect=*{COUNTED}*"))
+        .arg(format!("--toggle-collect=*::{COUNTED}"))
         .arg(program)
         .args([WORKER, way.name(), url])
         .stdin(Stdio::piped())
@@ -340,7 +340,9 @@ fn count(work: Work, way: Way, program: &Path, times: usize, url: &str) -> u64 {
         .lines()
         .find_map(|line| line.split_once("Collected : "));
     let counted = counted.unwrap_or_else(|| panic!("{said}"));
-    counted.1.trim().parse().expect("a number")
+    let counted = counted.1.trim().parse().expect("a number");
+    assert_ne!(counted, 0, "valgrind knows {COUNTED} by another name");
+    counted
 }
 
 fn times(arguments: &Arguments, work: Work, workers: &mut [Worker]) {

@@ -188,34 +188,39 @@ impl Handle {
         let (request, wait) = (self.request(operation)?, wait(began));
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquire::one(&request, wait, began));
-        let waited = Waited {
-            name: self.given_name(),
-            waiters: || self.waiters(),
-            busy: || self.refused("lock"),
-        };
+        let (name, busy) = (self.given_name(), || self.refused("lock"));
+        let waited = Waited::new(name, || self.waiters(), busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
-        self.observed(&request, began, call).await
+        let share = self.recorded(began, call).await?;
+        Ok(self.given(&request, share))
     }
 
-    /// What a call gets that began then, with all that is told of it.
-    async fn observed(
+    /// What a call gets that began then, with its span and its metrics if anybody asks for them.
+    async fn recorded(
         &self,
-        request: &LockRequest,
         began: Tick,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
-        let (observed, kind, group) = (self.core.observed(), self.kind(), self.options.group);
+        let observed = self.core.observed();
+        if !observed.records(began) {
+            return call.await;
+        }
+        let (kind, group) = (self.kind(), self.options.group);
         let timer = observed.meter.call(kind, group, began, self.core.clock);
-        let ended = trace::acquire(kind, self.given_name(), group, call).await;
+        let mut ended = trace::acquire(kind, self.given_name(), group, call).await;
         // What replicas have to confirm is there only after that.
         let is_final = self.options.replication.is_none();
         let timer = timer.ends(&ended, |share| share.since().filter(|_| is_final));
-        let share = ended?;
+        Share::time(&mut ended, timer);
+        ended
+    }
+
+    /// What the caller gets.
+    fn given(&self, request: &LockRequest, share: Option<Share>) -> Option<Share> {
         if share.is_none() {
-            observed.refused(group);
+            self.core.observed().refused(self.options.group);
         }
-        let sticky = request.sticky();
-        Ok(share.map(|share| share.guarded(request.kept_until(), sticky).timed(timer)))
+        share.map(|share| share.guarded(request.kept_until(), request.sticky()))
     }
 
     /// One attempt: a share, or how long the lease of somebody else lasts yet.
@@ -225,14 +230,12 @@ impl Handle {
     ) -> Result<Result<Share, Duration>> {
         let (request, began) = (self.request(operation)?, self.core.clock.now());
         let mut remaining = Duration::ZERO;
-        let share = {
-            let call = pin!(async {
-                let tried = acquire::one_or_remaining(&request, began).await?;
-                Ok(tried.map_err(|lease| remaining = lease).ok())
-            });
-            self.observed(&request, began, call).await?
-        };
-        Ok(share.ok_or(remaining))
+        let tried = Box::pin(async {
+            let tried = acquire::one_or_remaining(&request, began).await?;
+            Ok(tried.map_err(|lease| remaining = lease).ok())
+        });
+        let share = self.recorded(began, tried).await?;
+        Ok(self.given(&request, share).ok_or(remaining))
     }
 
     /// Has it counted in the group of this name.

@@ -13,11 +13,21 @@ use crate::hold::core::Core;
 /// What a call waits for.
 pub(crate) struct Waited<'a, W, B> {
     /// As it was given to the client.
-    pub(crate) name: &'a str,
+    name: &'a str,
     /// How many calls of this client wait for it.
-    pub(crate) waiters: W,
+    waiters: W,
     /// Asks who is in the way.
-    pub(crate) busy: B,
+    busy: B,
+}
+
+impl<'a, W, B> Waited<'a, W, B> {
+    pub(crate) fn new(name: &'a str, waiters: W, busy: B) -> Self {
+        Self {
+            name,
+            waiters,
+            busy,
+        }
+    }
 }
 
 /// Drives `call`, which began then, and tells whoever observes the client if it waits for long.

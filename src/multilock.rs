@@ -322,12 +322,9 @@ impl MultiLock {
         let (core, group) = (self.members[0].core(), self.options.group);
         let began = core.clock.now();
         let call = pin!(acquire::several(&requests, wait, began));
-        let waiters = || self.members.iter().map(Handle::waiters).max();
-        let waited = Waited {
-            name: self.name(),
-            waiters: || waiters().unwrap_or_default(),
-            busy: || self.refused(),
-        };
+        let most = || self.members.iter().map(Handle::waiters).max();
+        let waiters = || most().unwrap_or_default();
+        let waited = Waited::new(self.name(), waiters, || self.refused());
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;

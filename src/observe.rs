@@ -91,6 +91,11 @@ impl Observed {
         self.events.is_some() || trace::is_on()
     }
 
+    /// Whether a call that began now has a span, or is measured.
+    pub(crate) fn records(&self, now: Tick) -> bool {
+        self.meter.is_on(now) || trace::has_spans()
+    }
+
     /// Tells it, if anybody is told. Neither blocks nor panics.
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if self.events.is_none() && !cfg!(feature = "tracing") {

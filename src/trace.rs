@@ -1,17 +1,17 @@
 //! Spans and events for `tracing`. Without that feature nothing of it is compiled.
 
 #[cfg(feature = "tracing")]
-pub(crate) use self::on::{HoldSpan, acquire, is_on, tell};
+pub(crate) use self::on::{HoldSpan, acquire, has_spans, is_on, tell};
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) use self::off::{HoldSpan, acquire, is_on, tell};
+pub(crate) use self::off::{HoldSpan, acquire, has_spans, is_on, tell};
 
 #[cfg(feature = "tracing")]
 mod on {
     use std::future::Future;
     use std::time::Duration;
 
-    use tracing::{Instrument, Level, Span, debug_span, enabled, field, info, warn};
+    use tracing::{Instrument, Level, Span, debug_span, enabled, field, info, level_enabled, warn};
 
     use crate::error::Result;
     use crate::events::Event;
@@ -21,6 +21,11 @@ mod on {
     /// Whether anybody is told of events that cost a question to the server.
     pub(crate) fn is_on() -> bool {
         enabled!(target: "lockset", Level::WARN)
+    }
+
+    /// Whether spans may be wanted. At no cost where they are not.
+    pub(crate) fn has_spans() -> bool {
+        level_enabled!(Level::DEBUG)
     }
 
     fn seconds(span: Duration) -> f64 {
@@ -164,6 +169,9 @@ mod on {
         group: Group,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> Result<Option<T>> {
+        if !has_spans() {
+            return call.await;
+        }
         let span = debug_span!(
             target: "lockset", "lockset.acquire",
             lockset.kind = kind, lockset.name = name,
@@ -201,6 +209,9 @@ mod on {
             holder: impl FnOnce() -> &'a str,
             token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {
+            if !has_spans() {
+                return Self::none();
+            }
             let span = debug_span!(
                 target: "lockset", parent: None, "lockset.hold",
                 lockset.name = name, lockset.holder = holder(),
@@ -227,6 +238,10 @@ mod off {
     use crate::group::Group;
 
     pub(crate) fn is_on() -> bool {
+        false
+    }
+
+    pub(crate) fn has_spans() -> bool {
         false
     }
 

@@ -146,8 +146,8 @@ impl Hold {
             Some(reason) if !counts.is_none() => {
                 self.apply(Event::Lost(reason));
             }
-            // Nobody is told of its loss but the caller.
-            Some(LostReason::Revoked) => self.ask_why(),
+            // Nobody was told of its loss, nor will be but the caller.
+            Some(LostReason::Revoked) if self.state().loss().is_none() => self.ask_why(),
             Some(_) => {}
         }
         lost

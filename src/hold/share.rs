@@ -129,10 +129,12 @@ impl Share {
         self
     }
 
-    /// What measures how long it is held.
-    pub(crate) fn timed(mut self, timer: HoldTimer) -> Self {
-        self.timer = timer;
-        self
+    /// What measures for how long that is held which a call got.
+    pub(crate) fn time(got: &mut Result<Option<Self>>, timer: HoldTimer) {
+        // In its place: it is large.
+        if let Ok(Some(share)) = got {
+            share.timer = timer;
+        }
     }
 
     /// What it belongs to is lost: the hold is not kept beyond its guards.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::instruments::{Instruments, is_recorded};
-use super::names::{CANCELLED, ERROR, GRANTED, KINDS, LANES, REFUSED};
+use super::names::{CANCELLED, ERROR, GRANTED, LANES, REFUSED};
 use crate::clock::{Clock, Now, Tick};
 use crate::error::Result;
 use crate::group::Group;
@@ -21,10 +21,16 @@ use crate::totals::GrantedBy;
 /// no more often.
 const EVERY: Duration = Duration::from_millis(250);
 
-fn place(of: &[&str], value: &str) -> usize {
-    of.iter()
-        .position(|each| *each == value)
-        .unwrap_or_default()
+/// The place of a kind among their names.
+fn place_of(kind: &str) -> u8 {
+    match kind {
+        "fair" => 1,
+        "read" => 2,
+        "write" => 3,
+        "multi" => 4,
+        "redlock" => 5,
+        _ => 0,
+    }
 }
 
 /// Tells the recorder. While there is none, a call for a lock looks for one now and then, and what happens in
@@ -101,6 +107,7 @@ impl Meter {
     }
 
     /// For a call at this time.
+    #[inline]
     fn found_by(&self, now: Tick) -> Option<&Arc<Found>> {
         let found = self.found.get();
         if found.is_some() || now.nanos() < self.look_after.load(Ordering::Relaxed) {
@@ -109,6 +116,11 @@ impl Meter {
         let next = now.after(EVERY).nanos();
         self.look_after.store(next, Ordering::Relaxed);
         self.look()
+    }
+
+    /// Whether a call at this time is measured.
+    pub(crate) fn is_on(&self, now: Tick) -> bool {
+        self.found_by(now).is_some()
     }
 
     /// For what a call leads to: that has looked for a recorder when it began.
@@ -199,7 +211,8 @@ impl Meter {
 
     pub(crate) fn reconnected(&self, lane: &str) {
         if let Some(on) = self.on() {
-            on.instruments.reconnects[place(&LANES, lane)].increment(1);
+            let place = LANES.iter().position(|each| *each == lane);
+            on.instruments.reconnects[place.unwrap_or_default()].increment(1);
         }
     }
 
@@ -243,13 +256,13 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn record(&self, outcome: usize, now: Tick) -> usize {
-        let kind = place(&KINDS, self.kind);
+    fn record(&self, outcome: usize, now: Tick) -> u8 {
+        let kind = place_of(self.kind);
         let on = self.found.instruments.of(self.group);
-        on.calls(kind, outcome).times.add(self.began, now);
+        on.calls(kind.into(), outcome).times.add(self.began, now);
         if outcome == GRANTED {
             // Its series are there from the first guard on.
-            on.holds(kind);
+            on.holds(kind.into());
         }
         self.found.mark();
         kind
@@ -279,10 +292,10 @@ impl CallTimer<'_> {
         }
         HoldTimer(Some(Held {
             found: Arc::clone(call.found),
+            since,
             kind,
             group: call.group,
             clock: call.clock,
-            since,
         }))
     }
 }
@@ -300,10 +313,10 @@ pub(crate) struct HoldTimer(Option<Held>);
 
 struct Held {
     found: Arc<Found>,
-    kind: usize,
+    since: Tick,
+    kind: u8,
     group: Group,
     clock: Clock,
-    since: Tick,
 }
 
 impl HoldTimer {
@@ -316,7 +329,7 @@ impl HoldTimer {
     pub(crate) fn ends(&mut self, now: impl Now) {
         if let Some(held) = self.0.take() {
             let on = held.found.instruments.of(held.group);
-            on.holds(held.kind).times.add(held.since, now.tick());
+            on.holds(held.kind.into()).times.add(held.since, now.tick());
             held.found.mark();
         }
     }
@@ -353,11 +366,14 @@ impl Drop for WaitCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::names::{OUTCOMES, PATHS, REASONS, RENEWAL_OUTCOMES};
+    use crate::meter::names::{KINDS, OUTCOMES, PATHS, REASONS, RENEWAL_OUTCOMES};
 
     /// The places that are counted by are those in the tables of names.
     #[test]
     fn every_place_has_its_name() {
+        for (at, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(usize::from(place_of(kind)), at, "{kind}");
+        }
         let outcomes = [GRANTED, REFUSED, ERROR, CANCELLED].map(|at| OUTCOMES[at]);
         assert_eq!(outcomes, ["granted", "refused", "error", "cancelled"]);
         let paths = [

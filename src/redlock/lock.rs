@@ -182,11 +182,8 @@ impl RedlockLock {
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquisition.run(wait));
         let began = core.clock.now();
-        let waited = Waited {
-            name: self.name(),
-            waiters: || acquisition.waiters(),
-            busy: || self.refused(),
-        };
+        let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
+        let waited = Waited::new(self.name(), waiters, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;

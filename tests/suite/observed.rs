@@ -319,6 +319,9 @@ async fn why_an_operator_took_a_lock_away() {
         assert!((1..=3_600_000).contains(&left), "{key}: {left}");
     }
     drop((reader, guard));
+    idle(&client).await;
+    let freed = |event: &Event<'_>| matches!(event, Event::Freed { .. });
+    assert_eq!(told.count(freed), 4, "each is told once");
 }
 
 /// Neither the operator nor the holder may use the key: the lock is freed, and the loss is told.

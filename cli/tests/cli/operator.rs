@@ -76,7 +76,7 @@ async fn the_holder_learns_the_reason() {
     let ended = running.ended().await;
     assert_eq!(ended.status, 76, "{ended:?}");
     let said = "taken away by an operator: ticket 4711\\u{1b}[2J";
-    assert!(ended.err.contains(said), "{ended:?}");
+    assert_eq!(ended.err.matches(said).count(), 1, "{ended:?}");
     drop(guard);
 }
 
