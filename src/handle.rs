@@ -15,6 +15,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::hold::core::Core;
+use crate::hold::cover::end_covers;
 use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
@@ -259,6 +260,12 @@ impl Handle {
         let answer = core.scripts.run(Lane::Command, &call(name), budget).await;
         let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
         read(&answer).map_err(of_lock)
+    }
+
+    /// What readers of this client have by a write hold is a read hold by the time that the server is asked next.
+    pub(crate) async fn end_covers(&self, operation: &'static str) -> Result<()> {
+        end_covers(&self.core, &self.local(self.name_for(operation)?)).await;
+        Ok(())
     }
 
     /// Everybody who holds it.

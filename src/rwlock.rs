@@ -43,11 +43,15 @@ impl Client {
 ///   for those that join readers of their own client; when a writer is done, readers that waited go first.
 ///   Redisson does not follow this rule: its readers enter whenever others read.
 /// * **Readers of one client have one hold at the server together.** Who comes while another reads joins it
-///   without a round trip, for 5 ms after it was granted, up to 128 readers, and not while a writer of the same
+///   without a round trip, for 5 ms after it was granted, up to 1024 readers, and not while a writer of the same
 ///   client waits; the last to leave releases it. Each has its own guard and owner. They are lost together. A call
 ///   with an [owner](Self::owner), [`fenced`](Self::fenced), [`at_least`](Self::at_least),
 ///   [`max_hold`](Self::max_hold) or a [fixed lease](Self::fixed_lease) has a hold of its own, and so has a
 ///   [downgraded](WriteGuard::downgrade) guard, a member of a multi-lock, and who asks for another lease.
+/// * **Readers and writers of one client pass it to each other in memory**, in their order, for up to 5 ms or 16
+///   times in a row, and a trip to the server where that is longer (50 ms at most). Readers that come after a writer
+///   so have its write hold at the server for up to that time, unless others are known to wait; who reads for longer
+///   has a read hold there, too.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
@@ -279,6 +283,7 @@ impl WriteSide {
 }
 
 async fn inspect(handle: &Handle, operation: &'static str, mode: Mode) -> Result<Vec<Holder>> {
+    handle.end_covers(operation).await?;
     let seen = handle.inspect(operation).await?.into_iter();
     let of_side = seen.filter(|hold| hold.mode == mode);
     Ok(of_side.map(Holder::from).collect())
@@ -291,6 +296,7 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
             .arg(name.rw_channel())
             .arg(publish)
     };
+    handle.end_covers("force_unlock").await?;
     handle.force_unlock(call, mode).await
 }
 

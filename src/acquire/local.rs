@@ -40,7 +40,7 @@ pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Opti
 pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
     request.ensure_open()?;
     match owned_hold(request) {
-        Some(hold) if request.mode == Mode::Exclusive && !hold.is_exclusive() => {
+        Some(hold) if request.mode == Mode::Exclusive && !hold.is_written() => {
             Err(hold.no_upgrade(request.operation))
         }
         hold => Ok(hold.is_some()),
@@ -92,7 +92,7 @@ fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
         .local
         .holds
         .of_owner(request.options.owner.as_ref()?)?;
-    (request.mode == Mode::Shared || hold.is_exclusive()).then_some(hold)
+    (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
 }
 
 async fn enter_again(
@@ -156,8 +156,8 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         return None;
     }
     let local = &request.local;
-    let place = if request.join_request().is_some() {
-        local.queue.push_joining()
+    let place = if let Some(join) = request.join_request() {
+        local.queue.push_joining(join.terms)
     } else {
         let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
         local.queue.push(request.mode, handoff)
@@ -215,13 +215,9 @@ where
     }
 }
 
-/// What is given when another task gets what this one can enter or join.
+/// What is given when another task gets what this one can enter.
 pub(super) fn gained<'a>(request: &LockRequest, local: &'a LocalLock) -> Option<&'a Hint> {
-    if request.join_request().is_some() {
-        Some(&local.open_read.opened)
-    } else {
-        request.options.owner.as_ref().map(|_| &local.gained)
-    }
+    request.options.owner.as_ref().map(|_| &local.gained)
 }
 
 /// Resolves when the owner who asks gets the lock through another of its tasks, or another reader gets what

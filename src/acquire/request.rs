@@ -13,9 +13,9 @@ use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 use crate::hold::core::Core;
-use crate::hold::join::JoinRequest;
 use crate::hold::local::LocalLock;
 use crate::hold::protocol::Protocol;
+use crate::hold::terms::{JoinRequest, JoinTerms};
 use crate::keys::LockName;
 use crate::options::{LeasePolicy, Options, Replication};
 
@@ -65,9 +65,11 @@ impl LockRequest {
             && options.at_least.is_none()
             && !options.fenced;
         may_join.then(|| JoinRequest {
-            lease,
-            replication: options.replication,
-            give_up: self.give_up(),
+            terms: JoinTerms {
+                lease,
+                replication: options.replication,
+                give_up: self.give_up(),
+            },
             group: options.group,
         })
     }
@@ -232,18 +234,7 @@ impl<'a> Requests<'a> {
         let mut later = now;
         let limit = now.after(core.timing.reply.min(now.until(end) / 2));
         for LockRequest { local, .. } in self.all {
-            loop {
-                let mark = local.hint().mark();
-                if !local.has_unsent_release() || later >= limit {
-                    break;
-                }
-                tokio::select! {
-                    biased;
-                    () = local.hint().past(mark) => {}
-                    () = core.clock.sleep_until(limit) => {}
-                }
-                later = core.clock.now();
-            }
+            later = local.releases_sent_by(core.clock, limit, later).await;
         }
         later
     }

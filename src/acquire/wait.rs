@@ -12,8 +12,12 @@
 //! * nobody waits for one lock while it holds another, or heads its queue;
 //! * a future dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
+mod letting;
+
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::coop::consume_budget;
 
 use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
@@ -26,7 +30,6 @@ use super::sticky::take_sticky;
 use super::waiter::{Marks, Waiter, Woken};
 use crate::clock::{Clock, Tick};
 use crate::conn::Lane;
-use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
@@ -38,11 +41,6 @@ use crate::meter::WaitCount;
 /// After a subscription could not be made, it is not tried again for this many polls.
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
-/// After this many hints in a row that led to a refusal, pause before every second attempt. Pausing before
-/// each would make this client always come after its rivals.
-const HINTS_IN_A_ROW_MAX: u32 = 16;
-const HINT_PAUSE: Duration = Duration::from_millis(5);
-
 /// Takes the lock for a call that began then; `None` if it did not become free in time.
 pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Result<Option<Share>> {
     let requests = std::slice::from_ref(request);
@@ -50,6 +48,10 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Resul
     let mut expired = ExpiredGrants::default();
     loop {
         let entered = reenter(request, &bound).await?;
+        if entered.is_none() && request.local.open_read.is_full() {
+            // A task that joins again and again would never wait for anything: others have to run, too.
+            consume_budget().await;
+        }
         let share = match entered.or_else(|| join(request, None)) {
             None => match all(requests, wait, bound).await? {
                 Outcome::Granted(mut shares) => shares.pop(),
@@ -134,6 +136,8 @@ struct Waiting<'a> {
     hints_in_a_row: u32,
     /// That of a lock that queues at the server, where each asks for itself.
     own_silence: Silence,
+    /// Until when it lets readers of this client be in its way.
+    readers_until: Option<Tick>,
     /// Whether those who were in the way at the last refusal know of it.
     has_recalled: bool,
     /// Once it has to wait.
@@ -159,6 +163,7 @@ impl<'a> Waiting<'a> {
             lane: Lane::Command,
             hints_in_a_row: 0,
             own_silence: Silence::default(),
+            readers_until: None,
             has_recalled: false,
             counted: None,
         }
@@ -210,7 +215,7 @@ impl<'a> Waiting<'a> {
                 now
             }
             // It may have paused.
-            None if self.hints_in_a_row > HINTS_IN_A_ROW_MAX => self.clock().now(),
+            None if self.may_have_paused() => self.clock().now(),
             None => now,
         };
         let end = self.begin_asking(now)?;
@@ -278,7 +283,7 @@ impl<'a> Waiting<'a> {
             return Ok(Some(Step::Ended(outcome)));
         }
         let Some((held, until)) = held_here(self.requests, self.at) else {
-            return Ok(None);
+            return Ok(self.wait_for_readers(marks).await);
         };
         let now = self.clock().now();
         self.silence().ends();
@@ -318,42 +323,6 @@ impl<'a> Waiting<'a> {
             return Err(self.request().silent(why));
         }
         Ok(bound.end_of_asking(silent_since, now))
-    }
-
-    /// Lets others ask first: other clients, after this one's turn, or those who have been refused less often.
-    /// If it stood back: until when.
-    async fn yield_turn(&self, now: Tick) -> Option<Tick> {
-        let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
-        let hints = self.hints_in_a_row;
-        if is_exclusive && let Some(end) = self.stand_back(now).await {
-            return Some(end);
-        }
-        if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
-            self.pause(HINT_PAUSE).await;
-        }
-        None
-    }
-
-    async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
-        let (local, place) = (self.local(), self.place.as_ref());
-        local.end_turn(now);
-        // What is left of its time is to ask in.
-        let limit = self.deadline().map(|end| now.after(now.until(end) / 2));
-        let mut stood_back = None;
-        loop {
-            let marks = self.waiter.marks();
-            let Some(until) = local.stands_back(now) else {
-                return stood_back;
-            };
-            let until = limit.map_or(until, |limit| limit.min(until));
-            self.waiter.rest(marks, place, until);
-            let woken = self.waiter.wait(marks, place, until).await;
-            now = self.clock().now();
-            stood_back = Some(now);
-            if !matches!(woken, Woken::Hint) {
-                return stood_back;
-            }
-        }
     }
 
     /// Asks the server until `end`: behind a subscription, if it is time for one. At a time that was read just
@@ -452,12 +421,6 @@ impl<'a> Waiting<'a> {
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request(), self.local());
         self.own_silence = Silence::default();
-    }
-
-    async fn pause(&self, span: Duration) {
-        let end = self.clock().now().after(span);
-        let end = self.deadline().map_or(end, |deadline| deadline.min(end));
-        self.clock().sleep_until(end).await;
     }
 
     fn request(&self) -> &'a LockRequest {

@@ -211,7 +211,8 @@ impl Bundle {
     }
 
     pub(crate) fn fencing_tokens(&self) -> impl Iterator<Item = Option<FencingToken>> {
-        self.holds().map(|hold| hold.token())
+        let members = self.0.all.iter();
+        members.map(|member| member.hold.token_of(&member.owner))
     }
 
     pub(crate) fn remaining(&self) -> Duration {

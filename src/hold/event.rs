@@ -62,8 +62,15 @@ pub(super) enum Event {
     Recalled,
     /// It is kept no longer than its guards.
     KeepWaived,
-    /// Another reader of this client has it too.
-    Joined(Owner),
+    /// Another reader of this client has it too, or has yet to take it.
+    Joined {
+        owner: Owner,
+        is_claimed: bool,
+    },
+    /// Its writer passes it on to readers of this client.
+    Covers(Cover),
+    /// They are to have a read hold: the time is over for which others are kept out, or one of them asks.
+    CoverOver,
     /// A guard of this owner gives its share back.
     ShareReleased {
         owner: Owner,
@@ -125,8 +132,8 @@ pub(super) enum Event {
     },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
-    /// That task has taken it.
-    HandoffAccepted,
+    /// That task has taken it, or a reader what it was handed.
+    HandoffAccepted(Mode),
     /// The server's counter of tokens was raised to this one.
     TokenRaised(FencingToken),
 }
@@ -140,6 +147,17 @@ pub(super) struct NextOwner {
     /// What its share had, and has from here on.
     pub(super) before: ShareLease,
     pub(super) after: ShareLease,
+}
+
+/// A write hold that readers have.
+#[derive(Clone, Debug)]
+pub(super) struct Cover {
+    /// The first of them.
+    pub(super) first: Owner,
+    /// That of all of them.
+    pub(super) lease: Duration,
+    pub(super) give_up: Duration,
+    pub(super) until: Tick,
 }
 
 /// One more share, as the server granted it.
@@ -168,6 +186,8 @@ pub(super) struct Effects {
     pub(super) is_settled: bool,
     /// Others that joined it stay, and the server has nothing to hear of.
     pub(super) is_joined: bool,
+    /// The same, but whether the server has it is in doubt.
+    pub(super) is_in_doubt: bool,
     /// No guard has it any more, and the server may.
     pub(super) is_released: bool,
     pub(super) release: Option<ReleaseStep>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
 use crate::clock::Tick;
+use crate::counts::Mode;
 use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
 
@@ -30,12 +31,13 @@ pub(crate) struct HandoffRequest {
     pub(crate) give_up: Duration,
 }
 
-/// The only share of an exclusive hold, on its way to another task.
+/// A share on its way to another task: the only one of an exclusive hold, or a reader's.
 #[derive(Debug)]
 pub(crate) struct Handoff {
     /// `None` once it was taken: then only `Drop` is left to run.
     hold: Option<Arc<dyn HandedOff>>,
     pub(super) owner: Owner,
+    pub(super) mode: Mode,
     pub(super) lease: ShareLease,
     /// Whether it is all that was requested. If not, the server has to agree to the lease.
     pub(super) is_complete: bool,
@@ -44,7 +46,7 @@ pub(crate) struct Handoff {
 /// A hold that goes from task to task.
 pub(super) trait HandedOff: LocalHold {
     /// Nobody takes it.
-    fn give_back(self: Arc<Self>, lease: ShareLease);
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
     /// Makes it what `request` asks for, if that is possible.
     fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff>;
 }
@@ -59,8 +61,20 @@ impl Handoff {
         Self {
             hold: Some(hold),
             owner,
+            mode: Mode::Exclusive,
             lease,
             is_complete,
+        }
+    }
+
+    /// To a reader that waits to join those who have it.
+    pub(super) fn to_reader(hold: Arc<dyn HandedOff>, owner: Owner, lease: ShareLease) -> Self {
+        Self {
+            hold: Some(hold),
+            owner,
+            mode: Mode::Shared,
+            lease,
+            is_complete: true,
         }
     }
 
@@ -81,7 +95,7 @@ impl Handoff {
 impl Drop for Handoff {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
-            hold.give_back(self.lease);
+            hold.give_back(self.owner.clone(), self.mode, self.lease);
         }
     }
 }
@@ -100,6 +114,11 @@ impl HandoffBudget {
         let is_left = self.spent < HANDOFFS_MAX && !self.is_late(now, trip);
         self.spent += u32::from(is_left);
         is_left
+    }
+
+    /// Until when one may be spent, of which one was.
+    pub(super) fn end(&self, trip: Duration) -> Option<Tick> {
+        self.since.map(|since| since.after(time_max(trip)))
     }
 
     /// Spends one turn, which may be one too many: then the count starts again. True if so.

@@ -1,53 +1,102 @@
-//! A reader joins a read hold of its client: one hold at the server, one more share here.
+//! A reader joins a hold of its client: one hold at the server, one more share here.
 //!
 //! Invariants: [`State::can_be_joined`](super::state::State::can_be_joined) says which holds take readers; what
 //! makes a hold unfit is looked at under the mutex under which the last share of it ends, so nobody joins a hold
 //! that is being released.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::event::Event;
+use super::handoff::Handoff;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use super::terms::{JoinRequest, JoinTerms};
 use crate::clock::Tick;
 use crate::counts::Mode;
+use crate::error::{Error, Kind, Result};
 use crate::fencing::FencingToken;
-use crate::group;
-use crate::options::Replication;
 use crate::owner::Owner;
-
-/// What a reader that would join wants: a lease that is renewed, for an owner that has nothing yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JoinRequest {
-    pub(crate) lease: Duration,
-    pub(crate) replication: Option<Replication>,
-    pub(crate) give_up: Duration,
-    pub(crate) group: group::Group,
-}
 
 impl Hold {
     /// One more share, for a new owner, and when. `None` if it takes nobody, or not on these terms.
     pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<(RawShare, Tick)> {
-        if self.replication != request.replication || self.core.is_closed() {
+        let joined = self.enter_beside(&request.terms, true)?;
+        self.count_handoff(Mode::Shared, request.group);
+        Some(joined)
+    }
+
+    /// Hands a share to each reader of this client that waits to join it.
+    pub(super) fn admit_waiting(self: &Arc<Self>) {
+        let admit = |terms: &JoinTerms| self.admit(terms);
+        let _none_may_wait = self.local.queue.hand_to_party(admit);
+    }
+
+    /// One more share, for a reader that waits to join it.
+    pub(super) fn admit(self: &Arc<Self>, terms: &JoinTerms) -> Option<Handoff> {
+        let (RawShare { owner, lease, .. }, _) = self.enter_beside(terms, false)?;
+        Some(Handoff::to_reader(Arc::clone(self) as _, owner, lease))
+    }
+
+    fn enter_beside(
+        self: &Arc<Self>,
+        terms: &JoinTerms,
+        is_claimed: bool,
+    ) -> Option<(RawShare, Tick)> {
+        if self.replication != terms.replication || self.core.is_closed() {
             return None;
         }
         let state = self.state();
         // Not before: whoever had the state until now has read an earlier time.
         let now = self.core.clock.now();
-        if !state.can_be_joined(now, request.lease, request.give_up) {
+        if !state.can_be_joined(now, terms.lease, terms.give_up) {
             return None;
         }
         let owner = Owner::new();
-        self.apply_to(state, now, Event::Joined(owner.clone()));
-        self.count_handoff(Mode::Shared, request.group);
+        let joined = Event::Joined {
+            owner: owner.clone(),
+            is_claimed,
+        };
+        self.apply_to(state, now, joined);
         let share = RawShare {
             hold: Arc::clone(self),
             owner,
             mode: Mode::Shared,
-            lease: ShareLease::Renewed(request.lease),
+            lease: ShareLease::Renewed(terms.lease),
         };
         Some((share, now))
+    }
+
+    /// Waits for the answer to whether the server still has it, for one who left it to others: who leaves last
+    /// hears of it from the server.
+    ///
+    /// # Errors
+    /// If it is lost, or there is no answer.
+    pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
+        let budget = self.call_budget();
+        loop {
+            let mark = self.changed.mark();
+            if let Some(reason) = self.expire_if_due() {
+                return Err(self.not_held(operation, reason));
+            }
+            let end = {
+                let state = self.state();
+                if !state.is_held() || !state.is_doubted() {
+                    return Ok(());
+                }
+                state.deadline()
+            };
+            tokio::select! {
+                biased;
+                () = self.changed.past(mark) => {}
+                () = self.core.clock.sleep_until(end) => {}
+                () = self.core.clock.sleep_until(budget.deadline) => {
+                    let message = "no answer yet to whether the server still has it, after it was out of reach; \
+                                   check that it is up and reachable";
+                    let error = Error::new(Kind::Io, operation, message).of_lock(self.name());
+                    return Err(error.at(&self.endpoint()));
+                }
+            }
+        }
     }
 
     /// The token of one owner.
@@ -70,6 +119,10 @@ impl RawShare {
             mode,
             lease,
         } = self;
+        if mode == Mode::Shared {
+            // What is left at the server is no more than its own.
+            hold.end_cover();
+        }
         hold.apply(Event::ShareForgotten { owner, mode, lease });
     }
 }

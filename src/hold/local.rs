@@ -20,8 +20,9 @@ use super::registry::{LocalHold, LocalHolds};
 use super::silence::Silence;
 use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
+use super::terms::JoinTerms;
 use super::turns::Turns;
-use crate::clock::Tick;
+use crate::clock::{Clock, Tick};
 use crate::conn::EventHandler;
 use crate::events::Event;
 use crate::hint::Hint;
@@ -32,7 +33,7 @@ use crate::observe::Observed;
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
-pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff>;
+pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, JoinTerms>;
 
 /// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ pub(crate) struct LocalLock {
     has_braces: bool,
     locals: Arc<Locals>,
     /// The tasks of this client that want it.
-    pub(crate) queue: LocalQueue<HandoffRequest, Handoff>,
+    pub(crate) queue: LocalQueue<HandoffRequest, Handoff, JoinTerms>,
     /// Since when those at its head have had no answer.
     pub(crate) silence: Silence,
     /// Its hint is for those who wait here.
@@ -316,8 +317,26 @@ impl LocalLock {
         self.wake_waiters();
     }
 
-    pub(crate) fn has_unsent_release(&self) -> bool {
+    fn has_unsent_release(&self) -> bool {
         self.state.lock().unsent_releases > 0
+    }
+
+    /// Resolves once the releases that were decided on were sent, or at a time. Since when, at a time that was
+    /// read just now.
+    pub(crate) async fn releases_sent_by(&self, clock: Clock, limit: Tick, now: Tick) -> Tick {
+        let mut later = now;
+        loop {
+            let mark = self.hint().mark();
+            if !self.has_unsent_release() || later >= limit {
+                return later;
+            }
+            tokio::select! {
+                biased;
+                () = self.hint().past(mark) => {}
+                () = clock.sleep_until(limit) => {}
+            }
+            later = clock.now();
+        }
     }
 
     /// How many connections received the message of a release; our own subscription is one of them.
@@ -332,6 +351,11 @@ impl LocalLock {
     /// Whether it may be handed off once more to another task of this client. Counts it, if so.
     pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
         self.state.lock().turns.try_spend_handoff(now)
+    }
+
+    /// The same for the readers of this client, and until when they have it; not while others listen.
+    pub(super) fn try_spend_cover(&self, now: Tick) -> Option<Tick> {
+        self.state.lock().turns.try_spend_cover(now)
     }
 
     /// Counts a turn of this client. True if it has had enough in a row and others listen: then another

@@ -1,4 +1,4 @@
-//! The read hold of a lock that the next readers of its client may join.
+//! The hold of a lock that the next readers of its client may join.
 //!
 //! Invariants: it keeps no hold alive; whether a hold still takes readers, the hold says.
 
@@ -8,15 +8,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::registry::LocalHold;
-use crate::hint::Hint;
 
 #[derive(Debug, Default)]
 pub(crate) struct OpenRead {
     /// So that those who find nothing need no mutex.
     is_full: AtomicBool,
     hold: Mutex<Option<Weak<dyn LocalHold>>>,
-    /// Given when there is one that may be joined.
-    pub(crate) opened: Hint,
 }
 
 impl OpenRead {
@@ -24,11 +21,15 @@ impl OpenRead {
     pub(super) fn put(&self, hold: Weak<dyn LocalHold>) {
         *self.hold.lock() = Some(hold);
         self.is_full.store(true, Ordering::Release);
-        self.opened.give();
+    }
+
+    /// Whether there may be one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
     }
 
     pub(super) fn get(&self) -> Option<Arc<dyn LocalHold>> {
-        if !self.is_full.load(Ordering::Acquire) {
+        if !self.is_full() {
             return None;
         }
         self.hold.lock().as_ref()?.upgrade()
@@ -36,7 +37,7 @@ impl OpenRead {
 
     /// It is over.
     pub(super) fn remove<H: LocalHold>(&self, hold: &H) {
-        if !self.is_full.load(Ordering::Acquire) {
+        if !self.is_full() {
             return;
         }
         let hold: *const H = hold;

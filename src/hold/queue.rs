@@ -1,13 +1,16 @@
 //! The local queue of one lock: which task of this client is next, first come, first served.
 //!
 //! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
-//! together; of those that would join what one of them gets, the first. Only they talk to the server, unless a task of this client that has the lock hands it off
-//! to the head. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `T` is what it
-//! is handed. Invariants: a place is taken when it is pushed, not when its future is first polled; a
+//! together; of a party that would share what one of them gets, the first, and the others follow it. Only the
+//! head talks to the server, unless a task of this client that has the lock hands it off to the head, or to a
+//! party. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `J` the terms that a party
+//! has in common, `T` is what is handed. Invariants: a place is taken when it is pushed, not when its future is
+//! first polled; nobody follows past one that wants the lock alone; a
 //! head that does not come when it should is passed over, and is next again when it does come; a waiter
 //! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
 //! dropped with the place or when that is passed over, and never under the lock of the queue.
 
+mod party;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use self::party::Parties;
 use self::places::Places;
 use crate::clock::Tick;
 use crate::counts::Mode;
@@ -30,36 +34,36 @@ const HEADS_MAX: u32 = 64;
 const MISSED_MAX: u32 = 2;
 
 #[derive(Debug)]
-pub(crate) struct LocalQueue<R, T>(Mutex<State<R, T>>);
+pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<State<R, T, J>>);
 
 #[derive(Debug)]
-struct State<R, T> {
+struct State<R, T, J> {
     /// By number, in the order of arrival. Nothing is kept of a waiter that has left, wherever it
     /// stood: thousands may come and go behind one that waits for long.
-    places: Places<Entry<R, T>>,
+    places: Places<Entry<R, T, J>>,
     /// Those that were passed over and have not come since.
-    absent: BTreeMap<u64, Entry<R, T>>,
+    absent: BTreeMap<u64, Entry<R, T, J>>,
     /// The number of the next place.
     end: u64,
-    /// Whoever is in `places` with a lower number is at the head.
+    /// Whoever is in `places` with a lower number is at the head, or follows somebody there.
     next: u64,
     /// How many are at the head, and which one, if it wants the lock alone.
     heads: u32,
     alone: Option<u64>,
     /// The first in `places` that wants the lock alone.
     first_alone: Option<u64>,
-    /// Whether one is at the head for all that would join it.
-    joins_head: bool,
+    /// Those that would share what one at the head gets.
+    parties: Parties<J>,
     /// Whether somebody checks on the head for those behind it.
     is_watched: bool,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Entry<R, T> {
+struct Entry<R, T, J> {
     mode: Mode,
-    /// Of those that would share what one of them gets, one is at the head.
-    joins: bool,
+    /// The terms on which it would share what another gets.
+    joins: Option<J>,
     request: Option<R>,
     is_head: bool,
     is_asking: bool,
@@ -74,12 +78,12 @@ struct Entry<R, T> {
 
 /// A place in the queue; left when dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a, R, T> {
-    queue: &'a LocalQueue<R, T>,
+pub(crate) struct Place<'a, R, T, J: Copy + PartialEq = ()> {
+    queue: &'a LocalQueue<R, T, J>,
     number: u64,
 }
 
-impl<R, T> Default for LocalQueue<R, T> {
+impl<R, T, J> Default for LocalQueue<R, T, J> {
     fn default() -> Self {
         Self(Mutex::new(State {
             places: Places::default(),
@@ -89,26 +93,26 @@ impl<R, T> Default for LocalQueue<R, T> {
             heads: 0,
             alone: None,
             first_alone: None,
-            joins_head: false,
+            parties: Parties::default(),
             is_watched: false,
             is_closed: false,
         }))
     }
 }
 
-impl<R, T> LocalQueue<R, T> {
+impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     /// Takes the last place. With a request, it may be handed what another task has.
-    pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T> {
-        self.add(mode, false, request)
+    pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T, J> {
+        self.add(mode, None, request)
     }
 
-    /// Takes the last place, for one that would join what another that joins gets: it comes to the head after
-    /// that one.
-    pub(crate) fn push_joining(&self) -> Place<'_, R, T> {
-        self.add(Mode::Shared, true, None)
+    /// Takes the last place, for one that would share what another gets on these terms: it follows that one,
+    /// and comes to the head after it.
+    pub(crate) fn push_joining(&self, terms: J) -> Place<'_, R, T, J> {
+        self.add(Mode::Shared, Some(terms), None)
     }
 
-    fn add(&self, mode: Mode, joins: bool, request: Option<R>) -> Place<'_, R, T> {
+    fn add(&self, mode: Mode, joins: Option<J>, request: Option<R>) -> Place<'_, R, T, J> {
         let mut state = self.0.lock();
         let number = state.end;
         state.end += 1;
@@ -141,7 +145,7 @@ impl<R, T> LocalQueue<R, T> {
         let Some(head) = state.places.get_mut(alone) else {
             return false;
         };
-        if head.is_asking || head.handoff.is_some() {
+        if !head.is_free() {
             return false;
         }
         head.handoff = head.request.as_ref().and_then(offer);
@@ -149,6 +153,48 @@ impl<R, T> LocalQueue<R, T> {
             head.wake();
         }
         head.handoff.is_some()
+    }
+
+    /// Hands each of a party what `offer` makes of its terms, in their order and while it makes anything; but not
+    /// one that is asking. The first party for whom there is something gets it. True if any was handed something.
+    pub(crate) fn hand_to_party(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.0.lock();
+            let State {
+                places,
+                parties,
+                heads,
+                ..
+            } = &mut *state;
+            for party in parties.all() {
+                let head = places.get_mut(party.head).filter(|head| head.is_free());
+                if let Some(head) = head {
+                    head.handoff = offer(&party.terms);
+                    if head.handoff.is_none() {
+                        continue;
+                    }
+                    woken.push(head.waiting.take());
+                }
+                while let Some(next) = party.followers.first().copied()
+                    && let Some(follower) = places.get_mut(next)
+                    && let Some(handoff) = offer(&party.terms)
+                {
+                    party.followers.pop_first();
+                    follower.handoff = Some(handoff);
+                    follower.is_head = true;
+                    *heads += 1;
+                    woken.push(follower.waiting.take());
+                }
+                if !woken.is_empty() {
+                    break;
+                }
+            }
+        }
+        let is_any = !woken.is_empty();
+        // Not under the lock: they all come for it.
+        woken.into_iter().flatten().for_each(Waker::wake);
+        is_any
     }
 
     /// The number of the place that was taken first, of those that are left.
@@ -211,7 +257,12 @@ impl<R, T> LocalQueue<R, T> {
     }
 }
 
-impl<R, T> Entry<R, T> {
+impl<R, T, J> Entry<R, T, J> {
+    /// Whether it may be handed something.
+    fn is_free(&self) -> bool {
+        !self.is_asking && self.handoff.is_none()
+    }
+
     fn wake(&mut self) {
         if let Some(waiting) = self.waiting.take() {
             waiting.wake();
@@ -239,36 +290,42 @@ impl<R, T> Entry<R, T> {
     }
 }
 
-impl<R, T> State<R, T> {
+impl<R, T, J: Copy + PartialEq> State<R, T, J> {
     fn has_more(&self) -> bool {
         self.places.len() > self.heads as usize
     }
 
-    /// Moves those to the head whose turn it is.
+    /// Moves those to the head whose turn it is, or has them follow one there.
     fn promote(&mut self) {
         for (number, entry) in self.places.from(self.next) {
             if entry.is_head {
                 // Behind one that was passed over, and has come back.
                 continue;
             }
-            let has_room = match entry.mode {
-                Mode::Exclusive => self.heads == 0,
-                Mode::Shared if entry.joins && self.joins_head => false,
-                Mode::Shared => self.alone.is_none() && self.heads < HEADS_MAX,
-            };
-            if !has_room {
+            let is_alone = entry.mode == Mode::Exclusive;
+            if self.alone.is_some() || is_alone && self.heads > 0 {
                 return;
             }
-            entry.wake();
-            entry.is_head = true;
-            self.joins_head |= entry.joins;
-            self.heads += 1;
-            self.alone = (entry.mode == Mode::Exclusive).then_some(number);
+            let follows = entry
+                .joins
+                .is_some_and(|terms| self.parties.follow(terms, number));
+            if !follows {
+                if self.heads >= HEADS_MAX {
+                    return;
+                }
+                if let Some(terms) = entry.joins {
+                    self.parties.begin(terms, number);
+                }
+                entry.wake();
+                entry.is_head = true;
+                self.heads += 1;
+                self.alone = is_alone.then_some(number);
+            }
             self.next = number + 1;
         }
     }
 
-    fn insert(&mut self, number: u64, entry: Entry<R, T>) {
+    fn insert(&mut self, number: u64, entry: Entry<R, T, J>) {
         if entry.mode == Mode::Exclusive {
             let first = self.first_alone.get_or_insert(number);
             *first = number.min(*first);
@@ -290,7 +347,7 @@ impl<R, T> State<R, T> {
         })
     }
 
-    fn entry(&mut self, number: u64) -> &mut Entry<R, T> {
+    fn entry(&mut self, number: u64) -> &mut Entry<R, T, J> {
         let entry = self.places.get_mut(number);
         let entry = entry.or_else(|| self.absent.get_mut(&number));
         entry.expect("a place is in the queue until it is dropped")
@@ -305,14 +362,22 @@ impl<R, T> State<R, T> {
         handoff
     }
 
-    fn leave(&mut self, number: u64) -> Option<Entry<R, T>> {
+    fn leave(&mut self, number: u64) -> Option<Entry<R, T, J>> {
         let Some(entry) = self.places.remove(number) else {
             return self.absent.remove(&number);
         };
         if entry.is_head {
             self.heads -= 1;
             self.alone = None;
-            self.joins_head &= !entry.joins;
+        }
+        if let Some(next) = entry
+            .joins
+            .and_then(|terms| self.parties.leave(terms, number))
+            && let Some(next) = self.places.get_mut(next)
+        {
+            next.wake();
+            next.is_head = true;
+            self.heads += 1;
         }
         if self.first_alone == Some(number) {
             let mut behind = self.places.from(number);
@@ -324,7 +389,7 @@ impl<R, T> State<R, T> {
     }
 }
 
-impl<R, T> Place<'_, R, T> {
+impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
     /// Whether it is at the head. One that was passed over and comes back is next.
     pub(crate) fn is_head(&self) -> bool {
         self.queue.0.lock().come(self.number)
@@ -388,7 +453,7 @@ impl<R, T> Place<'_, R, T> {
         });
     }
 
-    fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T>) -> X) -> X {
+    fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T, J>) -> X) -> X {
         let mut state = self.queue.0.lock();
         let entry = state.entry(self.number);
         entry.missed = 0;
@@ -396,7 +461,7 @@ impl<R, T> Place<'_, R, T> {
     }
 }
 
-impl<R, T> Drop for Place<'_, R, T> {
+impl<R, T, J: Copy + PartialEq> Drop for Place<'_, R, T, J> {
     fn drop(&mut self) {
         let left = self.queue.0.lock().leave(self.number);
         // What it was handed is released, or handed off again.

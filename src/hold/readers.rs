@@ -1,13 +1,13 @@
-//! Which readers of one client have one read hold together: pure.
+//! Which readers of one client have one hold together: pure.
 //!
-//! The server counts the reader that it granted the hold to. Others of the client join it in memory while it is
-//! open, and who of them leaves last gives it back. Invariants: who joins has the same lease as the first, so it
-//! is the same which of them the server counts; a hold that was closed is never open again; nobody joins after so
-//! long, or so many, whoever waits elsewhere.
+//! The server counts the reader that it granted the hold to, or the writer that had it before its readers. Others
+//! of the client join it in memory while it is open, and who of them leaves last gives it back. Invariants: who
+//! joins has the same lease as the first, so it is the same which of them the server counts; a hold that was closed
+//! is open again only when it covers others; nobody joins after so long, or so many, whoever waits elsewhere.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::share_lease::ShareLease;
 use crate::clock::Tick;
@@ -18,25 +18,30 @@ use crate::owner::Owner;
 const JOINED_FOR: Duration = Duration::from_millis(5);
 
 /// And so many at most.
-pub(super) const JOINS_MAX: u32 = 128;
+pub(super) const JOINS_MAX: u32 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     /// Until when it takes more, and with which lease; `None` if it is closed.
     open: Option<(Tick, Duration)>,
+    /// Whether the one that the server counts is a writer there.
+    is_cover: bool,
     /// From the first that has joined on.
     joined: Option<Box<Joined>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Joined {
     /// The lease of whoever joins.
     lease: Duration,
     /// How many have, ever.
     joins: u32,
-    /// How many shares there are beside those that the server counts.
+    /// How many shares there are, and how many of them the server does not count.
+    shares: u32,
     uncounted: u32,
-    owners: HashMap<Owner, Has>,
+    /// How many of them their tasks have not taken yet.
+    unclaimed: u32,
+    owners: FxHashMap<Owner, Has>,
     /// One was forgotten that the server does not count: one that it counts is left there in its place.
     is_one_left: bool,
 }
@@ -62,6 +67,13 @@ impl Joined {
     fn has(&self, owner: &Owner) -> Has {
         self.owners.get(owner).copied().unwrap_or_default()
     }
+
+    fn enter(&mut self, owner: Owner, shares: u32) -> &mut Has {
+        let has = self.owners.entry(owner).or_default();
+        has.shares += shares;
+        self.shares += shares;
+        has
+    }
 }
 
 impl Readers {
@@ -69,8 +81,34 @@ impl Readers {
     pub(super) fn open(now: Tick, lease: Duration) -> Self {
         Self {
             open: Some((now.after(JOINED_FOR), lease)),
-            joined: None,
+            ..Self::default()
         }
+    }
+
+    /// Of a hold that a writer has passed on to a reader, whose task has not taken it yet: others may join until
+    /// then.
+    pub(super) fn covered(first: Owner, until: Tick, lease: Duration) -> Self {
+        let mut joined = Joined {
+            lease,
+            unclaimed: 1,
+            ..Joined::default()
+        };
+        joined.enter(first, 1);
+        Self {
+            open: Some((until, lease)),
+            is_cover: true,
+            joined: Some(Box::new(joined)),
+        }
+    }
+
+    /// Whether the server counts a writer for them.
+    pub(super) fn is_cover(&self) -> bool {
+        self.is_cover
+    }
+
+    /// The server counts a reader for them from here on.
+    pub(super) fn end_cover(&mut self) {
+        self.is_cover = false;
     }
 
     /// Whether a reader may join that wants this lease.
@@ -86,29 +124,40 @@ impl Readers {
         self.open = None;
     }
 
-    /// One more, beside an owner with so many shares if it is the first.
-    pub(super) fn join(&mut self, owner: Owner, first: &Owner, shares: u32) {
+    /// One more, beside an owner with so many shares if it is the first; perhaps one that has yet to take it.
+    pub(super) fn join(&mut self, owner: Owner, is_claimed: bool, first: &Owner, shares: u32) {
         let Some((_, lease)) = self.open else { return };
         let joined = self.joined.get_or_insert_with(|| {
-            let token = None;
-            Box::new(Joined {
+            let mut joined = Joined {
                 lease,
-                joins: 0,
-                uncounted: 0,
-                owners: HashMap::from([(first.clone(), Has { shares, token })]),
-                is_one_left: false,
-            })
+                ..Joined::default()
+            };
+            joined.enter(first.clone(), shares);
+            Box::new(joined)
         });
         joined.joins += 1;
         joined.uncounted += 1;
-        joined.owners.entry(owner).or_default().shares += 1;
+        joined.unclaimed += u32::from(!is_claimed);
+        joined.enter(owner, 1);
+    }
+
+    /// One of them has taken what it was handed.
+    pub(super) fn claim(&mut self) {
+        if let Some(joined) = &mut self.joined {
+            joined.unclaimed -= 1;
+        }
+    }
+
+    /// Whether nobody has taken any of it.
+    pub(super) fn are_unclaimed(&self) -> bool {
+        let joined = self.joined.as_ref();
+        joined.is_some_and(|joined| joined.unclaimed > 0 && joined.unclaimed == joined.shares)
     }
 
     /// An owner has one more share, which the server counts; perhaps with a token.
     pub(super) fn enter(&mut self, owner: &Owner, token: Option<FencingToken>) {
         if let Some(joined) = &mut self.joined {
-            let has = joined.owners.entry(owner.clone()).or_default();
-            has.shares += 1;
+            let has = joined.enter(owner.clone(), 1);
             has.token = token.or(has.token);
         }
     }
@@ -118,12 +167,13 @@ impl Readers {
         let Some(joined) = &mut self.joined else {
             return Leave::Counted;
         };
-        if let Entry::Occupied(mut has) = joined.owners.entry(owner.clone()) {
-            has.get_mut().shares -= 1;
-            if has.get().shares == 0 {
-                has.remove();
+        if let Some(has) = joined.owners.get_mut(owner) {
+            has.shares -= 1;
+            if has.shares == 0 {
+                joined.owners.remove(owner);
             }
         }
+        joined.shares -= 1;
         if joined.uncounted == 0 || lease != ShareLease::Renewed(joined.lease) {
             return Leave::Counted;
         }
@@ -149,7 +199,6 @@ impl Readers {
     }
 
     /// How many shares the server does not count.
-    #[cfg(test)]
     pub(super) fn uncounted(&self) -> u32 {
         self.joined.as_ref().map_or(0, |joined| joined.uncounted)
     }
@@ -189,7 +238,7 @@ mod tests {
         let (mut readers, first) = opened();
         let others = [(); N].map(|()| Owner::new());
         for owner in &others {
-            readers.join(owner.clone(), &first, 1);
+            readers.join(owner.clone(), true, &first, 1);
         }
         (readers, first, others)
     }
@@ -209,11 +258,11 @@ mod tests {
         let mut taken = 0;
         while readers.takes(at(1), LEASE) {
             let owner = Owner::new();
-            readers.join(owner.clone(), &first, 1);
+            readers.join(owner.clone(), true, &first, 1);
             assert_eq!(readers.leave(&owner, renewed()), Leave::Uncounted);
             taken += 1;
         }
-        assert_eq!((taken, readers.uncounted()), (128, 0));
+        assert_eq!((taken, readers.uncounted()), (1024, 0));
     }
 
     #[test]
@@ -221,7 +270,7 @@ mod tests {
         let (mut readers, first) = opened();
         readers.close();
         assert!(!readers.takes(at(1), LEASE));
-        readers.join(Owner::new(), &first, 1);
+        readers.join(Owner::new(), true, &first, 1);
         assert_eq!(readers.uncounted(), 0);
         let (mut readers, first, [other]) = joined();
         readers.close();
@@ -253,7 +302,7 @@ mod tests {
         let (mut readers, first) = opened();
         assert_eq!(readers.shares_of(&first), None, "it is alone");
         let (other, stranger) = (Owner::new(), Owner::new());
-        readers.join(other.clone(), &first, 3);
+        readers.join(other.clone(), true, &first, 3);
         readers.enter(&other, None);
         assert_eq!(readers.shares_of(&first), Some(3));
         assert_eq!(readers.shares_of(&other), Some(2));
@@ -302,5 +351,44 @@ mod tests {
         readers.enter(&first, Some(token(9)));
         assert_eq!(readers.token_of(&other), Some(Some(token(8))));
         assert_eq!(readers.token_of(&first), Some(Some(token(9))));
+    }
+
+    #[test]
+    fn who_is_covered_joins_as_who_was_granted_to_read() {
+        let first = Owner::new();
+        let mut readers = Readers::covered(first.clone(), at(700), LEASE);
+        assert!(readers.is_cover() && readers.takes(at(699), LEASE));
+        assert!(!readers.takes(at(700), LEASE) && !readers.takes(at(1), LEASE / 2));
+        assert_eq!(
+            (readers.shares_of(&first), readers.uncounted()),
+            (Some(1), 0)
+        );
+        let other = Owner::new();
+        readers.join(other.clone(), true, &first, 1);
+        assert_eq!(readers.leave(&first, renewed()), Leave::Uncounted);
+        readers.end_cover();
+        assert!(!readers.is_cover() && readers.takes(at(1), LEASE));
+        assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
+    }
+
+    /// One that was handed to tasks of which none has come is nobody's.
+    #[test]
+    fn it_is_somebodys_while_one_of_them_has_taken_it() {
+        let first = Owner::new();
+        let mut readers = Readers::covered(first.clone(), at(700), LEASE);
+        let other = Owner::new();
+        readers.join(other.clone(), false, &first, 1);
+        assert!(readers.are_unclaimed());
+        readers.claim();
+        assert!(!readers.are_unclaimed());
+        assert_eq!(readers.leave(&first, renewed()), Leave::Uncounted);
+        assert!(readers.are_unclaimed(), "the other has not come");
+        readers.claim();
+        assert!(!readers.are_unclaimed());
+        assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
+        assert!(!readers.are_unclaimed(), "there is none");
+        let (readers, _, [_other]) = joined();
+        assert!(!readers.are_unclaimed());
+        assert!(!Readers::default().are_unclaimed());
     }
 }

@@ -43,8 +43,9 @@ impl Hold {
     }
 
     /// Somebody elsewhere waits for it.
-    pub(super) fn recall(&self) {
+    pub(super) fn recall(self: &Arc<Self>) {
         self.apply(Event::Recalled);
+        self.end_cover();
         if !self.state().has_guard() {
             self.end_stay();
         }

@@ -129,7 +129,7 @@ impl Hold {
         if !state.is_held() || !state.is_of(owner) {
             return Ok(None);
         }
-        if mode == Mode::Exclusive && !state.is_exclusive() {
+        if mode == Mode::Exclusive && !state.is_written() {
             return Err(self.no_upgrade(operation));
         }
         let request = Request {

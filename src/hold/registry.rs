@@ -61,6 +61,12 @@ impl LocalHolds {
         exclusive.map(|hold| hold.deadline()).max()
     }
 
+    /// Whether one of the live holds keeps out writers alone.
+    pub(crate) fn is_read(&self) -> bool {
+        let mut live = self.live().into_iter();
+        live.any(|hold| !hold.is_exclusive())
+    }
+
     /// All but this one, whether or not they are over.
     pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
         let this: *const H = this;

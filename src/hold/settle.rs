@@ -13,7 +13,6 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
-use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::release_call::release_call;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
@@ -69,22 +68,6 @@ impl RawShare {
     /// The same at a time that was read just now.
     pub(super) fn release_later_at(self, now: Tick) {
         release_all_later_at(now, Few::from_buf([self]));
-    }
-}
-
-impl HandedOff for Hold {
-    fn give_back(self: Arc<Self>, lease: ShareLease) {
-        let share = RawShare {
-            owner: self.owner(),
-            hold: self,
-            mode: Mode::Exclusive,
-            lease,
-        };
-        share.release_later();
-    }
-
-    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
-        self.hand_off_later(request, lease)
     }
 }
 
@@ -198,7 +181,11 @@ pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
 
 async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    let (to_settle, lost) = end_all(shares, now);
+    let Ended {
+        to_settle,
+        lost,
+        in_doubt,
+    } = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
     let settled = match by_server(to_settle).as_slice() {
         [] => Ok(()),
@@ -212,7 +199,18 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
             join_all(all).await.into_iter().collect()
         }
     };
+    if !in_doubt.is_empty() {
+        // Boxed, as it is seldom and large.
+        Box::pin(all_confirmed(in_doubt)).await?;
+    }
     lost.map_or(settled, Err)
+}
+
+async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
+    for hold in holds {
+        hold.confirmed("release").await?;
+    }
+    Ok(())
 }
 
 /// Gives shares back without waiting.
@@ -221,8 +219,7 @@ pub(super) fn release_all_later(shares: Few<RawShare>) {
 }
 
 fn release_all_later_at(now: Tick, shares: Few<RawShare>) {
-    let (to_settle, _) = end_all(shares, now);
-    for holds in by_server(to_settle) {
+    for holds in by_server(end_all(shares, now).to_settle) {
         settle_later(holds);
     }
 }
@@ -233,13 +230,21 @@ fn time_of(shares: &[RawShare]) -> Tick {
     first.map_or(Tick::ZERO, |share| share.hold.core.clock.now())
 }
 
-type FirstLost = Option<(Arc<Hold>, LostReason)>;
+/// What became of shares that ended.
+struct Ended {
+    /// The server has to hear of these.
+    to_settle: Few<Arc<Hold>>,
+    /// The first that was lost before.
+    lost: Option<(Arc<Hold>, LostReason)>,
+    /// Others that joined have these, if the server still has them.
+    in_doubt: Vec<Arc<Hold>>,
+}
 
-/// Ends shares, last one first, hands them off, or leaves them to the client or to others that have joined: the
-/// holds that the server has to hear of, and the first that was lost before. Who waits for several waits for the
-/// first of them, and finds all of them ended.
-fn end_all(shares: Few<RawShare>, now: Tick) -> (Few<Arc<Hold>>, FirstLost) {
+/// Ends shares, last one first, hands them on, or leaves them to the client or to others that have joined. Who
+/// waits for several waits for the first of them, and finds all of them ended.
+fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut first_lost = None;
+    let mut in_doubt = Vec::new();
     let mut to_settle = Few::with_capacity(shares.len());
     for share in shares.into_iter().rev() {
         let RawShare {
@@ -248,12 +253,13 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> (Few<Arc<Hold>>, FirstLost) {
             mode,
             lease,
         } = share;
-        if hold.hand_off(mode, lease) || hold.leave_to_client(mode, lease) {
+        if hold.hand_on(mode, lease) || hold.leave_to_client(mode, lease) {
             continue;
         }
         let ended = lease.loss_at(now);
         let effects = hold.end_share(Event::ShareReleased { owner, mode, lease }, now);
         match effects.refused {
+            None if effects.is_in_doubt => in_doubt.push(hold),
             None if effects.is_joined => {}
             None => {
                 first_lost = ended
@@ -267,7 +273,11 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> (Few<Arc<Hold>>, FirstLost) {
             }
         }
     }
-    (to_settle, first_lost)
+    Ended {
+        to_settle,
+        lost: first_lost,
+        in_doubt,
+    }
 }
 
 /// Holds that one script can name, in this order.
@@ -314,7 +324,7 @@ fn names(holds: &[Arc<Hold>]) -> String {
     names.join(", ")
 }
 
-fn settle_later(holds: Few<Arc<Hold>>) {
+pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
     let core = Arc::clone(&holds[0].core);
     let work = async move {
         let core = &holds[0].core;

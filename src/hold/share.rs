@@ -14,13 +14,13 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
-use super::join::JoinRequest;
 use super::local::LocalLock;
 use super::protocol::Protocol;
 use super::reenter::Entry;
 use super::registry::known;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use super::terms::JoinRequest;
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
@@ -67,7 +67,7 @@ impl Share {
         let raw = RawShare {
             hold,
             owner: handoff.owner.clone(),
-            mode: Mode::Exclusive,
+            mode: handoff.mode,
             lease: handoff.lease,
         };
         Some((Self::of(raw), handoff.is_complete))
@@ -299,13 +299,13 @@ impl Share {
 
     /// Counts it as handed off by another task of this client, to a call of this group.
     pub(crate) fn count_handoff(&self, group: Group) {
-        self.hold().count_handoff(Mode::Exclusive, group);
+        self.hold().count_handoff(self.raw().mode, group);
     }
 
     /// Its task has taken what it was handed. False if that is lost by now.
     pub(crate) fn accept_handoff(&mut self) -> bool {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
-        hold.apply_to(hold.state(), now, Event::HandoffAccepted);
+        hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
         let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = Some(now);
         is_held

@@ -57,8 +57,8 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// One operation on the counts at a time.
     pub(super) operation: tokio::sync::Mutex<()>,
-    /// Given when the hold is lost, or its deadline moves.
-    changed: Hint,
+    /// Given when it is held no more, or its deadline moves.
+    pub(super) changed: Hint,
     /// What it is a member of, to be told if it is lost.
     groups: Mutex<Few<Weak<dyn Group>>>,
 }
@@ -119,6 +119,9 @@ impl Hold {
         local.add_hold(entry.clone());
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
+        if new.is_joinable {
+            hold.admit_waiting();
+        }
         // The server that granted it may not be the one that answers now, and the holds that were checked
         // for that reason were checked without this one.
         if is_in_doubt || core.locals.moved.mark() != new.moved {
@@ -196,7 +199,7 @@ impl Hold {
         if effects.wakes_waiters {
             self.local.wake_waiters();
         }
-        if effects.wakes_guards || effects.lost.is_some() {
+        if effects.wakes_guards || effects.is_over {
             self.changed.give();
         }
         if effects.lost == Some(LostReason::MaxHold) {
@@ -234,6 +237,11 @@ impl Hold {
     /// Whether it keeps out everybody else.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.state().is_exclusive()
+    }
+
+    /// Whether those who have it may write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.state().is_written()
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -442,7 +450,8 @@ impl Leased for Hold {
         self.changed.give();
     }
 
-    fn due(&self, now: Tick) -> Due {
+    fn due(self: Arc<Self>, now: Tick) -> Due {
+        self.end_cover_if_over(now);
         let state = self.state();
         match state.next_step(now) {
             NextStep::Gone => Due::Gone,
@@ -487,7 +496,7 @@ impl Leased for Hold {
         self.apply(Event::Lost(LostReason::Expired));
     }
 
-    fn wanted(&self) {
+    fn wanted(self: Arc<Self>) {
         self.recall();
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct State {
     sticky: StickySpan,
     /// Who else reads by it, and who may.
     readers: Readers,
+    /// If it covers readers, or did: until when it may keep others out for them.
+    cover_end: Option<Tick>,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
@@ -125,6 +127,7 @@ impl State {
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
+            cover_end: None,
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
@@ -152,7 +155,9 @@ impl State {
             }
             Event::Recalled => self.sticky.recall(),
             Event::KeepWaived => self.kept_until = Tick::ZERO,
-            Event::Joined(owner) => self.join(owner),
+            Event::Joined { owner, is_claimed } => self.join(owner, is_claimed),
+            Event::Covers(cover) => effects.check_at = self.begin_cover(cover),
+            Event::CoverOver => return self.end_cover(),
             Event::ShareReleased { owner, mode, lease } => {
                 return self.end_share(now, mode, Some((&owner, lease)));
             }
@@ -165,19 +170,14 @@ impl State {
                 self.remove_lease(before);
                 return Effects::check(self.next_check());
             }
-            Event::CountsSent(counts) => {
-                if self.is_release_unsent && self.target_counts() == counts {
-                    self.is_release_unsent = false;
-                    effects.release = Some(ReleaseStep::Sent);
-                }
-            }
+            Event::CountsSent(counts) => return self.counts_sent(counts),
             Event::CountsSettled(counts) => self.server_counts = Some(counts),
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now.tick()),
             Event::RenewalSent { lease } => self.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now.tick(), sent, lease);
-                self.is_check_put_off = self.is_unclaimed;
+                self.is_check_put_off = self.is_unclaimed();
                 self.doubted_since.take_if(|since| *since <= sent);
                 // The share that it was renewed for may have gone meanwhile.
                 self.keep_to_leases();
@@ -200,7 +200,7 @@ impl State {
                 effects.is_accepted = self.change_lease(now.tick(), sent, lease, is_repeated);
             }
             Event::HandedOff(next) => self.change_owner(next),
-            Event::HandoffAccepted => effects.check_at = self.accept_handoff(now.tick()),
+            Event::HandoffAccepted(mode) => return self.accept_handoff(now.tick(), mode),
             Event::TokenRaised(token) => self.set_token(token),
         }
         effects
@@ -248,6 +248,7 @@ impl State {
             return effects;
         }
         if effects.is_joined {
+            effects.is_in_doubt = self.is_doubted();
             return effects;
         }
         match ends {
@@ -283,6 +284,7 @@ impl State {
             return Effects::default();
         }
         self.remove_lease(lease);
+        let mode = self.counted_as(mode);
         self.counts = self.counts.lowered(mode);
         self.forgotten = self.forgotten.raised(mode);
         let is_over = self.counts.is_none() && self.phase == Phase::Held;
@@ -366,9 +368,8 @@ impl State {
         if now >= self.deadline {
             return NextStep::Expired;
         }
-        let check = self.next_check();
-        if check > now && self.doubted_since.is_none() {
-            return NextStep::Wait(check);
+        if self.next_check_of_lease() > now && self.doubted_since.is_none() {
+            return NextStep::Wait(self.next_check());
         }
         // A hold that is not renewed is asked about, and gets no more than it has.
         let lease = match self.leases.lease() {
@@ -384,13 +385,18 @@ impl State {
         NextStep::Renew { lease, wait }
     }
 
-    /// When the watchdog has to check it: when a third of the lease has passed, or at its end.
+    /// When the watchdog has to check it: when a third of the lease has passed, at its end, or at that of a cover.
     pub(super) fn next_check(&self) -> Tick {
+        let cover_end = self.cover_end.unwrap_or(Tick::NEVER);
+        self.next_check_of_lease().min(cover_end)
+    }
+
+    fn next_check_of_lease(&self) -> Tick {
         if let Some(since) = self.doubted_since {
             // At once: an answer that is older than the doubt does not end it.
             since
         } else if let Some(lease) = self.leases.lease()
-            && !self.is_unclaimed
+            && !self.is_unclaimed()
             // Else no renewal would be of use.
             && self.deadline < self.leases.end()
         {
@@ -489,9 +495,5 @@ impl State {
 
     pub(super) fn give_up(&self) -> Duration {
         self.give_up
-    }
-
-    pub(super) fn has_guard(&self) -> bool {
-        self.has_guard
     }
 }

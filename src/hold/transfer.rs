@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::bound::Bound;
 use super::event::{Event, NextOwner};
-use super::handoff::{Handoff, HandoffRequest};
+use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
-use super::shell::Hold;
+use super::shell::{Hold, RawShare};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::counts::Mode;
@@ -21,15 +21,18 @@ use crate::owner::Owner;
 use crate::script::{Call, millis, reply};
 
 impl Hold {
-    /// Hands the caller's share off to the head of the local queue. True if that has it now.
-    pub(super) fn hand_off(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
+    /// Hands the caller's share on to those at the head of the local queue. True if they have it now.
+    pub(super) fn hand_on(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         // Who comes from here on asks behind the release.
-        if mode != Mode::Exclusive
-            || !self.local.queue.is_wanted(Mode::Exclusive)
-            || self.loss_of(lease).is_some()
+        let is_last = mode == Mode::Exclusive || self.state().is_last_covered();
+        if !is_last || !self.local.queue.is_wanted(Mode::Exclusive) || self.loss_of(lease).is_some()
         {
             return false;
         }
+        self.hand_off(lease) || self.cover_waiting(mode, lease)
+    }
+
+    fn hand_off(self: &Arc<Self>, lease: ShareLease) -> bool {
         let Ok(_nothing_under_way) = self.operation.try_lock() else {
             return false;
         };
@@ -138,5 +141,25 @@ impl Hold {
         });
         let share = ShareLease::of(policy, answer.sent, self.core.clock.now());
         Ok(effects.is_accepted.then_some(share))
+    }
+}
+
+impl HandedOff for Hold {
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+        if mode == Mode::Shared {
+            // Of those who have it none is a reader that has not come.
+            self.apply(Event::HandoffAccepted(mode));
+        }
+        let share = RawShare {
+            hold: self,
+            owner,
+            mode,
+            lease,
+        };
+        share.release_later();
+    }
+
+    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
+        self.hand_off_later(request, lease)
     }
 }

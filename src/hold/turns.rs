@@ -87,6 +87,13 @@ impl Turns {
         self.budget.try_spend(now, self.trip)
     }
 
+    /// The same for readers of this client, to whom a writer would pass on more than they need: not while others
+    /// listen. Until when they have it.
+    pub(super) fn try_spend_cover(&mut self, now: Tick) -> Option<Tick> {
+        let is_left = self.others == 0 && self.try_spend_handoff(now);
+        is_left.then(|| self.budget.end(self.trip)).flatten()
+    }
+
     /// A release was decided on, when so many messages had come.
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
         self.released = Some((now, messages));

@@ -148,7 +148,7 @@ impl Batching<'_> {
     ) -> Option<u64> {
         let lease = entry.item.upgrade()?;
         // The task plans its next wake-up after this, so it needs no waking.
-        let _needs_no_waking = match lease.due(self.now) {
+        let _needs_no_waking = match Arc::clone(&lease).due(self.now) {
             Due::Later(at) => schedule.insert(entry.id, at, entry.item),
             Due::Renew {
                 request,

@@ -15,7 +15,7 @@ pub(crate) trait Leased: Send + Sync {
     /// The clock has jumped: whoever sleeps until a time has to check it again.
     fn wake(&self);
     /// What to do with it now.
-    fn due(&self, now: Tick) -> Due;
+    fn due(self: Arc<Self>, now: Tick) -> Due;
     /// The server confirmed a lease of `lease`, counted from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
     /// A renewal got no answer, or none about this hold.
@@ -28,7 +28,7 @@ pub(crate) trait Leased: Send + Sync {
     /// The local deadline has passed.
     fn expired(&self);
     /// Somebody waits for it.
-    fn wanted(&self) {}
+    fn wanted(self: Arc<Self>) {}
 }
 
 impl fmt::Debug for dyn Leased {

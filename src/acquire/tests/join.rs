@@ -16,7 +16,7 @@ use crate::{LostReason, Owner};
 
 /// What a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     /// So many read holds.
     Read(u32),
     Write,
@@ -48,14 +48,14 @@ impl What {
 }
 
 /// What the server was asked about locks.
-fn asked(server: &Scripted) -> Vec<What> {
+pub(super) fn asked(server: &Scripted) -> Vec<What> {
     let sent = server.sent();
     let whats = sent.iter().map(What::of);
     whats.filter(|what| *what != What::Other).collect()
 }
 
 /// A server that grants and confirms everything, but where `otherwise` says something else.
-fn generous(
+pub(super) fn generous(
     otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
 ) -> Arc<Scripted> {
     Scripted::new(move |sent| {
@@ -70,40 +70,40 @@ fn generous(
     })
 }
 
-fn client() -> (Arc<Scripted>, Client) {
+pub(super) fn client() -> (Arc<Scripted>, Client) {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     (server, client)
 }
 
-async fn others() {
+pub(super) async fn others() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
 }
 
-async fn nothing_is_left(client: &Client) {
+pub(super) async fn nothing_is_left(client: &Client) {
     tokio::time::sleep(MS * 200).await;
     assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
-type Got<G> = JoinHandle<crate::Result<G>>;
+pub(super) type Got<G> = JoinHandle<crate::Result<G>>;
 
-async fn reader(lock: &RwLock) -> Got<ReadGuard> {
+pub(super) async fn reader(lock: &RwLock) -> Got<ReadGuard> {
     let lock = lock.clone();
     let task = tokio::spawn(async move { lock.read().await });
     others().await;
     task
 }
 
-async fn writer(lock: &RwLock) -> Got<WriteGuard> {
+pub(super) async fn writer(lock: &RwLock) -> Got<WriteGuard> {
     let lock = lock.clone();
     let task = tokio::spawn(async move { lock.write().await });
     others().await;
     task
 }
 
-async fn got<G>(task: Got<G>) -> G {
+pub(super) async fn got<G>(task: Got<G>) -> G {
     others().await;
     assert!(task.is_finished(), "it has it");
     task.await.unwrap().unwrap()
@@ -164,6 +164,23 @@ async fn readers_that_wait_ask_once() {
     assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
 }
 
+/// Each has its share before the first of them runs, so it is there when the next comes.
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
+    let server = generous(|_, what| match what {
+        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let readers = (0..20).map(|_| async { drop(lock.read().await.unwrap()) });
+    futures_util::future::join_all(readers).await;
+    nothing_is_left(&client).await;
+    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+    let read = client.stats().totals.read;
+    assert_eq!((read.by_server, read.in_memory), (1, 19));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hold_takes_readers_for_so_long_and_so_many() {
     let (server, client) = client();
@@ -176,7 +193,7 @@ async fn a_hold_takes_readers_for_so_long_and_so_many() {
     let anew = lock.read().await.unwrap();
     assert_ne!(anew.holder_id(), first.holder_id());
     assert_eq!(asked(&server), [What::Read(1); 2]);
-    for _ in 0..128 {
+    for _ in 0..1024 {
         let joined = lock.read().await.unwrap();
         assert_eq!(joined.holder_id(), anew.holder_id());
     }

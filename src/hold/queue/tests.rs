@@ -117,26 +117,25 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     assert!(!queue.has_more());
 }
 
-/// One of them asks for all. Others that share do not wait for that, but for those before them.
+/// One of them asks for all. Others that share do not wait for that.
 #[test]
 fn of_those_that_would_join_one_is_a_head() {
     let queue = Queue::default();
     let reader = queue.push(Mode::Shared, None);
-    let mut joining: Vec<_> = (0..3).map(|_| queue.push_joining()).collect();
+    let mut joining: Vec<_> = (0..3).map(|_| queue.push_joining(())).collect();
     let late = queue.push(Mode::Shared, None);
     assert!(is_head(&reader));
     assert_eq!(heads(&joining), [true, false, false]);
-    assert!(!is_head(&late));
+    assert!(is_head(&late), "beside it");
     assert!(queue.has_more() && !queue.has_alone());
     drop(joining.remove(1));
     assert_eq!(heads(&joining), [true, false]);
     drop(joining.remove(0));
     assert_eq!(heads(&joining), [true]);
-    assert!(is_head(&late), "beside it");
     // It does not come: the next that would join does.
     rest(&reader);
     rest(&late);
-    let next = queue.push_joining();
+    let next = queue.push_joining(());
     assert!(!is_head(&next));
     let mark = Hint::default().mark();
     joining[0].rest(mark, Tick::ZERO);
@@ -147,13 +146,106 @@ fn of_those_that_would_join_one_is_a_head() {
     assert!(is_head(&joining[0]));
 }
 
+type Terms<'a> = Place<'a, (), u32, char>;
+
+fn handed(places: &[Terms<'_>]) -> Vec<Option<u32>> {
+    places.iter().map(Place::take_handoff).collect()
+}
+
+/// Offers the numbers that follow, up to `most`, to those with these terms.
+fn offers(to: char, most: u32) -> impl FnMut(&char) -> Option<u32> {
+    let mut next = 0;
+    move |terms| {
+        let is_for = *terms == to && next < most;
+        next += u32::from(is_for);
+        is_for.then_some(next)
+    }
+}
+
+#[test]
+fn a_party_is_handed_what_there_is_in_its_order() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    assert!(!queue.hand_to_party(offers('a', 9)));
+    let of = |terms| queue.push_joining(terms);
+    let places = [of('a'), of('b'), of('a'), of('a'), of('b')];
+    let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
+    let all = || places.iter().map(is_head).collect::<Vec<_>>();
+    assert_eq!(
+        all(),
+        [true, true, false, false, false],
+        "one of each party"
+    );
+    let writer = queue.push(Mode::Exclusive, Some(()));
+    let behind = queue.push_joining('a');
+    assert!(queue.hand_to_party(offers('a', 2)));
+    assert_eq!(all(), [true, true, true, false, false]);
+    let first_two = [Some(1), None, Some(2), None, None];
+    assert_eq!(handed(&places), first_two);
+    assert!(queue.hand_to_party(offers('b', 9)));
+    let second = [None, Some(1), None, None, Some(2)];
+    assert_eq!(handed(&places), second);
+    assert!(
+        queue.hand_to_party(offers('a', 9)),
+        "the head and who follows"
+    );
+    assert_eq!(handed(&places), [Some(1), None, None, Some(2), None]);
+    assert!(
+        !is_head(&behind) && behind.take_handoff().is_none(),
+        "behind the writer"
+    );
+    drop(places);
+    assert!(writer.turn().now_or_never().is_some());
+}
+
+/// What asks gets its own answer; those who follow it need not wait for that.
+#[test]
+fn who_asks_is_handed_nothing_and_who_follows_is() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    let places = [(); 3].map(|()| queue.push_joining('a'));
+    assert_eq!(places[0].begin_attempt(), None);
+    assert!(queue.hand_to_party(offers('a', 9)));
+    assert_eq!(handed(&places), [None, Some(1), Some(2)]);
+    assert!(!queue.hand_to_party(offers('a', 9)), "nobody else waits");
+    places[0].rest(Hint::default().mark(), Tick::NEVER);
+    assert!(queue.hand_to_party(offers('a', 9)), "it asks no more");
+    assert!(!queue.hand_to_party(offers('a', 9)), "it has something");
+    assert_eq!(handed(&places), [Some(1), None, None]);
+    let [first, second, third] = places;
+    drop(first);
+    drop(third);
+    assert!(second.turn().now_or_never().is_some());
+}
+
+#[test]
+fn who_leaves_a_party_is_followed_by_the_next() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    let [a, b, c] = [(); 3].map(|()| queue.push_joining('a'));
+    let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
+    drop(b);
+    assert!(is_head(&a) && !is_head(&c));
+    drop(a);
+    assert!(is_head(&c));
+    let d = queue.push_joining('a');
+    assert!(!is_head(&d));
+    let look = || queue.pass_over_missing(Hint::default().mark(), Tick::ZERO);
+    c.rest(Hint::default().mark(), Tick::ZERO);
+    assert_eq!((look(), look()), (Some(vec![]), Some(vec![])));
+    assert!(is_head(&d) && !is_head(&c), "it has come back, and follows");
+    drop(d);
+    assert!(is_head(&c));
+    assert!(queue.hand_to_party(offers('a', 9)));
+    // It does not come for it: that is for others, if anybody waits.
+    let _writer = queue.push(Mode::Exclusive, Some(()));
+    assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
+}
+
 #[test]
 fn who_is_behind_one_that_wants_it_alone_knows() {
     let queue = Queue::default();
-    let before = queue.push_joining();
+    let before = queue.push_joining(());
     assert!(!queue.has_alone());
     let writers = [(); 2].map(|()| queue.push(Mode::Exclusive, None));
-    let behind = queue.push_joining();
+    let behind = queue.push_joining(());
     let last = queue.push(Mode::Exclusive, None);
     assert!(queue.has_alone() && !before.is_behind_alone() && behind.is_behind_alone());
     let [first, second] = writers;
@@ -164,7 +256,7 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     // One that was passed over is in nobody's way, until it comes back.
     drop((before, behind));
     assert!(is_head(&last));
-    let behind = queue.push_joining();
+    let behind = queue.push_joining(());
     assert!(behind.is_behind_alone());
     last.rest(Hint::default().mark(), Tick::ZERO);
     assert!(pass_over(&queue).is_empty());

@@ -6,7 +6,8 @@ use super::State;
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
 use crate::fencing::FencingToken;
-use crate::hold::event::NextOwner;
+use crate::hold::event::{Effects, NextOwner, ReleaseStep};
+use crate::hold::readers::Readers;
 use crate::hold::share_lease::ShareLease;
 use crate::options::LeasePolicy;
 use crate::owner::Owner;
@@ -46,11 +47,12 @@ impl State {
         let after = ShareLease::Renewed(lease.renewed()?);
         // The next task wants a token too.
         let has_token = self.token.is_none() || !self.spare_tokens.is_empty();
-        (self.is_one_certain_share(now) && has_token).then_some((end, after))
+        let is_writers = self.is_one_certain_share(now) && !self.is_cover();
+        (is_writers && has_token).then_some((end, after))
     }
 
     /// Whether the server is known to have exactly one share of it, which is to end now.
-    fn is_one_certain_share(&self, now: Tick) -> bool {
+    pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
         let one = Counts::one(Mode::Exclusive);
         self.is_held()
             && self.counts == one
@@ -58,6 +60,7 @@ impl State {
             && self.server_counts == Some(one)
             && self.doubted_since.is_none()
             && !self.is_release_unsent
+            && self.readers.uncounted() == 0
             && now >= self.kept_until
     }
 
@@ -85,6 +88,7 @@ impl State {
         // The watchdog may not check it before the end that it had.
         self.is_check_put_off = next.before != next.after;
         self.owner = next.owner;
+        self.readers = Readers::default();
         self.is_unclaimed = true;
         self.has_guard = false;
         self.give_up = next.give_up;
@@ -96,10 +100,35 @@ impl State {
     }
 
     /// Its task has taken it. When the watchdog has to check it, if that has changed.
-    pub(super) fn accept_handoff(&mut self, now: Tick) -> Option<Tick> {
-        self.is_unclaimed = false;
+    pub(super) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Effects {
+        match mode {
+            Mode::Exclusive => self.is_unclaimed = false,
+            Mode::Shared => self.readers.claim(),
+        }
         let check = self.next_check();
         let is_sooner = std::mem::take(&mut self.is_check_put_off) || check <= now;
-        is_sooner.then(|| check.max(now))
+        Effects {
+            check_at: is_sooner.then(|| check.max(now)),
+            ..Effects::default()
+        }
+    }
+
+    pub(in crate::hold) fn has_guard(&self) -> bool {
+        self.has_guard && !self.readers.are_unclaimed()
+    }
+
+    /// Whether it belongs to tasks that have not come for it.
+    pub(super) fn is_unclaimed(&self) -> bool {
+        self.is_unclaimed || self.readers.are_unclaimed()
+    }
+
+    /// The request that sets these counts is sent: if they are those of a release, that is.
+    pub(super) fn counts_sent(&mut self, counts: Counts) -> Effects {
+        let is_sent = self.is_release_unsent && self.target_counts() == counts;
+        self.is_release_unsent &= !is_sent;
+        Effects {
+            release: is_sent.then_some(ReleaseStep::Sent),
+            ..Effects::default()
+        }
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::group::Group;
 use crate::hint::Hint;
-use crate::hold::event::NextOwner;
+use crate::hold::event::{Cover, NextOwner};
 use crate::hold::readers::JOINS_MAX;
 use crate::holder::HolderId;
 use crate::options::LeasePolicy;
@@ -433,7 +433,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
         }),
     );
     assert_eq!(state.deadline(), secs(120), "as long as it was asked for");
-    let accepted = state.apply(now, Event::HandoffAccepted);
+    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
     let check = accepted
         .check_at
         .expect("it had not been due before its end");
@@ -484,8 +484,191 @@ fn joined() -> (State, Owner, Owner) {
     let (mut state, _) = State::new(secs(100), &new);
     let (first, other) = (state.owner().clone(), Owner::new());
     assert!(state.can_be_joined(secs(100), LEASE, REPLY));
-    state.apply(secs(100), Event::Joined(other.clone()));
+    state.apply(secs(100), joins(&other));
     (state, first, other)
+}
+
+fn joins(owner: &Owner) -> Event {
+    Event::Joined {
+        owner: owner.clone(),
+        is_claimed: true,
+    }
+}
+
+fn covers(first: &Owner, until: Tick) -> Event {
+    Event::Covers(Cover {
+        first: first.clone(),
+        lease: LEASE,
+        give_up: REPLY,
+        until,
+    })
+}
+
+/// Granted at 100 s to a writer, and covers a reader for 5 ms, which has come for it.
+fn covering() -> (State, Owner) {
+    let new = NewHold {
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, share) = State::new(secs(100), &new);
+    let first = Owner::new();
+    assert!(state.is_written() && state.can_cover(secs(100), share, LEASE));
+    let effects = state.apply(secs(100), covers(&first, at(100_005)));
+    assert_eq!(effects, Effects::check(at(100_005)));
+    assert!(!state.has_guard(), "its task has not come");
+    let accepted = state.apply(secs(100), Event::HandoffAccepted(Mode::Shared));
+    assert_eq!(accepted, Effects::default(), "it is checked before anyway");
+    (state, first)
+}
+
+#[test]
+fn a_write_hold_that_covers_readers_is_read() {
+    let (mut state, first) = covering();
+    assert!(state.is_cover() && state.is_exclusive() && !state.is_written());
+    assert!(state.is_of(&first) && state.shares_of(&first, Mode::Shared) == 1);
+    assert!(state.can_be_joined(secs(100), LEASE, REPLY));
+    assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
+    let other = Owner::new();
+    state.apply(secs(100), joins(&other));
+    assert!(!state.is_last_covered());
+    let policy = LeasePolicy::Renewed(LEASE);
+    let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false, REPLY);
+    assert_eq!(can_go_on(&state), None, "two have it");
+    let left = state.apply(secs(100), released_by(&first, Mode::Shared));
+    assert!(left.is_joined && !left.is_over);
+    assert!(state.is_last_covered());
+    assert_eq!(can_go_on(&state), Some(true));
+    let mut released = state;
+    let last = released.apply(secs(100), released_by(&other, Mode::Shared));
+    assert!(last.is_over && last.is_released);
+    assert_eq!(released.target_counts(), Counts::NONE);
+}
+
+/// The next writer has it as the first had.
+#[test]
+fn a_cover_ends_with_a_hand_off_to_a_writer() {
+    let (mut state, first) = covering();
+    let owner = Owner::new();
+    state.apply(
+        secs(100),
+        Event::HandedOff(NextOwner {
+            owner: owner.clone(),
+            fenced: true,
+            give_up: REPLY,
+            before: renewed(),
+            after: renewed(),
+        }),
+    );
+    state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
+    assert!(state.is_written() && !state.is_cover());
+    assert!(state.is_of(&owner) && !state.is_of(&first));
+    assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
+    assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
+    // Its time is over all the same: the watchdog looks in vain.
+    assert!(state.is_cover_over(at(100_005)));
+    assert_eq!(
+        state.apply(at(100_005), Event::CoverOver),
+        Effects::default()
+    );
+    assert!(!state.is_cover_over(at(100_006)) && state.is_written());
+    assert_eq!(state.target_counts(), Counts::one(Mode::Exclusive));
+}
+
+#[test]
+fn who_still_reads_when_a_cover_is_over_has_a_read_hold() {
+    let (mut state, first) = covering();
+    let other = Owner::new();
+    state.apply(secs(100), joins(&other));
+    let over = state.apply(at(100_005), Event::CoverOver);
+    let decided = Effects {
+        release: Some(ReleaseStep::Decided),
+        ..Effects::default()
+    };
+    assert_eq!(over, decided);
+    let counts = Counts::one(Mode::Shared);
+    assert_eq!((state.target_counts(), state.is_settled()), (counts, false));
+    assert!(!state.is_exclusive() && !state.is_cover());
+    assert_eq!(
+        state.apply(at(100_006), Event::CoverOver),
+        Effects::default()
+    );
+    let sent = state.apply(at(100_006), Event::CountsSent(counts));
+    assert_eq!(sent.release, Some(ReleaseStep::Sent));
+    state.apply(at(100_007), Event::CountsSettled(counts));
+    assert!(state.is_settled());
+    assert!(
+        state
+            .apply(at(100_008), released_by(&first, Mode::Shared))
+            .is_joined
+    );
+    assert!(
+        state
+            .apply(at(100_009), released_by(&other, Mode::Shared))
+            .is_over
+    );
+}
+
+/// What the server may have lets them read until it has answered.
+#[test]
+fn readers_join_while_the_server_is_told_that_they_read() {
+    let (mut state, _) = covering();
+    state.apply(at(100_001), Event::CoverOver);
+    assert!(state.can_be_joined(at(100_002), LEASE, REPLY));
+    state.apply(at(100_002), Event::CountsInDoubt);
+    assert!(!state.can_be_joined(at(100_002), LEASE, REPLY));
+}
+
+#[test]
+fn a_hold_that_is_not_certain_covers_nobody() {
+    let kept = Event::GuardMade {
+        kept_until: secs(109),
+        sticky: Duration::ZERO,
+    };
+    let cases = [
+        ("recalled", Event::Recalled),
+        ("doubted", Event::Doubted),
+        ("in doubt", Event::CountsInDoubt),
+        ("lost", Event::Lost(LostReason::Revoked)),
+        ("to be kept", kept),
+    ];
+    let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
+    for (what, before) in cases {
+        let (mut state, share) = State::new(secs(100), &new);
+        assert!(state.can_cover(secs(100), share, LEASE), "{what}");
+        state.apply(secs(100), before);
+        assert!(!state.can_cover(secs(100), share, LEASE), "{what}");
+    }
+    let (state, share) = State::new(secs(100), &new);
+    assert!(
+        !state.can_cover(secs(100), share, LEASE * 2),
+        "another lease"
+    );
+    assert!(!state.can_cover(secs(115), share, LEASE), "little is left");
+    let fixed = NewHold {
+        policy: LeasePolicy::Fixed(LEASE),
+        ..new
+    };
+    let (state, share) = State::new(secs(100), &fixed);
+    assert!(!state.can_cover(secs(100), share, LEASE), "a fixed lease");
+}
+
+/// Tasks that never come for what they were handed do not keep it.
+#[test]
+fn a_hold_is_renewed_for_readers_that_have_come() {
+    let new = NewHold {
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    let first = Owner::new();
+    state.apply(secs(100), covers(&first, at(100_005)));
+    state.apply(at(100_005), Event::CoverOver);
+    assert_eq!(state.next_check(), state.deadline());
+    // It comes when the watchdog has already put off the next check.
+    let accepted = state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
+    let check = state.next_check();
+    assert!(check < state.deadline());
+    assert_eq!(accepted, Effects::check(check));
 }
 
 /// What happens before keeps others from joining; each alone.
@@ -729,7 +912,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
         state.deadline(),
         "nobody renews it for a task that may be gone"
     );
-    let accepted = state.apply(secs(115), Event::HandoffAccepted);
+    let accepted = state.apply(secs(115), Event::HandoffAccepted(Mode::Exclusive));
     assert_eq!(accepted.check_at, Some(secs(115)), "it was due meanwhile");
     state.apply(secs(116), handed_off(true));
     assert_eq!(state.token(), Some(FencingToken::from(9)));
@@ -746,7 +929,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let sent = secs(118);
     let renewed = Event::Renewed { sent, lease: LEASE };
     state.apply(secs(119), renewed);
-    let accepted = state.apply(secs(120), Event::HandoffAccepted);
+    let accepted = state.apply(secs(120), Event::HandoffAccepted(Mode::Exclusive));
     let check = accepted.check_at.expect("the renewal put the check off");
     assert_eq!(check, state.next_check());
     assert!(check > secs(120) && check < state.deadline());
@@ -840,6 +1023,11 @@ struct Model {
     /// How many of them have joined, and were not forgotten in the place of another.
     joined: u32,
     joins: u32,
+    /// Whether readers have a write hold, and until when more may join.
+    is_cover: bool,
+    joined_until: Tick,
+    /// How many shares were handed to tasks that have not come.
+    unclaimed: usize,
     is_one_left: bool,
     forgotten: Counts,
     /// The end of the longest lease that the server has granted.
@@ -868,6 +1056,9 @@ impl Model {
             now: secs(100),
             joined: 0,
             joins: 0,
+            is_cover: false,
+            joined_until: at(100_005),
+            unclaimed: 0,
             is_one_left: false,
             forgotten: Counts::NONE,
             renewal: None,
@@ -907,6 +1098,12 @@ impl Model {
             3 => Event::CountsInDoubt,
             4 => Event::CountsSettled(self.state.target_counts()),
             5 => Event::CountsSent(self.state.target_counts()),
+            // Who has not come gives back what it was handed as one who has.
+            6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
+                self.unclaimed -= 1;
+                Event::HandoffAccepted(Mode::Shared)
+            }
+            9 if self.state.is_cover() => self.cover_over(),
             6..=8 => {
                 let (owner, mode, lease) = self.end_one(number)?;
                 let is_uncounted = self.is_uncounted(mode, lease);
@@ -920,6 +1117,9 @@ impl Model {
                 if self.is_uncounted(mode, lease) {
                     self.is_one_left = true;
                 } else {
+                    // One that covered them and is lost: there is nothing to be told of.
+                    let is_writer = self.state.counts().shared == 0;
+                    let mode = if is_writer { Mode::Exclusive } else { mode };
                     self.forgotten = self.forgotten.raised(mode);
                 }
                 Event::ShareForgotten { owner, mode, lease }
@@ -975,7 +1175,8 @@ impl Model {
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
-                let mode = if self.joins > 0 { Mode::Shared } else { mode };
+                let reads = self.joins > 0 || self.is_cover;
+                let mode = if reads { Mode::Shared } else { mode };
                 if self.state.is_held() && self.now < self.state.deadline() {
                     self.shares.push((owner.clone(), mode, share));
                 }
@@ -1012,6 +1213,7 @@ impl Model {
                 };
                 let owner = Owner::new();
                 self.shares[0] = (owner.clone(), Mode::Exclusive, after);
+                (self.is_cover, self.joins, self.unclaimed) = (false, 0, 0);
                 Event::HandedOff(NextOwner {
                     owner,
                     fenced: false,
@@ -1040,18 +1242,44 @@ impl Model {
                 if !self.state.can_be_joined(self.now, LEASE, REPLY) {
                     return None;
                 }
-                assert!(self.state.is_held() && self.state.is_settled());
-                assert!(self.now < at(100_005), "so long after its grant");
+                assert!(self.state.is_held() && self.state.server_counts().is_some());
+                assert!(self.now < self.joined_until, "so long after its grant");
                 assert!(self.joins < JOINS_MAX && !self.is_one_left);
                 assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
                 let owner = Owner::new();
                 self.shares.push((owner.clone(), Mode::Shared, renewed()));
                 self.joined += 1;
                 self.joins += 1;
-                Event::Joined(owner)
+                let is_claimed = number.is_multiple_of(3);
+                self.unclaimed += usize::from(!is_claimed);
+                Event::Joined { owner, is_claimed }
             }
-            _ => Event::HandoffAccepted,
+            30 | 31 => {
+                let (_, _, share) = self.shares.first()?;
+                if !self.state.can_cover(self.now, *share, LEASE) {
+                    return None;
+                }
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
+                let first = Owner::new();
+                self.shares[0] = (first.clone(), Mode::Shared, renewed());
+                (self.is_cover, self.joins, self.unclaimed) = (true, 0, 1);
+                self.joined_until = self.now.after(Duration::from_millis(5));
+                covers(&first, self.joined_until)
+            }
+            32 => self.cover_over(),
+            33 => {
+                self.unclaimed = self.unclaimed.checked_sub(1)?;
+                Event::HandoffAccepted(Mode::Shared)
+            }
+            _ => Event::HandoffAccepted(Mode::Exclusive),
         })
+    }
+
+    fn cover_over(&mut self) -> Event {
+        self.is_cover &= !self.state.is_held();
+        Event::CoverOver
     }
 
     fn step(&mut self, (millis, kind, number): Step) {
@@ -1088,13 +1316,25 @@ impl Model {
         // Shares.
         let modes = self.shares.iter().map(|(_, mode, _)| *mode);
         let all = modes.fold(Counts::NONE, Counts::raised);
-        let counts = all.with(Mode::Shared, all.shared - self.joined);
+        let of_writer = u32::from(self.is_cover && all.shared > 0);
+        let counts = Counts {
+            exclusive: all.exclusive + of_writer,
+            shared: all.shared - self.joined - of_writer,
+        };
         assert_eq!(state.counts(), counts, "{what}");
+        assert!(
+            !self.is_cover || all.exclusive == 0,
+            "a writer among readers: {what}"
+        );
+        assert!(all.exclusive == 0 || state.is_written(), "{what}");
+        if self.unclaimed > 0 && self.unclaimed == self.shares.len() && !state.is_doubted() {
+            assert_eq!(state.next_check_of_lease(), state.deadline(), "{what}");
+        }
         for (owner, mode, _) in &self.shares {
             let of_owner = self.shares.iter();
             let of_owner = of_owner.filter(|(other, of, _)| (other, of) == (owner, mode));
             let count = u32::try_from(of_owner.count()).unwrap();
-            if self.joins > 0 {
+            if self.joins > 0 || self.is_cover {
                 assert_eq!(state.shares_of(owner, *mode), count, "{what}");
             }
             assert!(state.is_of(owner) || !state.is_held(), "{what}");
@@ -1154,7 +1394,7 @@ proptest! {
     #[test]
     fn whatever_happens_the_invariants_stand(
         is_shared in any::<bool>(),
-        steps in prop::collection::vec((0_u64..8_000, 0_u8..31, any::<u64>()), 1..80),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..80),
     ) {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
         let mut model = Model::new(mode, false);
@@ -1163,11 +1403,24 @@ proptest! {
         }
     }
 
+    /// It covers readers, some join while they can, then anything.
+    #[test]
+    fn whatever_happens_to_readers_that_it_covers_the_invariants_stand(
+        joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..34, 0..26_u8], any::<u64>()), 1..12),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..60),
+    ) {
+        let mut model = Model::new(Mode::Exclusive, false);
+        let begin = std::iter::once((0, 30, 0));
+        for step in begin.chain(joining).chain(steps) {
+            model.step(step);
+        }
+    }
+
     /// Some join while they can, then anything.
     #[test]
     fn whatever_happens_to_readers_that_join_the_invariants_stand(
         joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..30, 0..26_u8], any::<u64>()), 1..12),
-        steps in prop::collection::vec((0_u64..8_000, 0_u8..31, any::<u64>()), 1..60),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..60),
     ) {
         let mut model = Model::new(Mode::Shared, true);
         for step in joining.into_iter().chain(steps) {

@@ -1,0 +1,390 @@
+//! Readers that have a write hold of their client: who gets it in which order, and when the server hears of it.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use redis::Value;
+
+use super::join::{What, asked, client, generous, got, nothing_is_left, others, reader, writer};
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::rwlock::RwLock;
+use crate::testing::{Answer, Scripted};
+use crate::{LostReason, Owner};
+
+/// Down to a read hold, which is how a cover ends.
+const TOLD: What = What::Give(1);
+
+/// A writer that others wait behind, and what the server was asked.
+fn scene() -> (Arc<Scripted>, Client, RwLock) {
+    let (server, client) = client();
+    let lock = client.rw_lock("x");
+    (server, client, lock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_and_writers_have_it_in_their_order_without_the_server() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let readers = [reader(&lock).await, reader(&lock).await];
+    let second = writer(&lock).await;
+    let behind = reader(&lock).await;
+    first.release().await.unwrap();
+    let [a, b] = readers;
+    let (a, b) = (got(a).await, got(b).await);
+    assert_eq!(a.holder_id(), b.holder_id());
+    assert_ne!(a.owner(), b.owner());
+    assert!(!second.is_finished() && !behind.is_finished());
+    a.release().await.unwrap();
+    others().await;
+    assert!(!second.is_finished(), "one still reads");
+    drop(b);
+    let second = got(second).await;
+    others().await;
+    assert!(!behind.is_finished(), "one writes");
+    second.release().await.unwrap();
+    let behind = got(behind).await;
+    assert_eq!(asked(&server), [What::Write]);
+    behind.release().await.unwrap();
+    assert_eq!(asked(&server), [What::Write, What::Give(0)]);
+    let totals = client.stats().totals;
+    assert_eq!((totals.read.by_server, totals.read.in_memory), (0, 3));
+    assert_eq!((totals.write.by_server, totals.write.in_memory), (1, 1));
+    nothing_is_left(&client).await;
+}
+
+/// Who comes while they read joins them, unless a writer waits.
+#[tokio::test(start_paused = true)]
+async fn more_join_until_a_writer_waits() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    let joined = lock.read().await.unwrap();
+    assert_eq!(joined.holder_id(), reading.holder_id());
+    let second = writer(&lock).await;
+    let behind = reader(&lock).await;
+    assert!(!behind.is_finished() && !second.is_finished());
+    drop((joined, reading));
+    drop(got(second).await);
+    drop(got(behind).await);
+    nothing_is_left(&client).await;
+    assert_eq!(asked(&server), [What::Write, What::Give(0)]);
+}
+
+/// Others elsewhere may read beside those who read for longer.
+#[tokio::test(start_paused = true)]
+async fn who_reads_for_longer_has_a_read_hold() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    tokio::time::sleep(MS * 4).await;
+    assert_eq!(asked(&server), [What::Write]);
+    tokio::time::sleep(MS * 2).await;
+    assert_eq!(asked(&server), [What::Write, TOLD]);
+    let beside = lock.read().await.unwrap();
+    assert_ne!(beside.holder_id(), reading.holder_id(), "it is closed");
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(!reading.is_lost(), "it is renewed");
+    beside.release().await.unwrap();
+    reading.release().await.unwrap();
+    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    nothing_is_left(&client).await;
+}
+
+/// A writer that waits behind them asks when the server knows that they only read, and is refused as by others.
+#[tokio::test(start_paused = true)]
+async fn the_turn_of_a_client_ends_while_its_readers_read() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    let second = writer(&lock).await;
+    tokio::time::sleep(MS * 8).await;
+    let before = asked(&server);
+    assert_eq!(before[..3], [What::Write, TOLD, What::Write]);
+    drop((got(second).await, reading));
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_others_listen_a_writer_releases_as_ever() {
+    let server = generous(|_, what| match what {
+        What::Give(_) => Some(Answer::Value(Value::Int(1))),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    lock.write().await.unwrap().release().await.unwrap();
+    let second = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    second.release().await.unwrap();
+    drop(got(reading).await);
+    others().await;
+    let give = What::Give(0);
+    let expected = [What::Write, give, What::Write, give, What::Read(1), give];
+    assert_eq!(asked(&server), expected);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recall_ends_it() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    let number = reading.holder_id().rsplit(':').next().unwrap();
+    client.core().watchdog.recall(number.parse().unwrap());
+    others().await;
+    assert_eq!(asked(&server), [What::Write, TOLD]);
+    assert!(reading.recalled().now_or_never().is_some());
+    let beside = lock.read().await.unwrap();
+    assert_ne!(beside.holder_id(), reading.holder_id());
+    drop((reading, beside));
+    nothing_is_left(&client).await;
+}
+
+/// By those who were handed it and have not looked, wherever they are.
+#[tokio::test(start_paused = true)]
+async fn readers_that_are_dropped_leave_it_to_the_next_writer() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let readers = [reader(&lock).await, reader(&lock).await];
+    let second = writer(&lock).await;
+    drop(first);
+    // Handed to them, and not taken.
+    readers.iter().for_each(tokio::task::JoinHandle::abort);
+    let second = got(second).await;
+    assert_eq!(asked(&server), [What::Write]);
+    second.release().await.unwrap();
+    nothing_is_left(&client).await;
+}
+
+/// Nobody polls the reader: the writer behind it passes it, and it is handed nothing for good.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_not_polled_is_passed_over() {
+    let (_, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let mut asleep = Box::pin(lock.read());
+    assert!((&mut asleep).now_or_never().is_none());
+    let second = writer(&lock).await;
+    drop(first);
+    tokio::time::sleep(LEASE / 2).await;
+    drop(got(second).await);
+    let reading = asleep.await.unwrap();
+    assert!(!reading.is_lost());
+    drop(reading);
+    nothing_is_left(&client).await;
+}
+
+/// Nobody polls the reader, and nobody waits behind it: it is not renewed for that one.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_comes_for_ends_with_its_lease() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let mut asleep = Box::pin(lock.read());
+    assert!((&mut asleep).now_or_never().is_none());
+    drop(first);
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!asked(&server).contains(&What::Renew));
+    assert_eq!(client.stats().totals.losses.of(LostReason::Expired), 1);
+    let reading = asleep.await.unwrap();
+    assert!(!reading.is_lost());
+    assert!(asked(&server).contains(&What::Read(1)), "it asks anew");
+    drop(reading);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_among_them_cannot_write_and_enters_again_at_the_server() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let readers = [reader(&lock).await, reader(&lock).await];
+    first.release().await.unwrap();
+    let [one, other] = readers;
+    let (one, other) = (got(one).await, got(other).await);
+    let mine = lock.clone().owner(one.owner());
+    assert!(mine.write().await.unwrap_err().is_upgrade());
+    assert!(mine.try_write().await.unwrap_err().is_upgrade());
+    let again = one.reenter().await.unwrap();
+    assert_eq!((one.hold_count(), other.hold_count()), (2, 1));
+    assert_eq!(asked(&server), [What::Write, What::Read(1)]);
+    for guard in [one, again, other] {
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+    }
+    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    nothing_is_left(&client).await;
+}
+
+/// It keeps out no readers for the rest of its lease.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_forgotten_leaves_a_read_hold() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    got(reading).await.forget();
+    others().await;
+    assert_eq!(asked(&server), [What::Write, TOLD]);
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(asked(&server), [What::Write, TOLD]);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_more_than_to_read_is_covered_by_nobody() {
+    let (server, client, lock) = scene();
+    let cases = [
+        lock.clone().owner(&Owner::new()),
+        lock.clone().lease(LEASE * 2),
+        lock.clone().fixed_lease(LEASE),
+        lock.clone().fenced(),
+    ];
+    for other in cases {
+        let before = asked(&server).len();
+        let first = lock.write().await.unwrap();
+        let reading = reader(&other).await;
+        first.release().await.unwrap();
+        drop(got(reading).await);
+        others().await;
+        let expected = [What::Write, What::Give(0), What::Read(1), What::Give(0)];
+        assert_eq!(asked(&server)[before..], expected, "{other:?}");
+    }
+    nothing_is_left(&client).await;
+}
+
+/// Who asks who reads is told that they do.
+#[tokio::test(start_paused = true)]
+async fn a_question_ends_it() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    let _whoever_reads = lock.read_side().holders().now_or_never();
+    others().await;
+    assert_eq!(asked(&server), [What::Write, TOLD]);
+    drop(reading);
+    nothing_is_left(&client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_gives_back_what_nobody_came_for() {
+    let (server, client, lock) = scene();
+    let first = lock.write().await.unwrap();
+    let mut asleep = Box::pin(lock.read());
+    assert!((&mut asleep).now_or_never().is_none());
+    drop(first);
+    client.clone().shutdown().await.unwrap();
+    assert!(asked(&server).contains(&What::Give(0)));
+    assert!(asleep.await.unwrap_err().is_closed());
+    nothing_is_left(&client).await;
+}
+
+/// The server has lost it: all of them are told, once each.
+#[tokio::test(start_paused = true)]
+async fn they_lose_it_together() {
+    let server = generous(|sent, what| match what {
+        What::Renew => Some(Answer::Value(Value::Array(vec![
+            Value::Int(0);
+            sent.script_keys()
+        ]))),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let first = lock.write().await.unwrap();
+    let readers = [reader(&lock).await, reader(&lock).await];
+    first.release().await.unwrap();
+    for reader in readers {
+        let guard = got(reader).await;
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    assert_eq!(client.stats().totals.losses.of(LostReason::Revoked), 1);
+    nothing_is_left(&client).await;
+}
+
+/// A reader with other terms need not wait for one that asks for itself and for those like it.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
+    let server = generous(|_, what| match what {
+        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let other = lock.clone().lease(LEASE * 2);
+    let readers = [
+        reader(&lock).await,
+        reader(&lock).await,
+        reader(&other).await,
+        reader(&other).await,
+    ];
+    assert_eq!(asked(&server), [What::Read(1); 2], "one of each");
+    tokio::time::sleep(MS * 2).await;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(got(reader).await);
+    }
+    assert_eq!(asked(&server), [What::Read(1); 2]);
+    assert_eq!(guards[0].holder_id(), guards[1].holder_id());
+    assert_eq!(guards[2].holder_id(), guards[3].holder_id());
+    drop(guards);
+    nothing_is_left(&client).await;
+}
+
+/// It was out of reach: who leaves others waits for the answer to whether it is still held.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_doubt_waits_for_the_answer() {
+    for is_there in [true, false] {
+        let server = generous(move |sent, what| match what {
+            What::Renew => {
+                let held = vec![Value::Int(i64::from(is_there)); sent.script_keys()];
+                Some(Answer::Late(MS, Value::Array(held)))
+            }
+            _ => None,
+        });
+        let client = Client::over(&server, LEASE);
+        let lock = client.rw_lock("x");
+        let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+        client.core().locals.moved.give();
+        others().await;
+        let mut releasing = Box::pin(one.release());
+        assert!((&mut releasing).now_or_never().is_none());
+        match releasing.await {
+            Ok(()) => assert!(is_there && !other.is_lost()),
+            Err(error) => assert!(!is_there && error.is_not_held()),
+        }
+        drop(other);
+        nothing_is_left(&client).await;
+    }
+}
+
+/// A writer waits a moment for readers of its client, and has the lock behind their release.
+#[tokio::test(start_paused = true)]
+async fn a_writer_asks_behind_the_release_of_its_readers() {
+    let (server, client, lock) = scene();
+    let reading = lock.read().await.unwrap();
+    let second = writer(&lock).await;
+    assert_eq!(asked(&server), [What::Read(1)], "it would be refused");
+    reading.release().await.unwrap();
+    drop(got(second).await);
+    nothing_is_left(&client).await;
+    let give = What::Give(0);
+    assert_eq!(asked(&server), [What::Read(1), give, What::Write, give]);
+    // They read for longer: the server is to know that it waits.
+    let reading = lock.read().await.unwrap();
+    let second = writer(&lock).await;
+    tokio::time::sleep(MS).await;
+    others().await;
+    assert_eq!(asked(&server).last(), Some(&What::Write));
+    drop((got(second).await, reading));
+    nothing_is_left(&client).await;
+}

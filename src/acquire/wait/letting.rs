@@ -1,0 +1,99 @@
+//! Whom a waiter lets come first before it asks: other clients, after the turn of this one; those who were refused
+//! less often; readers of its own client, if it would write.
+//!
+//! Invariant: each of these waits is bounded, and leaves half of a call's time to ask in.
+
+use std::time::Duration;
+
+use super::{Step, Waiting};
+use crate::acquire::waiter::{Marks, Woken};
+use crate::clock::Tick;
+use crate::counts::Mode;
+
+/// After this many hints in a row that led to a refusal, pause before every second attempt. Pausing before
+/// each would make this client always come after its rivals.
+const HINTS_IN_A_ROW_MAX: u32 = 16;
+const HINT_PAUSE: Duration = Duration::from_millis(5);
+
+/// A writer waits for so long for readers of its own client before it asks: behind their release it gets the lock
+/// in one trip. Then the server has to know that it waits.
+const READERS_FOR: Duration = Duration::from_millis(1);
+
+impl Waiting<'_> {
+    /// Lets others ask first: other clients, after this one's turn, or those who have been refused less often.
+    /// If it stood back: until when.
+    pub(super) async fn yield_turn(&self, now: Tick) -> Option<Tick> {
+        let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
+        let hints = self.hints_in_a_row;
+        if is_exclusive && let Some(end) = self.stand_back(now).await {
+            return Some(end);
+        }
+        if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
+            self.pause(HINT_PAUSE).await;
+        }
+        None
+    }
+
+    async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
+        let (local, place) = (self.local(), self.place.as_ref());
+        local.end_turn(now);
+        let limit = self.half_of_rest(now);
+        let mut stood_back = None;
+        loop {
+            let marks = self.waiter.marks();
+            let Some(until) = local.stands_back(now) else {
+                return stood_back;
+            };
+            let until = limit.min(until);
+            self.waiter.rest(marks, place, until);
+            let woken = self.waiter.wait(marks, place, until).await;
+            now = self.clock().now();
+            stood_back = Some(now);
+            if !matches!(woken, Woken::Hint) {
+                return stood_back;
+            }
+        }
+    }
+
+    /// Whether [`yield_turn`](Self::yield_turn) may take its time.
+    pub(super) fn may_have_paused(&self) -> bool {
+        self.hints_in_a_row > HINTS_IN_A_ROW_MAX
+    }
+
+    /// Waits a moment for the readers of this client, for whom it would be refused. `None`: the server has to be
+    /// asked.
+    pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> Option<Step> {
+        let place = self.place.as_ref()?;
+        let request = self.request();
+        if request.mode == Mode::Shared || !request.local.holds.is_read() {
+            return None;
+        }
+        let now = self.clock().now();
+        let until = match self.readers_until {
+            Some(until) => until,
+            None => self.half_of_rest(now).min(now.after(READERS_FOR)),
+        };
+        self.readers_until = Some(until);
+        if now >= until {
+            return None;
+        }
+        self.silence().ends();
+        // The release of the last of them gives a hint, and so does a loss.
+        self.waiter.rest(marks, Some(place), until);
+        self.waiter.wait(marks, Some(place), until).await;
+        self.count_wait();
+        Some(Step::Again)
+    }
+
+    /// When half of its time is over: what is left is to ask in.
+    fn half_of_rest(&self, now: Tick) -> Tick {
+        let end = self.deadline();
+        end.map_or(Tick::NEVER, |end| now.after(now.until(end) / 2))
+    }
+
+    async fn pause(&self, span: Duration) {
+        let end = self.clock().now().after(span);
+        let end = self.deadline().map_or(end, |deadline| deadline.min(end));
+        self.clock().sleep_until(end).await;
+    }
+}

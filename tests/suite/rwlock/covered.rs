@@ -1,0 +1,236 @@
+//! Readers that have a write hold of their client, between two writers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lockset::{Client, ReadGuard, RwLock, WriteGuard};
+use lockset_testkit::{Redisson, eventually, within};
+use tokio::task::JoinHandle;
+
+use super::{Scene, fields};
+use crate::support::{SOON, waiting};
+
+fn reader(lock: &RwLock) -> JoinHandle<ReadGuard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.read().await.unwrap() })
+}
+
+fn writer(lock: &RwLock) -> JoinHandle<WriteGuard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.write().await.unwrap() })
+}
+
+/// Two readers that have what a writer of their client had.
+async fn covered(client: &Client, lock: &RwLock) -> [ReadGuard; 2] {
+    let writing = lock.write().await.unwrap();
+    let holder = writing.holder_id().to_owned();
+    let readers = [reader(lock), reader(lock)];
+    waiting(client, 2).await;
+    writing.release().await.unwrap();
+    let [one, other] = readers;
+    let guards = [one, other].map(|task| within(SOON, task));
+    let guards = futures_util::future::join_all(guards).await;
+    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
+    assert!(guards.iter().all(|guard| guard.holder_id() == holder));
+    guards.try_into().expect("two")
+}
+
+#[tokio::test]
+async fn the_server_hears_that_they_read_when_the_turn_is_over() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards = covered(&ours, &lock).await;
+    let holder = guards[0].holder_id().to_owned();
+    eventually(SOON, "the server knows", async || {
+        scene.hash().await == fields("read", &holder, 0, 1)
+    })
+    .await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let beside = scene.lock(&theirs);
+    let beside = within(SOON, beside.read()).await.unwrap();
+    assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    beside.release().await.unwrap();
+    scene.nothing_left([&ours, &theirs]).await;
+}
+
+/// Redisson's reader, which recalls nobody and may be anywhere, is let in while they read.
+#[tokio::test]
+async fn readers_of_redisson_get_in_beside_them() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let peer = Redisson::connect(&scene.server).await;
+    let lock = scene.lock(&ours);
+    let mut messages = scene.messages().await;
+    let guards = covered(&ours, &lock).await;
+    assert_eq!(messages.next().await, "1", "all are woken");
+    let lease = Redisson::WATCHDOG_TIMEOUT;
+    assert_eq!(peer.read_acquire(&scene.name, 1, lease).await, None);
+    assert!(peer.write_acquire(&scene.name, 2, lease).await.is_some());
+    drop(guards);
+    assert_eq!(peer.read_release(&scene.name, 1).await, Some(1));
+    scene.nothing_left([&ours]).await;
+}
+
+/// Who asks the server about the lock is told who reads, though the client has not told it before.
+#[tokio::test]
+async fn questions_of_the_same_client_find_readers() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards = covered(&ours, &lock).await;
+    let holders = lock.read_side().holders().await.unwrap();
+    let ids: Vec<_> = holders.iter().map(|holder| &*holder.id).collect();
+    assert_eq!(ids, [guards[0].holder_id()]);
+    assert!(!lock.write_side().is_locked().await.unwrap());
+    drop(guards);
+    scene.nothing_left([&ours]).await;
+    let guards = covered(&ours, &lock).await;
+    assert!(lock.read_side().force_unlock().await.unwrap());
+    assert!(guards.iter().all(ReadGuard::is_lost));
+    drop(guards);
+    scene.nothing_left([&ours]).await;
+}
+
+/// The answer to the downgrade is lost on its way.
+#[tokio::test]
+async fn that_they_read_is_said_until_it_is_answered() {
+    let scene = Scene::new().await;
+    let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
+    let ours = crate::support::client(&proxy.url()).await;
+    let lock = scene.lock(&ours);
+    let writing = lock.write().await.unwrap();
+    let reading = reader(&lock);
+    waiting(&ours, 1).await;
+    proxy.swallow_next_reply_then_cut();
+    drop(writing);
+    let reading = within(SOON, reading).await.unwrap();
+    let holder = reading.holder_id().to_owned();
+    eventually(SOON, "the server knows", async || {
+        scene.hash().await == fields("read", &holder, 0, 1)
+    })
+    .await;
+    eventually(SOON, "its answer was lost", async || proxy.fired() == 1).await;
+    assert!(!reading.is_lost());
+    reading.release().await.unwrap();
+    scene.nothing_left([&ours]).await;
+}
+
+#[tokio::test]
+async fn shutdown_leaves_what_guards_have_to_its_lease() {
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let lock = scene.lock(&ours);
+    let guards = covered(&ours, &lock).await;
+    ours.shutdown().await.unwrap();
+    assert!(guards.iter().all(ReadGuard::is_lost));
+    assert!(scene.lease().await > 0, "as it was");
+    for guard in guards {
+        assert!(guard.release().await.unwrap_err().is_not_held());
+    }
+    let _: i64 = scene.ask(&["DEL", &scene.name]).await;
+}
+
+/// One client, all as fast as they can, many dropped wherever they are: nobody reads while one writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_of_one_client_take_turns() {
+    const WRITES: u32 = 1 << 16;
+    let scene = Scene::new().await;
+    let [ours] = scene.patient().await;
+    let inside = Arc::<AtomicU32>::default();
+    let tasks = (0..32_u64).map(|task| {
+        let (lock, inside) = (scene.lock(&ours), Arc::clone(&inside));
+        tokio::spawn(async move {
+            let mut dice = fastrand::Rng::with_seed(task);
+            for _ in 0..200 {
+                let limit = match dice.u8(..8) {
+                    0 => Duration::from_micros(dice.u64(..400)),
+                    _ => Duration::MAX,
+                };
+                let writes = dice.u8(..6) == 0;
+                let stay = dice.bool();
+                let turn = async {
+                    if writes {
+                        let guard = lock.write().await.unwrap();
+                        let before = inside.fetch_add(WRITES, Ordering::SeqCst);
+                        assert_eq!(before, 0, "one writes, and others are inside");
+                        if stay {
+                            tokio::task::yield_now().await;
+                        }
+                        inside.fetch_sub(WRITES, Ordering::SeqCst);
+                        guard.release().await.unwrap();
+                    } else {
+                        let guard = lock.read().await.unwrap();
+                        let before = inside.fetch_add(1, Ordering::SeqCst);
+                        assert!(before < WRITES, "one writes");
+                        if stay {
+                            tokio::task::yield_now().await;
+                        }
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        if stay {
+                            guard.release().await.unwrap();
+                        }
+                    }
+                };
+                if limit < Duration::MAX {
+                    // It may be dropped while it is inside: what counts is who waits.
+                    let waits = async {
+                        if writes {
+                            drop(lock.write().await.unwrap());
+                        } else {
+                            drop(lock.read().await.unwrap());
+                        }
+                    };
+                    drop(tokio::time::timeout(limit, waits).await);
+                } else {
+                    turn.await;
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        within(Duration::from_secs(60), task).await.unwrap();
+    }
+    waiting(&ours, 0).await;
+    let totals = ours.stats().totals;
+    assert!(totals.read.in_memory > totals.read.by_server, "{totals:?}");
+    assert!(totals.write.in_memory > 0, "{totals:?}");
+    scene.nothing_left([&ours]).await;
+}
+
+/// A writer of another client gets its turn, however many of ours come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_elsewhere_gets_its_turn() {
+    let scene = Scene::new().await;
+    let [ours, theirs] = scene.patient().await;
+    let stop = Arc::<std::sync::atomic::AtomicBool>::default();
+    let tasks: Vec<_> = (0..16_u64)
+        .map(|task| {
+            let (lock, stop) = (scene.lock(&ours), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut dice = fastrand::Rng::with_seed(task);
+                while !stop.load(Ordering::Relaxed) {
+                    if dice.u8(..10) == 0 {
+                        lock.write().await.unwrap().release().await.unwrap();
+                    } else {
+                        lock.read().await.unwrap().release().await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        let writing = within(SOON, writer(&scene.lock(&theirs))).await.unwrap();
+        assert!(!writing.is_lost());
+        writing.release().await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        within(SOON, task).await.unwrap();
+    }
+    scene.nothing_left([&ours, &theirs]).await;
+}
