@@ -337,6 +337,11 @@ impl Work {
         self.holds as f64 / self.elapsed.as_secs_f64()
     }
 
+    /// How much of the time some processors were in use, where 1 is one of them all the time.
+    fn share_of(&self, cpu: u64) -> f64 {
+        cpu as f64 / self.elapsed.as_nanos() as f64
+    }
+
     fn client_cost(&self) -> f64 {
         self.client_cpu as f64 / self.holds as f64
     }
@@ -413,21 +418,26 @@ fn own_locks_ratio(
             of(&|works| works[subject].holds_per_second() / works[against].holds_per_second());
         report(arguments, name, &what, &ratios);
     }
-    if place::cpu::of_server(server).is_some() {
-        let clients = of(&|works| works[0].client_cost() / works[1].client_cost());
-        report(
-            arguments,
-            name,
-            "client CPU a cycle, lockset/floor",
-            &clients,
-        );
-        let servers = of(&|works| works[0].server_cost() / works[1].server_cost());
-        report(
-            arguments,
-            name,
-            "server CPU a cycle, lockset/floor",
-            &servers,
-        );
+    if place::cpu::of_server(server).is_none() {
+        return;
+    }
+    // The setting that is faster need not be the one that is cheaper.
+    let best = format!("best floor ({floor_setting})");
+    for (against, index) in [("floor", 1), (&*best, floor)] {
+        let clients = of(&|works| works[0].client_cost() / works[index].client_cost());
+        let what = format!("client CPU a cycle, lockset/{against}");
+        report(arguments, name, &what, &clients);
+        let servers = of(&|works| works[0].server_cost() / works[index].server_cost());
+        let what = format!("server CPU a cycle, lockset/{against}");
+        report(arguments, name, &what, &servers);
+    }
+    for (who, index) in [("lockset", 0), (&*best, floor)] {
+        let clients = of(&|works| works[index].share_of(works[index].client_cpu));
+        let what = format!("{who}: processors of the clients in use");
+        note(arguments, name, &what, &clients);
+        let servers = of(&|works| works[index].share_of(works[index].server_cpu));
+        let what = format!("{who}: processor of the server in use");
+        note(arguments, name, &what, &servers);
     }
 }
 

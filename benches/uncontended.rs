@@ -148,7 +148,8 @@ fn cycle_ratio(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
     report(arguments, name, "cycle p50, lockset/floor", &ratios);
 }
 
-/// What a caller waits for, counted in round trips: a `PING` on a connection like lockset's is one.
+/// What a caller waits for, counted in round trips: a `PING` on a connection like lockset's is one. What the floor
+/// takes beyond it to acquire is what any lock costs.
 fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &str) {
     let runtime = flavour.runtime();
     let (floor, client) = runtime.block_on(async {
@@ -160,8 +161,9 @@ fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
     let results = rounds(arguments, ROUNDS, &what, |_| {
         let mut floor = floor.clone();
         let lock = client.lock("uncontended:round-trips");
+        let mut floor_lock = floor.lock("uncontended:round-trips:floor", "somebody");
         in_a_task(&runtime, async move {
-            let mut times: [Vec<Duration>; 4] = Default::default();
+            let mut times: [Vec<Duration>; 5] = Default::default();
             for _ in 0..samples {
                 let started = Instant::now();
                 floor.ping().await;
@@ -181,11 +183,21 @@ fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
                 // Lets the release through, so that it is in nobody's way.
                 floor.ping().await;
                 floor.ping().await;
+
+                let started = Instant::now();
+                assert!(floor_lock.try_acquire().await, "nobody else wants it");
+                times[4].push(started.elapsed());
+                floor_lock.release().await;
             }
             times.map(|times| median_micros(&times))
         })
     });
-    let verbs = ["lock", "release", "lock + drop, as the caller sees it"];
+    let verbs = [
+        "lock",
+        "release",
+        "lock + drop, as the caller sees it",
+        "the floor's acquire",
+    ];
     for (verb, index) in verbs.into_iter().zip(1..) {
         let ratios: Vec<f64> = results
             .iter()

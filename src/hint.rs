@@ -3,7 +3,7 @@
 //! A hint carries no fact: whoever wakes looks again. It is a counter with waiters, so a hint given
 //! between the look and the wait is not missed, and one that nobody waited for costs one more look.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -12,7 +12,26 @@ pub(crate) struct Hint {
     given: AtomicU64,
     /// How many of them came as messages of the server.
     messages: AtomicU64,
+    /// How many wait, as most hints are given to nobody. Who waits counts itself before it looks, and who gives
+    /// a hint counts that before it looks here, in one order for all: one of the two sees the other.
+    waiters: AtomicUsize,
     waiting: Notify,
+}
+
+/// Counts as waiting until dropped.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn begin(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, Ordering::SeqCst);
+        Self(waiters)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// How many hints had been given when the holder of the mark last looked.
@@ -22,12 +41,14 @@ pub(crate) struct Mark(u64);
 impl Hint {
     /// To be taken before looking, so that what changes after the look ends the wait.
     pub(crate) fn mark(&self) -> Mark {
-        Mark(self.given.load(Ordering::Acquire))
+        Mark(self.given.load(Ordering::SeqCst))
     }
 
     pub(crate) fn give(&self) {
-        self.given.fetch_add(1, Ordering::Release);
-        self.waiting.notify_waiters();
+        self.given.fetch_add(1, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.waiting.notify_waiters();
+        }
     }
 
     /// Gives a hint that came as a message.
@@ -43,6 +64,7 @@ impl Hint {
 
     /// Resolves once a hint was given after `mark`. Cancel safe.
     pub(crate) async fn past(&self, mark: Mark) {
+        let _waits = Waits::begin(&self.waiters);
         loop {
             let woken = self.waiting.notified();
             tokio::pin!(woken);
@@ -57,8 +79,12 @@ impl Hint {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use futures_util::FutureExt;
+
+    use super::*;
 
     #[tokio::test]
     async fn a_hint_given_before_the_wait_is_not_missed() {
@@ -75,5 +101,20 @@ mod tests {
         let mark = hint.mark();
         let both = async { tokio::join!(hint.past(mark), hint.past(mark)) };
         tokio::join!(both, async { hint.give() });
+    }
+
+    /// By one thread while another begins to wait.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_hint_given_at_the_same_moment_is_not_missed() {
+        let hint = Arc::new(Hint::default());
+        for round in 0..2_000 {
+            let mark = hint.mark();
+            let giver = Arc::clone(&hint);
+            let giving = tokio::spawn(async move { giver.give() });
+            let waited = tokio::time::timeout(Duration::from_secs(20), hint.past(mark)).await;
+            assert!(waited.is_ok(), "round {round}");
+            giving.await.unwrap();
+        }
+        assert_eq!(hint.waiters.load(Ordering::SeqCst), 0);
     }
 }

@@ -15,8 +15,12 @@ pub const NAME_BYTES_MAX: usize = 512;
 pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 
 /// A checked name: what the user calls the lock and what the server calls it.
+/// In one piece, as it goes along with each call and each hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LockName {
+pub(crate) struct LockName(Arc<Names>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Names {
     name: Arc<str>,
     key: Arc<str>,
 }
@@ -49,17 +53,21 @@ impl LockName {
             )
             .of_lock(&name));
         }
-        Ok(Self { name, key })
+        Ok(Self::of(name, key))
+    }
+
+    fn of(name: Arc<str>, key: Arc<str>) -> Self {
+        Self(Arc::new(Names { name, key }))
     }
 
     /// As the user wrote it.
     pub(crate) fn as_str(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// The lock's own key, prefix included.
     pub(crate) fn key(&self) -> &Arc<str> {
-        &self.key
+        &self.0.key
     }
 
     /// The channel on which a release of a reentrant lock is published.
@@ -75,18 +83,15 @@ impl LockName {
     /// All keys that say that a lock which counts with the same tokens is held or waited for. None of them is
     /// the counter.
     pub(crate) fn keys_in_use(&self) -> Vec<String> {
-        let key = &*self.key;
+        let key = &**self.key();
         let twin = match within_braces(key) {
             Some(inner) => Some(inner.to_owned()),
             None => (!key.contains('{')).then(|| format!("{{{key}}}")),
         };
-        let twin = twin.map(|key| Self {
-            name: Arc::clone(&self.name),
-            key: key.into(),
-        });
+        let twin = twin.map(|key| Self::of(Arc::clone(&self.0.name), key.into()));
         let mut keys = vec![self.fair_queue_key(), self.fair_alive_key()];
         for lock in [Some(self), twin.as_ref()].into_iter().flatten() {
-            keys.push(lock.key.as_ref().to_owned());
+            keys.push(lock.key().as_ref().to_owned());
             keys.push(lock.rw_waiting_key());
         }
         keys
@@ -120,7 +125,7 @@ impl LockName {
 
     /// The lease of one read hold of a holder; the first has number 1.
     pub(crate) fn read_lease_key(&self, holder: &str, number: u32) -> String {
-        let key = &self.key;
+        let key = self.key();
         if key.contains('{') {
             format!("{key}:{holder}:rwlock_timeout:{number}")
         } else {
@@ -130,7 +135,7 @@ impl LockName {
 
     /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
     fn own_helper(&self, prefix: &str) -> String {
-        let key = &self.key;
+        let key = self.key();
         if key.contains('{') {
             format!("{prefix}::{key}")
         } else {
@@ -139,7 +144,7 @@ impl LockName {
     }
 
     fn helper(&self, prefix: &str) -> String {
-        let key = &self.key;
+        let key = self.key();
         if key.contains('{') {
             format!("{prefix}:{key}")
         } else {

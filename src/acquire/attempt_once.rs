@@ -27,9 +27,10 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     // A server that is slower than the limit is not dead: its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
     let all = [request];
+    let bound = bound(&all, Wait::Never, now);
     let requests = Requests {
         all: &all,
-        bound: bound(&all, Wait::Never, now),
+        bound: &bound,
     };
     let asking = async {
         let mut attempt = Attempt::single(requests);

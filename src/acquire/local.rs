@@ -68,7 +68,7 @@ async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
         return Ok(None);
     };
     // Boxed, as few calls come here, and it is large.
-    let share = Box::pin(enter_again(request, &hold, &requests.bound)).await?;
+    let share = Box::pin(enter_again(request, &hold, requests.bound)).await?;
     Ok(share.map(Outcome::granted))
 }
 
@@ -141,6 +141,9 @@ pub(super) async fn take_over(
 /// A lock that a task of this client holds so that nobody else can, and until when; the one at `at`
 /// first. What queues at the server has to be there to keep its place.
 pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
+    if requests.all.len() == 1 && requests.all[0].local.holds.is_empty() {
+        return None;
+    }
     let others = (0..requests.all.len()).filter(|index| *index != at);
     std::iter::once(at)
         .chain(others)

@@ -183,7 +183,7 @@ pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
 #[derive(Clone, Copy)]
 pub(super) struct Requests<'a> {
     pub(super) all: &'a [LockRequest],
-    pub(super) bound: Bound,
+    pub(super) bound: &'a Bound,
 }
 
 impl<'a> Requests<'a> {
@@ -193,6 +193,18 @@ impl<'a> Requests<'a> {
 
     pub(super) fn operation(self) -> &'static str {
         self.all[0].operation
+    }
+
+    /// Whether a sticky hold of one of them may be there.
+    pub(super) fn may_be_sticky(self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|request| request.local.sticky.is_full())
+    }
+
+    /// Whether the client may have one of them in a way that a call can enter or join.
+    pub(super) fn may_enter_or_join(self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|request| request.options.owner.is_some() || request.mode == Mode::Shared)
     }
 
     /// What replicas have to confirm of all of them, if anything.

@@ -52,7 +52,7 @@ async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<O
         let granted = if others.is_empty() {
             Few::new()
         } else {
-            match all(&others, wait, bound).await? {
+            match all(&others, wait, &bound).await? {
                 Outcome::Granted(granted) => granted,
                 Outcome::Refused { is_owned: true, .. } => continue,
                 Outcome::Refused { .. } => return Ok(None),

@@ -11,11 +11,7 @@ use crate::hold::protocol::Queue;
 /// The sticky hold that is there, if that is all that is asked for. `None`: the server has to be
 /// asked, and nothing of it is in the way any more. Unless `is_next`, those in the queue of the lock come first.
 pub(super) async fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Outcome>> {
-    if !requests
-        .all
-        .iter()
-        .any(|request| request.local.sticky.is_full())
-    {
+    if !requests.may_be_sticky() {
         return Ok(None);
     }
     let [request] = requests.all else {
@@ -37,6 +33,6 @@ pub(super) async fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result
     let Some(handoff) = sticky.pass_on(&handoff_request(request)) else {
         return Ok(None);
     };
-    let share = take_over(request, handoff, &requests.bound).await?;
+    let share = take_over(request, handoff, requests.bound).await?;
     Ok(share.map(Outcome::granted))
 }

@@ -53,7 +53,7 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Resul
             consume_budget().await;
         }
         let share = match entered.or_else(|| join(request, None)) {
-            None => match all(requests, wait, bound).await? {
+            None => match all(requests, wait, &bound).await? {
                 Outcome::Granted(mut shares) => shares.pop(),
                 Outcome::Refused { .. } => None,
             },
@@ -76,7 +76,7 @@ pub(crate) async fn one_or_remaining(
     let bound = bound(requests, Wait::Never, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let mut shares = match all(requests, Wait::Never, bound).await? {
+        let mut shares = match all(requests, Wait::Never, &bound).await? {
             Outcome::Granted(shares) => shares,
             Outcome::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
         };
@@ -90,7 +90,7 @@ pub(crate) async fn one_or_remaining(
 }
 
 /// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
-pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: Bound) -> Result<Outcome> {
+pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> Result<Outcome> {
     let requests = Requests {
         all: requests,
         bound,
@@ -250,15 +250,16 @@ impl<'a> Waiting<'a> {
 
     /// Waits behind others of this client, unless the lock queues at the server. `None`: it is to ask.
     async fn wait_for_turn(&mut self) -> Result<Option<Step>> {
-        if self.place.as_ref().is_some_and(|place| !place.is_head()) {
-            self.count_wait();
+        if self.place.as_ref().is_none_or(QueuePlace::is_head) {
+            return Ok(None);
         }
+        self.count_wait();
         let Some(place) = &self.place else {
             return Ok(None);
         };
         let (requests, at) = (self.requests, self.at);
         let enter = || owned_or_joined(requests, at, Some(place));
-        match turn(self.request(), self.local(), place, &requests.bound, enter).await? {
+        match turn(self.request(), self.local(), place, requests.bound, enter).await? {
             Turn::Head => Ok(None),
             Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
             Turn::NotInTime => Ok(Some(Step::Ended(self.refused()))),
@@ -275,10 +276,14 @@ impl<'a> Waiting<'a> {
             return Ok(Some(step));
         }
         let place = self.place.as_ref();
-        if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
+        if self.requests.may_enter_or_join()
+            && let Some(outcome) = owned_or_joined(self.requests, self.at, place).await?
+        {
             return Ok(Some(Step::Ended(outcome)));
         }
-        if let Some(outcome) = take_sticky(self.requests, true).await? {
+        if self.requests.may_be_sticky()
+            && let Some(outcome) = take_sticky(self.requests, true).await?
+        {
             self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }
@@ -305,7 +310,7 @@ impl<'a> Waiting<'a> {
     }
 
     async fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
-        let share = take_over(self.request(), handoff, &self.requests.bound).await?;
+        let share = take_over(self.request(), handoff, self.requests.bound).await?;
         Ok(share.map(|share| {
             self.silence().ends();
             Step::Ended(Outcome::granted(share))
@@ -317,7 +322,7 @@ impl<'a> Waiting<'a> {
     /// # Errors
     /// If those who asked before it got no answer for as long as this call may go on.
     fn begin_asking(&self, now: Tick) -> Result<Tick> {
-        let bound = &self.requests.bound;
+        let bound = self.requests.bound;
         let (silent_since, why) = self.silence().asks(now, bound);
         if why.is_some() {
             return Err(self.request().silent(why));

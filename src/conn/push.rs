@@ -123,14 +123,13 @@ impl PushState {
 
     /// To be called before a command is sent; the result is kept until there is a reply.
     pub(super) fn expect(&self, command: &Cmd) -> ExpectedReply<'_> {
-        let confirms = match (&self.events, word(command, 0)) {
-            (None, _) => None,
-            (_, b"SUBSCRIBE") => Some(PushKind::Subscribe),
-            (_, b"UNSUBSCRIBE") => Some(PushKind::Unsubscribe),
-            (_, b"SSUBSCRIBE") => Some(PushKind::SSubscribe),
-            (_, b"SUNSUBSCRIBE") => Some(PushKind::SUnsubscribe),
+        let confirms = self.events.as_ref().and_then(|_| match word(command, 0) {
+            b"SUBSCRIBE" => Some(PushKind::Subscribe),
+            b"UNSUBSCRIBE" => Some(PushKind::Unsubscribe),
+            b"SSUBSCRIBE" => Some(PushKind::SSubscribe),
+            b"SUNSUBSCRIBE" => Some(PushKind::SUnsubscribe),
             _ => None,
-        };
+        });
         match confirms {
             Some(PushKind::SUnsubscribe) => self.state.lock().unsubscribing += 1,
             Some(PushKind::Subscribe | PushKind::SSubscribe) => self.state.lock().subscribing += 1,

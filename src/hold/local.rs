@@ -83,6 +83,8 @@ pub(crate) struct LocalLock {
     pub(crate) sticky: Arc<StickySlot>,
     /// Given when somebody begins to wait for it, here or elsewhere.
     pub(crate) wanted: Hint,
+    /// Until when it counts as a lock that may be held elsewhere; read by each call.
+    busy_until: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -118,8 +120,6 @@ struct State {
     /// Releases and cancellations decided on but not sent yet.
     unsent_releases: usize,
     turns: Turns,
-    /// Until when it counts as a lock that may be held elsewhere.
-    busy_until: Tick,
     /// Whoever holds it elsewhere is not recalled before this.
     recall_after: Tick,
 }
@@ -164,6 +164,7 @@ impl Locals {
             tell: OnceLock::new(),
             sticky: Arc::default(),
             wanted: Hint::default(),
+            busy_until: AtomicU64::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);
@@ -364,9 +365,11 @@ impl LocalLock {
         self.state.lock().turns.count_turn(now)
     }
 
-    /// The same, after which this client stands back.
-    pub(crate) fn end_turn(&self, now: Tick) {
-        self.state.lock().turns.end(now);
+    /// The same, after which this client stands back. Whether it does now, for this turn or an earlier one.
+    pub(crate) fn end_turn(&self, now: Tick) -> bool {
+        let mut state = self.state.lock();
+        state.turns.end(now);
+        state.turns.is_back()
     }
 
     /// Whether others are to have their turn yet; then, until when to wait for the next message.
@@ -388,11 +391,12 @@ impl LocalLock {
 
     /// The server has refused it.
     pub(crate) fn note_refusal(&self, now: Tick) {
-        self.state.lock().busy_until = now.after(REFUSED_LATELY);
+        let until = now.after(REFUSED_LATELY).nanos();
+        self.busy_until.store(until, Ordering::Relaxed);
     }
 
     pub(crate) fn was_refused_lately(&self, now: Tick) -> bool {
-        now < self.state.lock().busy_until
+        now.nanos() < self.busy_until.load(Ordering::Relaxed)
     }
 
     /// Whether whoever holds it elsewhere is to be recalled.

@@ -36,6 +36,10 @@ impl LocalHolds {
         self.0.lock().push(hold);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// True if there is no other.
     pub(crate) fn remove<H: LocalHold>(&self, hold: &H) -> bool {
         let hold: *const H = hold;

@@ -182,7 +182,9 @@ impl Hold {
             self.local.decide_release(now.tick());
         }
         drop(state);
-        self.carry_out(effects);
+        if effects != Effects::default() {
+            self.carry_out(effects);
+        }
         effects
     }
 

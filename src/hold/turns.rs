@@ -148,6 +148,11 @@ impl Turns {
         });
     }
 
+    /// Whether it may have to stand back.
+    pub(super) fn is_back(&self) -> bool {
+        self.back.is_some()
+    }
+
     /// Whether it is not yet its turn when so many messages have come. Then, until when to wait for the next
     /// message: the end of each of the others' turns gives one.
     pub(super) fn stands_back(&self, messages: u64, now: Tick) -> Option<Tick> {

@@ -155,5 +155,6 @@ impl<'a> Part<'a> {
 
 /// A duration as scripts take it, rounded up.
 pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    let rest = u64::from(span.subsec_nanos().div_ceil(1_000_000));
+    span.as_secs().saturating_mul(1_000).saturating_add(rest)
 }

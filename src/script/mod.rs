@@ -16,6 +16,7 @@ mod payload;
 pub(crate) mod preload;
 pub(crate) mod reply;
 mod run;
+mod spare;
 mod together;
 
 pub(crate) use call::{Call, Part, millis};

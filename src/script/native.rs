@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use redis::{Cmd, RedisError, Value};
 
 use super::payload;
+use super::spare::Short;
 use crate::conn::error_reply::{code, is_unknown_command};
 
 /// A call without a script.
 #[derive(Clone, Debug)]
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
-    Acquire(Cmd),
+    Acquire(Short),
     Release(Release),
     /// Of several holds: all are given up before anybody is told of one.
     ReleaseAll(Vec<Release>),
@@ -30,7 +31,7 @@ pub(super) enum Native {
 /// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Release {
-    pub(super) hdel: Cmd,
+    pub(super) hdel: Short,
     pub(super) tell: Arc<Cmd>,
 }
 
@@ -51,6 +52,9 @@ pub enum NativePath {
     /// The server does not read what it is given to restore: likewise.
     Unreadable,
 }
+
+/// Of the longest number.
+const DIGITS_MAX: usize = 20;
 
 /// What a client knows of its servers, by the worst of them.
 #[derive(Debug, Default)]
@@ -108,14 +112,24 @@ impl NativeState {
 /// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
 pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
     let dump = payload::of_one_hold(holder)?;
-    let mut restore = Cmd::with_capacity(4, key.len() + dump.len() + 20);
     // A lease of 0 would be none.
-    restore
-        .arg("RESTORE")
-        .arg(key)
-        .arg(lease_ms.max(1))
-        .arg(&dump[..]);
-    Some(Native::Acquire(restore))
+    let mut digits = [0; DIGITS_MAX];
+    let lease = decimal(lease_ms.max(1), &mut digits);
+    let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
+    Some(Native::Acquire(Short::new(&words)))
+}
+
+/// By hand, as it is made in each call.
+fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
+    let mut first = DIGITS_MAX - 1;
+    loop {
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[first..];
+        }
+        first -= 1;
+    }
 }
 
 /// What tells those who wait that a lock is free.
@@ -126,9 +140,10 @@ pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
 }
 
 pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {
-    let mut hdel = Cmd::with_capacity(3, key.len() + holder.len() + 4);
-    hdel.arg("HDEL").arg(key).arg(holder);
-    Release { hdel, tell }
+    Release {
+        hdel: Short::new(&[b"HDEL", key.as_bytes(), holder]),
+        tell,
+    }
 }
 
 impl Native {
@@ -256,6 +271,14 @@ mod tests {
             assert!(state.may_release());
         }
         assert!(!NativeState::new(NativePath::Off).may_release());
+    }
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for number in [0, 1, 9, 10, 30_000, u64::MAX] {
+            let text = number.to_string();
+            assert_eq!(decimal(number, &mut [0; DIGITS_MAX]), text.as_bytes());
+        }
     }
 
     #[test]

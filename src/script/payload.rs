@@ -47,30 +47,51 @@ pub(super) fn holder(dump: &[u8]) -> &[u8] {
     dump.get(BEFORE..end).unwrap_or_default()
 }
 
-/// The check sum of the format: Jones' polynomial, reflected, from 0.
+/// The check sum of the format: Jones' polynomial, reflected, from 0. Eight bytes at a time, as each step has to
+/// wait for the one before.
 fn crc64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |sum: u64, byte| {
-        TABLE[usize::from(sum.to_le_bytes()[0] ^ byte)] ^ (sum >> 8)
+    let (eights, rest) = bytes.as_chunks::<STRIDE>();
+    let sum = eights.iter().fold(0, |sum: u64, eight| {
+        let mixed = sum ^ u64::from_le_bytes(*eight);
+        let mixed = mixed.to_le_bytes().into_iter().zip(TABLES.iter().rev());
+        mixed.fold(0, |sum: u64, (byte, table)| sum ^ table[usize::from(byte)])
+    });
+    rest.iter().fold(sum, |sum: u64, byte| {
+        TABLES[0][usize::from(sum.to_le_bytes()[0] ^ byte)] ^ (sum >> 8)
     })
 }
 
-static TABLE: [u64; 256] = table();
+/// The bytes of a sum.
+const STRIDE: usize = 8;
 
-const fn table() -> [u64; 256] {
+/// What a byte adds to the sum, with so many more behind it.
+static TABLES: [[u64; 256]; STRIDE] = tables();
+
+const fn tables() -> [[u64; 256]; STRIDE] {
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    let mut table = [0; 256];
+    let mut tables = [[0; 256]; STRIDE];
     let mut byte = 0;
-    while byte < table.len() {
+    while byte < 256 {
         let mut sum = byte as u64;
         let mut bit = 0;
         while bit < 8 {
             sum = (sum >> 1) ^ (POLYNOMIAL * (sum & 1));
             bit += 1;
         }
-        table[byte] = sum;
+        tables[0][byte] = sum;
         byte += 1;
     }
-    table
+    let mut behind = 1;
+    while behind < STRIDE {
+        byte = 0;
+        while byte < 256 {
+            let sum: u64 = tables[behind - 1][byte];
+            tables[behind][byte] = tables[0][(sum & 0xff) as usize] ^ (sum >> 8);
+            byte += 1;
+        }
+        behind += 1;
+    }
+    tables
 }
 
 #[cfg(test)]
@@ -80,6 +101,17 @@ mod tests {
     #[test]
     fn the_check_sum_is_the_one_of_the_servers() {
         assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+    }
+
+    #[test]
+    fn however_many_bytes_at_a_time_the_sum_is_one() {
+        let bytes: Vec<u8> = (0..=99).map(|byte: u8| byte.wrapping_mul(37)).collect();
+        for length in 0..bytes.len() {
+            let one_by_one = bytes[..length].iter().fold(0, |sum: u64, byte| {
+                TABLES[0][usize::from(sum.to_le_bytes()[0] ^ byte)] ^ (sum >> 8)
+            });
+            assert_eq!(crc64(&bytes[..length]), one_by_one, "{length}");
+        }
     }
 
     #[test]

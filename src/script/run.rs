@@ -253,7 +253,7 @@ impl Scripts {
                 native::acquired(&answer)
             }
             Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
-                let pair = [hdel, &**tell];
+                let pair: [&Cmd; 2] = [hdel, tell];
                 let replies = transport.send_together(attempt.lane, &call.route, &pair, reply);
                 native::released(&replies.await?).map_err(Fault::Answered)?
             }

@@ -22,7 +22,7 @@ impl Scripts {
         attempt: Attempt,
         reply: Duration,
     ) -> Result<Value, Fault> {
-        let given_up = all.iter().map(|each| &each.hdel);
+        let given_up = all.iter().map(|each| &*each.hdel);
         let told = all.iter().map(|each| &*each.tell);
         let commands: Vec<&Cmd> = given_up.chain(told).collect();
         let transport = &self.transport;

@@ -36,7 +36,9 @@ impl Waiting<'_> {
 
     async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
         let (local, place) = (self.local(), self.place.as_ref());
-        local.end_turn(now);
+        if !local.end_turn(now) {
+            return None;
+        }
         let limit = self.half_of_rest(now);
         let mut stood_back = None;
         loop {

@@ -52,8 +52,8 @@ impl Connection {
         }
         match &self.socket.end {
             End::Wire(wire) => {
-                let read = |replies: &mut Vec<Value>| replies.pop().unwrap_or(Value::Nil);
-                wire.send([command].into_iter(), limit, read).await
+                let last = |replies: &mut Vec<Value>| replies.pop().unwrap_or(Value::Nil);
+                wire.send([command].into_iter(), limit, last).await
             }
             End::Library {
                 connection,

@@ -37,12 +37,12 @@ const FEW_ON_ONE_THREAD: usize = 16;
 /// server always have one portion each.
 const SMALL_PARTS: usize = 4;
 /// A portion of so many replies is worth its system calls, and small enough to be done with soon.
-const ENOUGH: usize = 8;
+const ENOUGH: usize = 16;
 /// Where that is more than `ENOUGH`, a portion is an eighth of the commands in flight.
 const LARGE_PARTS: usize = 8;
 
-/// No portion has more replies: more would not be cheaper, and would not fit the processor's cache.
-const PORTION_MAX: usize = 16;
+/// No portion has more replies: the system calls for them are next to nothing by then.
+const PORTION_MAX: usize = 64;
 
 /// If the next turn comes this late, other tasks are in line for the processor, and to wait behind them
 /// again for each portion would cost more than portions save.

@@ -88,7 +88,7 @@ fn many_commands_are_answered_in_portions() {
     let _guard = in_flight.add(64);
     for _ in 0..3 {
         assert_eq!(bench.read(30), Read::Bytes(30));
-        assert_eq!(bench.read(30), Read::Bytes(8 * REPLY_SIZE - 30));
+        assert_eq!(bench.read(1000), Read::Bytes(ENOUGH * REPLY_SIZE - 30));
         assert_eq!(bench.read(30), Read::Refused);
         assert_eq!(bench.read(30), Read::Refused);
         bench.reader.end_turn();
@@ -97,7 +97,16 @@ fn many_commands_are_answered_in_portions() {
 
 #[test]
 fn a_portion_is_a_part_of_what_is_under_way() {
-    for (under_way, answers) in [(4, 1), (8, 2), (16, 4), (64, 8), (128, 16), (100_000, 16)] {
+    for (under_way, answers) in [
+        (4, 1),
+        (8, 2),
+        (16, 4),
+        (64, 16),
+        (128, 16),
+        (256, 32),
+        (512, 64),
+        (100_000, 64),
+    ] {
         assert_eq!(portion_of(under_way), answers, "{under_way}");
     }
 }
@@ -121,7 +130,7 @@ fn a_turn_that_comes_late_takes_everything() {
     let mut bench = Bench::of_many_bytes();
     let in_flight = Arc::clone(&bench.in_flight);
     let _guard = in_flight.add(64);
-    assert_eq!(bench.read(1000), Read::Bytes(8 * REPLY_SIZE));
+    assert_eq!(bench.read(1000), Read::Bytes(ENOUGH * REPLY_SIZE));
     assert_eq!(bench.read(1000), Read::Refused);
     bench.reader.yielded_at = Instant::now().checked_sub(2 * LATE);
     assert!(bench.reader.yielded_at.is_some(), "the clock is past that");
@@ -129,7 +138,7 @@ fn a_turn_that_comes_late_takes_everything() {
     assert_eq!(bench.read(1000), Read::Bytes(1000));
     assert_eq!(bench.read(1000), Read::Bytes(1000));
     bench.reader.end_turn();
-    assert_eq!(bench.read(1000), Read::Bytes(8 * REPLY_SIZE), "once");
+    assert_eq!(bench.read(1000), Read::Bytes(ENOUGH * REPLY_SIZE), "once");
 }
 
 #[test]
@@ -140,7 +149,7 @@ fn the_size_of_answers_is_learned() {
     assert_eq!(bench.read(SAMPLE * 30), Read::Bytes(SAMPLE * 30));
     let _guard = in_flight.add(64);
     bench.reader.end_turn();
-    assert_eq!(bench.read(1000), Read::Bytes(8 * 30));
+    assert_eq!(bench.read(1000), Read::Bytes(ENOUGH * 30));
 }
 
 #[test]

@@ -29,6 +29,11 @@ impl Decoder {
     /// The first reply in `bytes` and how many of them it takes; `None` if it has not all come yet: then the
     /// next `bytes` begin with these.
     pub(super) fn first(&mut self, bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
+        if self.seen == 0
+            && let Some(short) = short(bytes)
+        {
+            return Ok(Some(short));
+        }
         let end = self.framing.read(&bytes[self.seen..]);
         let Some(end) = end.map_err(|why| (ErrorKind::Parse, why))? else {
             self.seen = bytes.len();
@@ -36,6 +41,17 @@ impl Decoder {
         };
         let length = mem::take(&mut self.seen) + end.at;
         Ok(Some((value(&bytes[..length])?, length)))
+    }
+}
+
+/// The first reply, if it is one of those that nearly all are; for them no state is needed.
+fn short(bytes: &[u8]) -> Option<(Value, usize)> {
+    match bytes {
+        [b'+', b'O', b'K', b'\r', b'\n', ..] => Some((Value::Okay, 5)),
+        [b':', digit @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Some((Value::Int(i64::from(digit - b'0')), 4))
+        }
+        _ => None,
     }
 }
 

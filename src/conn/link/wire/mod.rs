@@ -9,11 +9,13 @@
 
 mod decode;
 mod driver;
+mod encode;
 mod shared;
 mod unanswered;
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -21,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Handle};
 
 use self::driver::Driver;
+use self::encode::encode;
 use self::shared::Shared;
 use self::unanswered::{Ended, Number};
 use super::last_reply::LastReply;
@@ -60,20 +63,21 @@ impl Wire {
 
     /// Sends these in one request and waits for the last reply; `None` if it does not come within `limit`.
     /// Cancel safe: what was sent is answered, and the replies are passed over.
-    pub(super) async fn send<T>(
+    pub(super) async fn send<'a, T>(
         &self,
-        commands: impl ExactSizeIterator<Item = &Cmd>,
+        commands: impl ExactSizeIterator<Item = &'a Cmd>,
         limit: Duration,
-        read: impl FnOnce(&mut Vec<Value>) -> T,
+        read: fn(&mut Vec<Value>) -> T,
     ) -> Option<Result<T, RedisError>> {
         let on_the_wire = limit == self.silence && self.is_here();
-        let waiting = match self.hand_over(commands, on_the_wire) {
-            Ok(waiting) => waiting,
-            Err(why) => return Some(Err(why)),
+        let mut place = Place {
+            shared: &self.shared,
+            number: None,
         };
-        let ended = poll_fn(|context| {
-            let mut state = self.shared.0.lock();
-            state.unanswered.poll(waiting.number, context)
+        let mut commands = Some(commands);
+        let ended = poll_fn(|context| match commands.take() {
+            Some(commands) => place.hand_over(commands, on_the_wire, context),
+            None => place.poll(read, context),
         });
         let ended = if on_the_wire {
             ended.await
@@ -82,10 +86,7 @@ impl Wire {
             Box::pin(self.clock.within(limit, ended)).await?
         };
         match ended {
-            Ended::Answered => {
-                let mut state = self.shared.0.lock();
-                Some(Ok(read(state.unanswered.replies(waiting.number))))
-            }
+            Ended::Answered(replies) => Some(Ok(replies)),
             Ended::Silent => None,
             Ended::Broken(why) => Some(Err(why)),
         }
@@ -95,42 +96,59 @@ impl Wire {
     fn is_here(&self) -> bool {
         Handle::try_current().is_ok_and(|runtime| runtime.id() == self.runtime)
     }
+}
 
-    fn hand_over<'a>(
-        &self,
+/// A place in the table, given up when dropped. The mutex is taken twice for a request: when it is handed
+/// over, and when its replies are read.
+struct Place<'a> {
+    shared: &'a Shared,
+    /// `None` before the one and after the other.
+    number: Option<Number>,
+}
+
+impl Place<'_> {
+    fn hand_over<'a, T>(
+        &mut self,
         commands: impl ExactSizeIterator<Item = &'a Cmd>,
         proves_silence: bool,
-    ) -> Result<Waiting<'_>, RedisError> {
-        let (number, driver) = {
+        context: &Context<'_>,
+    ) -> Poll<Ended<T>> {
+        let driver = {
             let mut state = self.shared.0.lock();
             if let Some(why) = state.unanswered.ended() {
-                return Err(why.clone());
+                return Poll::Ready(Ended::Broken(why.clone()));
             }
-            let number = state.unanswered.push(commands.len(), proves_silence);
+            let waker = context.waker().clone();
+            let number = state.unanswered.push(commands.len(), proves_silence, waker);
+            self.number = Some(number);
             for command in commands {
-                command.write_packed_command(&mut state.bytes);
+                encode(command, &mut state.bytes);
             }
-            (number, state.driver.take())
+            state.driver.take()
         };
         if let Some(driver) = driver {
             driver.wake();
         }
-        Ok(Waiting {
-            shared: &self.shared,
-            number,
-        })
+        Poll::Pending
+    }
+
+    fn poll<T>(&mut self, read: fn(&mut Vec<Value>) -> T, context: &Context<'_>) -> Poll<Ended<T>> {
+        let number = self.number.expect("it was handed over");
+        let mut state = self.shared.0.lock();
+        let ended = state.unanswered.poll(number, read, context);
+        if let Poll::Ready(Ended::Answered(_)) = ended {
+            // It is somebody else's by now.
+            self.number = None;
+        }
+        ended
     }
 }
 
-/// A place in the table, given up when dropped.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    number: Number,
-}
-
-impl Drop for Waiting<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.0.lock().unanswered.leave(self.number);
+        if let Some(number) = self.number {
+            self.shared.0.lock().unanswered.leave(number);
+        }
     }
 }
 

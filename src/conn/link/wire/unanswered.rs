@@ -17,6 +17,7 @@ pub(super) type Number = usize;
 enum Wait {
     /// Nobody has it.
     Unused,
+    /// `None`: was woken.
     Waiting(Option<Waker>),
     /// Nobody waits any more for what was sent.
     Left,
@@ -37,8 +38,9 @@ struct Request {
 
 /// What a request came to.
 #[derive(Debug)]
-pub(super) enum Ended {
-    Answered,
+pub(super) enum Ended<T> {
+    /// What was read of the replies.
+    Answered(T),
     Silent,
     Broken(RedisError),
 }
@@ -57,7 +59,7 @@ pub(super) struct Unanswered {
 
 impl Unanswered {
     /// A request of so many commands is the next to be sent.
-    pub(super) fn push(&mut self, commands: usize, proves_silence: bool) -> Number {
+    pub(super) fn push(&mut self, commands: usize, proves_silence: bool, waker: Waker) -> Number {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.requests.push(Request {
                 wait: Wait::Unused,
@@ -70,7 +72,7 @@ impl Unanswered {
         let request = &mut self.requests[number];
         // For one command or a pair, whichever is next.
         request.replies.reserve_exact(commands.max(2));
-        request.wait = Wait::Waiting(None);
+        request.wait = Wait::Waiting(Some(waker));
         request.missing = commands;
         request.proves_silence = proves_silence;
         self.order.push_back((number, Tick::NEVER));
@@ -155,10 +157,20 @@ impl Unanswered {
         self.end.as_ref()
     }
 
-    pub(super) fn poll(&mut self, number: Number, context: &Context<'_>) -> Poll<Ended> {
+    /// What a request has come to. When its replies were read, its place is free.
+    pub(super) fn poll<T>(
+        &mut self,
+        number: Number,
+        read: fn(&mut Vec<Value>) -> T,
+        context: &Context<'_>,
+    ) -> Poll<Ended<T>> {
         let request = &mut self.requests[number];
         match &mut request.wait {
-            Wait::Answered => Poll::Ready(Ended::Answered),
+            Wait::Answered => {
+                let replies = read(&mut request.replies);
+                self.free(number);
+                Poll::Ready(Ended::Answered(replies))
+            }
             Wait::Silent => Poll::Ready(Ended::Silent),
             Wait::Waiting(waker) => {
                 if let Some(why) = &self.end {
@@ -172,11 +184,6 @@ impl Unanswered {
             }
             Wait::Unused | Wait::Left => unreachable!("it belongs to who polls it"),
         }
-    }
-
-    /// The replies to an answered request.
-    pub(super) fn replies(&mut self, number: Number) -> &mut Vec<Value> {
-        &mut self.requests[number].replies
     }
 
     /// Whoever waited has gone.
