@@ -211,6 +211,12 @@ impl Connector {
         let was_reached = self.reachability.was_reached();
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
         let hint = match (self.info.addr(), first_bytes.meaning()) {
+            // Of whoever ends TLS for a server that is away.
+            (ConnectionAddr::TcpTls { .. }, Meaning::Error(said))
+                if was_reached && said.kind() == ErrorKind::Parse =>
+            {
+                ""
+            }
             (_, Meaning::Error(said)) => return Fault::Declined(said),
             (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
             _ if was_reached => "",
