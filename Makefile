@@ -184,7 +184,7 @@ model:
 OPERATIONS = 10000000
 sim:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_OPERATIONS=$(OPERATIONS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
-	  cargo test --release -p lockset-sim --test world --test day --lib -- --ignored --nocapture --test-threads 1
+	  cargo test --release -p lockset-sim --test world --test deployed --test day --lib -- --ignored --nocapture --test-threads 1
 
 NEMESIS = 60
 nemesis:

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::conn::error_reply::connect_error;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Lane, Opening, Setup, url};
+use crate::conn::{self, AddressMap, Lane, Network, Opening, Setup, url};
 use crate::error::{Error, Kind, Result};
 use crate::hold::core::Core;
 use crate::hold::local::Locals;
@@ -525,7 +525,17 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// As for [`Client::connect`], and [`is_invalid`](Error::is_invalid) for a setting that cannot work.
-    pub async fn build(mut self) -> Result<Client> {
+    pub async fn build(self) -> Result<Client> {
+        let id = uuid::Uuid::new_v4().to_string();
+        self.build_on(Network::System, Clock::System, &id).await
+    }
+
+    pub(crate) async fn build_on(
+        mut self,
+        network: Network,
+        clock: Clock,
+        id: &str,
+    ) -> Result<Client> {
         let target = url::parse(&self.url)?;
         #[cfg(feature = "tls")]
         let security = target.security(self.tls.as_ref())?;
@@ -534,15 +544,14 @@ impl ClientBuilder {
         let timing = self.timing()?;
         let every = self.announce_every.unwrap_or(default_every(self.lease));
         let announce_every = announce::checked(every)?;
-        let clock = Clock::System;
         let locals = self.locals()?;
-        let id = uuid::Uuid::new_v4().to_string();
         let setup = Setup {
             clock,
+            network,
             step_timeout: self.connect_timeout,
             silence: timing.reply,
             reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
-            client_id: id.as_str().into(),
+            client_id: id.into(),
             preload: Arc::new(script::preload::all()),
             events: Arc::clone(&locals) as _,
             disconnected: Arc::default(),
@@ -559,7 +568,7 @@ impl ClientBuilder {
         if self.opening == Opening::Eager {
             can_run_scripts(&scripts, self.connect_timeout).await?;
         }
-        Ok(self.client(&id, timing, scripts, locals, announce_every))
+        Ok(self.client(id, timing, scripts, locals, announce_every))
     }
 
     /// A client over another transport and clock, which is called back as `connect` is told.

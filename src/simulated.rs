@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::client::{Client, ClientBuilder};
 use crate::clock::{Clock, Tick};
 use crate::conn::{self, Channels, EventHandler, Fault, Process, Transport, sent};
+pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::error::Result;
 use crate::script::catalog;
 
@@ -125,6 +126,19 @@ pub fn client(
         let connections = connect(Events(events));
         Arc::new(Simulated { clock, connections })
     })
+}
+
+/// A client with this id, which finds the servers of its URL on another network, on tokio's clock.
+///
+/// # Errors
+/// As for [`ClientBuilder::build`].
+pub async fn client_on(
+    builder: ClientBuilder,
+    id: &str,
+    network: Arc<dyn Network>,
+) -> Result<Client> {
+    let network = conn::Network::Simulated(network);
+    builder.build_on(network, Clock::of_runtime(), id).await
 }
 
 /// To be called, by whoever polls, when a command is handed to a connection.

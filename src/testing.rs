@@ -213,6 +213,10 @@ impl Transport for Scripted {
     fn is_single_server(&self) -> bool {
         true
     }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
 }
 
 /// An error as a server would answer it.

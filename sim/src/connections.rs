@@ -33,7 +33,7 @@ impl Peer {
         server: usize,
         process: Arc<Process>,
     ) -> Self {
-        let (client, dialed) = net.add_peer(events);
+        let (client, dialed) = net.add_peer(Some(events));
         let address = net.with(|state| state.slots[server].address.clone());
         Self {
             net: Arc::clone(net),

@@ -5,17 +5,23 @@
 //! Faults are calls. With tokio's paused time, a loss after thirty seconds takes microseconds.
 
 mod called;
+mod channels;
+mod cluster;
 mod commands;
 #[cfg(test)]
 mod conformance;
 mod connections;
+mod deployment;
 mod lua;
 mod net;
 mod node;
 mod number;
 mod process;
+mod replication;
 mod reply;
+mod sentinel;
 mod server;
+mod slots;
 mod store;
 mod words;
 mod world;

@@ -3,27 +3,35 @@
 //! Invariant: it does one command at a time, at the time that it is given, and knows of no network: what it
 //! sends unasked is left in its outbox.
 
+mod deployed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::commands::{Command, random_fields};
+use crate::channels::Channels;
+pub(crate) use crate::channels::ConnectionId;
+use crate::cluster::Membership;
+use crate::commands::{Command, random_fields, writes};
 use crate::lua;
 use crate::number;
+use crate::replication::{Between, Replication, ServerId};
 use crate::reply::Reply;
+use crate::sentinel::Watch;
 use crate::store::Store;
 use crate::words::Words;
 
-/// The number of a connection at its server.
-pub(crate) type ConnectionId = u64;
-
-/// A message on its way to a connection.
-#[derive(Debug)]
-pub(crate) struct Push {
-    pub(crate) to: ConnectionId,
-    pub(crate) channel: Vec<u8>,
-    pub(crate) message: Vec<u8>,
+/// What a server knows of a connection.
+#[derive(Debug, Default)]
+struct Connection {
+    name: Vec<u8>,
+    /// Whether it speaks the newer protocol.
+    is_newer: bool,
+    /// How many changes the server had made after the last command of this connection that made one.
+    changes: u64,
+    /// For its next command.
+    is_asking: bool,
 }
 
 /// Changes the text of a script before it is run: for tests of the checks.
@@ -63,10 +71,18 @@ pub(crate) struct Node {
     /// By its SHA.
     scripts: FxHashMap<Arc<str>, Known>,
     rewrite: Option<Rewrite>,
-    channels: BTreeMap<Vec<u8>, Vec<ConnectionId>>,
-    connections: BTreeMap<ConnectionId, Vec<u8>>,
+    pub(crate) channels: Channels,
+    connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
-    pub(crate) outbox: Vec<Push>,
+    /// Those that a client has had ended.
+    pub(crate) killed: Vec<ConnectionId>,
+    pub(crate) replication: Replication,
+    /// If it is one of a cluster.
+    pub(crate) membership: Option<Membership>,
+    /// If it is a sentinel.
+    pub(crate) watch: Option<Watch>,
+    /// What other servers are to be told.
+    pub(crate) for_servers: Vec<(ServerId, Between)>,
     pub(crate) run_id: Arc<str>,
     started_us: u64,
     /// What every command is refused with, for now.
@@ -84,10 +100,14 @@ impl Node {
             store: Store::default(),
             scripts: FxHashMap::default(),
             rewrite: None,
-            channels: BTreeMap::new(),
+            channels: Channels::default(),
             connections: BTreeMap::new(),
             last_connection: 0,
-            outbox: Vec::new(),
+            killed: Vec::new(),
+            replication: Replication::default(),
+            membership: None,
+            watch: None,
+            for_servers: Vec::new(),
             run_id,
             started_us: now_us,
             refuses_with: None,
@@ -105,14 +125,14 @@ impl Node {
     }
 
     pub(crate) fn subscriptions(&self) -> usize {
-        self.channels.values().map(Vec::len).sum()
+        self.channels.subscriptions()
     }
 
     /// Another run of the server: nothing is left but the keys, if they are.
     pub(crate) fn restart(&mut self, keeps_keys: bool, now_us: u64) {
         self.channels.clear();
         self.connections.clear();
-        self.outbox.clear();
+        self.replication.restart();
         self.scripts.clear();
         self.last_connection = 0;
         self.started_us = now_us;
@@ -124,7 +144,8 @@ impl Node {
 
     pub(crate) fn connect(&mut self) -> ConnectionId {
         self.last_connection += 1;
-        self.connections.insert(self.last_connection, Vec::new());
+        self.connections
+            .insert(self.last_connection, Connection::default());
         self.last_connection
     }
 
@@ -134,10 +155,23 @@ impl Node {
 
     pub(crate) fn disconnect(&mut self, id: ConnectionId) {
         self.connections.remove(&id);
-        self.channels.retain(|_, listeners| {
-            listeners.retain(|listener| *listener != id);
-            !listeners.is_empty()
-        });
+        self.channels.disconnect(id);
+    }
+
+    /// Whether a connection speaks the newer protocol.
+    pub(crate) fn is_newer(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|one| one.is_newer)
+    }
+
+    /// How many changes replicas need to have what this connection has written.
+    pub(crate) fn changes_of(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, |one| one.changes)
+    }
+
+    /// The name that a connection gave itself.
+    pub(crate) fn name_of(&self, id: ConnectionId) -> String {
+        let name = self.connections.get(&id).map(|one| &*one.name);
+        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
     }
 
     /// Makes the text of a script known, as the preload of a connection does.
@@ -159,30 +193,49 @@ impl Node {
         if let Some(refusal) = node.refuses_with {
             return (node, Reply::error(refusal));
         }
-        match &*words.verb() {
-            verb @ (b"EVAL" | b"EVALSHA") => node.run_script(verb == b"EVAL", words),
-            verb => {
-                let reply = node.answer(verb, from, words);
-                (node, reply)
-            }
+        let verb = &*words.verb();
+        if let Err(no) = node.admit(verb, from, words) {
+            return (node, no);
         }
+        let (mut node, reply) = if matches!(verb, b"EVAL" | b"EVALSHA") {
+            node.run_script(verb == b"EVAL", words)
+        } else {
+            let reply = node.answer(verb, from, words);
+            (node, reply)
+        };
+        node.pass_on(Some(from));
+        (node, reply)
     }
 
     fn answer(&mut self, verb: &[u8], from: ConnectionId, words: &Words) -> Reply {
         match verb {
             b"PING" => Reply::Status("PONG"),
             b"SELECT" => Reply::OK,
-            b"ROLE" => Reply::Array(vec![
-                Reply::bulk(b"master"),
-                Reply::Int(0),
-                Reply::Array(vec![]),
-            ]),
-            b"WAIT" => Reply::Int(0),
+            b"HELLO" => self.hello(from, words),
+            b"ROLE" => self.role(),
+            // Of one who has nothing to wait for: who has waits at its connection.
+            b"WAIT" => Reply::count(self.replication.confirmed(self.changes_of(from))),
             b"INFO" => self.info(),
             b"CLIENT" => self.client(from, words),
             b"SCRIPT" => self.script(words),
-            b"SUBSCRIBE" | b"SSUBSCRIBE" => self.subscribe(from, words),
-            b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.unsubscribe(from, words),
+            b"SUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+                self.subscription(verb, from, words)
+            }
+            b"PUBSUB" => Reply::Array(Vec::new()),
+            b"ASKING" => {
+                if let Some(connection) = self.connections.get_mut(&from) {
+                    connection.is_asking = true;
+                }
+                Reply::OK
+            }
+            b"CLUSTER" => match &self.membership {
+                Some(membership) => membership.answer(words),
+                None => Reply::error("ERR This instance has cluster support disabled"),
+            },
+            b"SENTINEL" if self.watch.is_some() => self
+                .watch
+                .as_ref()
+                .map_or(Reply::Nil, |watch| watch.answer(words)),
             _ => self.on_keys(verb, words, Caller::Client),
         }
     }
@@ -193,7 +246,10 @@ impl Node {
                 if words.len() != 3 {
                     return caller.wrong_arity(words);
                 }
-                self.publish(words.at(1), words.at(2))
+                self.publish(verb, words.at(1), words.at(2))
+            }
+            _ if self.replication.is_replica() && writes(verb) => {
+                Reply::error("READONLY You can't write against a read only replica.")
             }
             b"HRANDFIELD" => {
                 if words.len() < 2 {
@@ -210,40 +266,6 @@ impl Node {
         }
     }
 
-    fn publish(&mut self, channel: &[u8], message: &[u8]) -> Reply {
-        let listeners = self.channels.get(channel).map_or(&[][..], Vec::as_slice);
-        for listener in listeners {
-            self.outbox.push(Push {
-                to: *listener,
-                channel: channel.to_vec(),
-                message: message.to_vec(),
-            });
-        }
-        Reply::count(listeners.len())
-    }
-
-    fn subscribe(&mut self, from: ConnectionId, words: &Words) -> Reply {
-        for channel in words.from(1) {
-            let listeners = self.channels.entry(channel.to_vec()).or_default();
-            if !listeners.contains(&from) {
-                listeners.push(from);
-            }
-        }
-        Reply::OK
-    }
-
-    fn unsubscribe(&mut self, from: ConnectionId, words: &Words) -> Reply {
-        for channel in words.from(1) {
-            if let Some(listeners) = self.channels.get_mut(channel) {
-                listeners.retain(|listener| *listener != from);
-                if listeners.is_empty() {
-                    self.channels.remove(channel);
-                }
-            }
-        }
-        Reply::OK
-    }
-
     /// For how long it has been up, in µs.
     pub(crate) fn up_us(&self) -> u64 {
         self.store.now_us().saturating_sub(self.started_us)
@@ -253,8 +275,13 @@ impl Node {
         let up = self.up_us() / 1_000_000;
         let text = format!(
             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:{}\r\n\
-             uptime_in_seconds:{up}\r\n# Replication\r\nrole:master\r\n",
-            self.run_id
+             uptime_in_seconds:{up}\r\n# Replication\r\nrole:{}\r\n",
+            self.run_id,
+            if self.replication.is_replica() {
+                "slave"
+            } else {
+                "master"
+            }
         );
         Reply::Bulk(text.into_bytes())
     }
@@ -262,15 +289,24 @@ impl Node {
     fn client(&mut self, from: ConnectionId, words: &Words) -> Reply {
         match &*words.get(1).unwrap_or_default().to_ascii_uppercase() {
             b"ID" => Reply::Int(i64::try_from(from).unwrap_or(i64::MAX)),
+            b"INFO" => Reply::Bulk(
+                format!(
+                    "id={from} addr=10.0.0.1:{from} name={}\n",
+                    self.name_of(from)
+                )
+                .into_bytes(),
+            ),
+            b"SETINFO" => Reply::OK,
             b"SETNAME" => {
-                let name = words.get(2).unwrap_or_default().to_vec();
-                self.connections.insert(from, name);
+                if let Some(connection) = self.connections.get_mut(&from) {
+                    connection.name = words.get(2).unwrap_or_default().to_vec();
+                }
                 Reply::OK
             }
             b"GETNAME" => self
                 .connections
                 .get(&from)
-                .map_or(Reply::Nil, |name| Reply::bulk(name)),
+                .map_or(Reply::Nil, |one| Reply::bulk(&one.name)),
             b"KILL" => {
                 let id = words
                     .from(2)
@@ -284,6 +320,7 @@ impl Node {
                 };
                 let was_there = self.is_connected(id);
                 self.disconnect(id);
+                self.killed.extend(was_there.then_some(id));
                 Reply::Int(was_there.into())
             }
             _ => Reply::error("ERR unknown subcommand of CLIENT on this server"),

@@ -54,6 +54,20 @@ impl Process {
         task
     }
 
+    /// A task that runs as the process does, started by somebody else.
+    pub(crate) fn wrap(
+        self: &Arc<Self>,
+        work: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let task = Task {
+            process: Arc::clone(self),
+            work: Some(work),
+        };
+        Box::pin(async move {
+            task.await;
+        })
+    }
+
     fn change(&self, condition: Condition) {
         let mut state = self.0.lock();
         state.condition = condition;

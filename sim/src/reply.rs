@@ -12,6 +12,8 @@ pub(crate) enum Reply {
     /// Code and text.
     Error(String),
     Array(Vec<Reply>),
+    /// What a server says of channels: what it is, the channel, and more.
+    Push(Vec<Reply>),
 }
 
 impl Reply {
@@ -27,6 +29,11 @@ impl Reply {
 
     pub(crate) fn error(text: impl Into<String>) -> Self {
         Self::Error(text.into())
+    }
+
+    /// What is said of a channel: `subscribe`, `message` and the like.
+    pub(crate) fn push(what: &str, channel: &[u8], more: Self) -> Self {
+        Self::Push(vec![Self::bulk(what.as_bytes()), Self::bulk(channel), more])
     }
 
     pub(crate) fn wrong_type() -> Self {
@@ -50,6 +57,8 @@ impl Reply {
             Self::Status("OK") => Value::Okay,
             Self::Status(text) => Value::SimpleString(text.to_owned()),
             Self::Error(text) => error_value(&text),
+            // On a lane of a simulated client nobody tells a push from another reply.
+            Self::Push(_) => Value::Okay,
             Self::Array(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
         }
     }

@@ -78,6 +78,12 @@ impl Words {
         Verb { letters, len }
     }
 
+    /// Whether one of the words has this in it.
+    pub(crate) fn names(&self, name: &[u8]) -> bool {
+        self.from(0)
+            .any(|word| word.windows(name.len()).any(|part| part == name))
+    }
+
     /// For people; the SHA of a script by its name.
     pub(crate) fn shown(&self) -> String {
         let word = |at: &[u8]| String::from_utf8_lossy(at).into_owned();

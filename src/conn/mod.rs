@@ -8,6 +8,7 @@ mod address;
 mod cluster;
 pub(crate) mod error_reply;
 mod link;
+mod network;
 mod nodes;
 pub(crate) mod process;
 mod push;
@@ -25,6 +26,9 @@ use std::sync::Arc;
 pub(crate) use self::address::AddressMap;
 use self::cluster::Cluster;
 use self::error_reply::connect_error;
+pub(crate) use self::network::Network;
+#[cfg(feature = "testing")]
+pub use self::network::{ReadWrite, SimulatedNetwork, Stream};
 pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
 pub(crate) use self::setup::{Opening, Preload, Setup};

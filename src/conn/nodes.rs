@@ -3,7 +3,7 @@
 //! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its
 //! role changes. Only so can a connection that replaces another one have that killed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ pub(crate) struct Nodes {
     /// What all have in common: user, password, TLS. Of its address only the kind counts.
     model: ConnectionInfo,
     setup: Setup,
-    known: Mutex<HashMap<Address, Arc<SingleServer>>>,
+    known: Mutex<BTreeMap<Address, Arc<SingleServer>>>,
 }
 
 impl Nodes {

@@ -7,6 +7,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::AddressMap;
+use super::network::Network;
 use super::tls::Security;
 use super::transport::EventHandler;
 use crate::clock::Clock;
@@ -19,6 +20,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) clock: Clock,
+    pub(crate) network: Network,
     /// The longest that one step of connecting may take, such as a round trip.
     pub(crate) step_timeout: Duration,
     /// The longest wait for a reply from what stands between a caller and the server, such as a sentinel.

@@ -9,6 +9,7 @@ use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability};
+use super::network::Network;
 use super::process::Process;
 use super::setup::{Setup, with_defaults};
 use super::transport::{Channels, Fault, Lane, Transport};
@@ -24,6 +25,7 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct SingleServer {
     address: String,
+    network: Network,
     reachability: Arc<Reachability>,
     command: Link,
     renewal: Link,
@@ -50,6 +52,7 @@ impl SingleServer {
         };
         Self {
             address,
+            network: setup.network.clone(),
             command: link("command", info.clone(), Purpose::Calls),
             renewal: link("renewal", info.clone(), Purpose::Other),
             confirm: link("confirm", info.clone(), Purpose::Other),
@@ -163,6 +166,10 @@ impl Transport for SingleServer {
 
     fn channels(&self) -> Channels {
         Channels::Plain
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.network.spawn(task);
     }
 
     fn is_single_server(&self) -> bool {

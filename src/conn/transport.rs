@@ -172,9 +172,7 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
     }
 
     /// Starts the task that a client has.
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        tokio::spawn(task);
-    }
+    fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
 /// How a channel finds its subscribers.

@@ -28,6 +28,18 @@ const fn command(arity: i64, run: Run) -> Command {
     Command { arity, run }
 }
 
+/// Those that only read.
+const READS: &[&str] = &[
+    "EXISTS", "PTTL", "TYPE", "KEYS", "DBSIZE", "TIME", "GET", "HEXISTS", "HGET", "HGETALL",
+    "HLEN", "HMGET", "LINDEX", "LLEN", "LPOS", "LRANGE", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
+    "ZSCORE",
+];
+
+/// Whether a replica refuses it.
+pub(crate) fn writes(verb: &[u8]) -> bool {
+    Command::named(verb).is_some() && !READS.iter().any(|reads| reads.as_bytes() == verb)
+}
+
 impl Command {
     /// The command of this name, in capitals.
     pub(crate) fn named(verb: &[u8]) -> Option<Self> {

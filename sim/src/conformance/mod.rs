@@ -7,6 +7,7 @@
 
 mod calls;
 mod compare;
+mod deployed;
 
 use lockset_testkit::Server;
 use redis::Value;
@@ -65,7 +66,7 @@ impl Both {
         let mut node = self.simulated.take().expect("put back below");
         node.store.set_clock(bounds.from_us);
         let (mut node, reply) = node.execute(1, &words);
-        node.outbox.clear();
+        node.channels.take_outbox();
         let simulated = reply.into_value();
         let ours = dump_of(&node);
         if let Some(what) = differs(&real, &simulated, &keys, &ours, bounds) {

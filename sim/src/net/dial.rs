@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::event::{Direction, What};
 use super::lane::{LaneId, LaneState, Submission, WireId};
+use super::served::ServedStream;
 use super::state::{Net, State};
 use super::wire::{Phase, Wire};
 use crate::words::Words;
@@ -99,7 +100,7 @@ impl State {
     fn dial(&mut self, client: usize, lane: LaneId) {
         self.last_wire += 1;
         let wire = self.last_wire;
-        let mut made = Wire::new(client, lane);
+        let mut made = Wire::of_lane(client, lane);
         let now = self.now();
         let known = self.lanes.entry((client, lane)).or_default();
         known.dialing = Some(wire);
@@ -120,7 +121,11 @@ impl State {
         }
         made.phase = Phase::Open;
         made.last_reply = Some(Instant::now());
-        let (client, lane) = (made.client, made.lane);
+        let client = made.client;
+        let Some(lane) = made.lane_id() else {
+            made.stream.iter().for_each(ServedStream::opened);
+            return;
+        };
         let server = lane.server;
         let node = self.node(server);
         let up = Duration::from_micros(node.up_us());
@@ -150,7 +155,11 @@ impl State {
             return;
         }
         made.phase = Phase::Dead;
-        let (client, lane) = (made.client, made.lane);
+        let client = made.client;
+        let Some(lane) = made.lane_id() else {
+            made.end(why);
+            return;
+        };
         let now = self.now();
         let share = 0.75 + self.draw.f64() / 2.0;
         let known = self.lanes.entry((client, lane)).or_default();
@@ -181,7 +190,8 @@ impl State {
         if left.phase == Phase::Open {
             left.phase = Phase::Leaving;
         }
-        let (client, lane, is_idle) = (left.client, left.lane, left.pending.is_empty());
+        let (client, is_idle) = (left.client, left.pending.is_empty());
+        let lane = left.lane_id()?;
         let known = self.lanes.get_mut(&(client, lane))?;
         let was_current = known.current.take_if(|current| *current == wire).is_some();
         if was_current {
@@ -191,6 +201,6 @@ impl State {
             self.post(wire, Direction::ToServer, What::Closed(wire));
         }
         let is_told = was_current && lane.lane == Lane::Push;
-        is_told.then(|| self.peers[client].events.clone())
+        self.peers[client].events.clone().filter(|_| is_told)
     }
 }

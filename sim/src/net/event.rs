@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::lane::WireId;
+use crate::replication::Between;
 use crate::words::Words;
 
 /// Which way something goes.
@@ -37,6 +38,12 @@ pub(super) enum What {
     Request(WireId, u64, Vec<Words>),
     Replies(WireId, u64, Vec<Value>),
     Message(WireId, Vec<u8>, Vec<u8>),
+    /// What the server writes to the stream of a client.
+    Bytes(WireId, Vec<u8>),
+    /// A `WAIT` with this number has had its time.
+    WaitEnds(WireId, u64),
+    /// From one server to another.
+    Between(usize, usize, Between),
     /// The client has closed the connection.
     Closed(WireId),
     /// The server has.
@@ -44,8 +51,9 @@ pub(super) enum What {
 }
 
 impl What {
-    pub(super) fn wire(&self) -> WireId {
-        match self {
+    /// The connection that it is about; `None`: it is between servers.
+    pub(super) fn wire(&self) -> Option<WireId> {
+        Some(match self {
             Self::Hello(wire)
             | Self::Welcome(wire)
             | Self::NobodyThere(wire)
@@ -53,12 +61,15 @@ impl What {
             | Self::Request(wire, ..)
             | Self::Replies(wire, ..)
             | Self::Message(wire, ..)
+            | Self::Bytes(wire, _)
+            | Self::WaitEnds(wire, _)
             | Self::Closed(wire)
             | Self::Reset(wire) => *wire,
-        }
+            Self::Between(..) => return None,
+        })
     }
 
-    /// `None` if it goes nowhere.
+    /// `None` if it goes nowhere, or not between a client and a server.
     pub(super) fn direction(&self) -> Option<Direction> {
         match self {
             Self::Hello(_) | Self::Request(..) | Self::Closed(_) => Some(Direction::ToServer),
@@ -66,8 +77,9 @@ impl What {
             | Self::NobodyThere(_)
             | Self::Replies(..)
             | Self::Message(..)
+            | Self::Bytes(..)
             | Self::Reset(_) => Some(Direction::ToClient),
-            Self::DialEnds(_) => None,
+            Self::DialEnds(_) | Self::WaitEnds(..) | Self::Between(..) => None,
         }
     }
 }

@@ -23,6 +23,7 @@ impl Net {
             let now_us = state.server_us(server);
             state.node(server).restart(keeps_keys, now_us);
             state.slots[server].is_up = true;
+            state.reconnect(server);
         });
     }
 
@@ -34,6 +35,7 @@ impl Net {
     pub(crate) fn heal(&self) {
         self.with(|state| {
             state.partitions.clear();
+            state.splits.clear();
             let now = state.soon();
             for event in std::mem::take(&mut state.held) {
                 state.post_at(now, event.what);
@@ -104,7 +106,7 @@ impl State {
 
     /// Nothing that is on its way on this connection arrives.
     fn lose_in_flight(&mut self, wire: WireId) {
-        self.queue.retain(|event| event.what.wire() != wire);
-        self.held.retain(|event| event.what.wire() != wire);
+        self.queue.retain(|event| event.what.wire() != Some(wire));
+        self.held.retain(|event| event.what.wire() != Some(wire));
     }
 }

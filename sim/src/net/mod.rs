@@ -7,11 +7,18 @@
 mod dial;
 mod event;
 mod faults;
+mod inbox;
 mod lane;
 mod pump;
+mod resp;
+mod serve;
+mod served;
+mod servers;
 mod state;
+mod stream;
 mod wire;
 
 pub(crate) use self::event::Direction;
 pub(crate) use self::lane::{LaneId, Submission};
 pub(crate) use self::state::{Net, State};
+pub(crate) use self::stream::Sockets;

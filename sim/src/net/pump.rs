@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lockset::simulated::Events;
+use lockset::simulated::{Events, Lane};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::event::{Direction, Event, What};
 use super::lane::WireId;
+use super::resp;
 use super::state::{EPOCH_US, Net, Slot, State};
 use super::wire::Phase;
-use crate::node::Node;
+use crate::channels::Push;
+use crate::node::{ConnectionId, Node};
+use crate::reply::Reply;
 use crate::words::Words;
 
 /// What a client is to be told once the lock is free.
@@ -66,6 +69,10 @@ impl Net {
             last_event: 0,
             held: Vec::new(),
             partitions: BTreeSet::new(),
+            splits: BTreeSet::new(),
+            between_free_at: BTreeMap::new(),
+            lag: Duration::ZERO,
+            last_wait: 0,
             delay: Duration::ZERO..=Duration::ZERO,
             draw,
             trace: None,
@@ -106,10 +113,15 @@ impl Net {
 
 impl State {
     fn arrive(&mut self, event: Event) -> Vec<Told> {
-        let Some(wire) = self.wires.get(&event.what.wire()) else {
+        let Some(wire) = event.what.wire() else {
+            self.deliveries += 1;
+            self.arrive_between(event);
             return Vec::new();
         };
-        let (client, server) = (wire.client, wire.lane.server);
+        let Some(wire) = self.wires.get(&wire) else {
+            return Vec::new();
+        };
+        let (client, server) = (wire.client, wire.server);
         if let Some(direction) = event.what.direction() {
             if self.partitions.contains(&(client, server, direction)) {
                 self.held.push(event);
@@ -127,7 +139,18 @@ impl State {
             What::Welcome(wire) => self.dialed(wire),
             What::NobodyThere(wire) => self.dial_failed(wire, "connection refused"),
             What::DialEnds(wire) => self.dial_failed(wire, "no connection within 1s"),
+            What::Request(wire, _, commands) if self.wires[&wire].stream.is_some() => {
+                self.serve(wire, commands);
+            }
             What::Request(wire, request, commands) => self.request(wire, request, &commands),
+            What::Bytes(wire, bytes) => {
+                let stream = self.wires.get(&wire).and_then(|wire| wire.stream.as_ref());
+                stream
+                    .into_iter()
+                    .for_each(|stream| stream.inbox.receive(&bytes));
+            }
+            What::WaitEnds(wire, number) => self.wait_ends(wire, number),
+            What::Between(..) => {}
             What::Replies(wire, request, values) => self.replies(wire, request, values),
             What::Closed(wire) => self.closed(wire),
             What::Reset(wire) => return self.reset(wire).into_iter().collect(),
@@ -136,7 +159,7 @@ impl State {
                     .wires
                     .get(&wire)
                     .is_some_and(|wire| wire.phase == Phase::Open);
-                let events = is_open.then(|| self.peers[client].events.clone());
+                let events = self.peers[client].events.clone().filter(|_| is_open);
                 let told = events.map(|events| Told::Message(events, channel, message));
                 return told.into_iter().collect();
             }
@@ -148,23 +171,24 @@ impl State {
         let Some(made) = self.wires.get(&wire) else {
             return;
         };
-        let (client, lane) = (made.client, made.lane);
+        let (client, server, lane) = (made.client, made.server, made.lane_id());
         if made.phase != Phase::Dialing {
             return;
         }
-        let server = lane.server;
         if !self.slots[server].is_up {
             self.post(wire, Direction::ToClient, What::NobodyThere(wire));
             return;
         }
-        for earlier in self.take_earlier(client, lane) {
-            self.end_at_server(earlier);
+        if let Some(lane) = lane {
+            for earlier in self.take_earlier(client, lane) {
+                self.end_at_server(earlier);
+            }
+            let node = self.node(server);
+            for (_, sha, text) in lockset::simulated::scripts() {
+                node.load(sha, text);
+            }
         }
-        let node = self.node(server);
-        for (_, sha, text) in lockset::simulated::scripts() {
-            node.load(sha, text);
-        }
-        let id = node.connect();
+        let id = self.node(server).connect();
         self.slots[server].wires.insert(id, wire);
         self.wires.get_mut(&wire).expect("seen").accepted = Some(id);
         self.post(wire, Direction::ToClient, What::Welcome(wire));
@@ -175,7 +199,7 @@ impl State {
         let Some(ended) = self.wires.get_mut(&wire) else {
             return;
         };
-        let server = ended.lane.server;
+        let server = ended.server;
         if let Some(id) = ended.accepted.take() {
             self.slots[server].wires.remove(&id);
             self.node(server).disconnect(id);
@@ -184,45 +208,67 @@ impl State {
     }
 
     fn request(&mut self, wire: WireId, request: u64, commands: &[Words]) {
-        let Some((id, client, lane)) = self
+        let Some((id, client, server, lane)) = self
             .wires
             .get(&wire)
-            .and_then(|wire| Some((wire.accepted?, wire.client, wire.lane)))
+            .and_then(|wire| Some((wire.accepted?, wire.client, wire.server, wire.lane)))
         else {
             // The connection has ended at the server: nothing of it is executed.
             return;
         };
-        let now_us = self.server_us(lane.server);
-        let mut node = self.slots[lane.server]
-            .node
-            .take()
-            .expect("one command at a time");
-        let mut values = Vec::with_capacity(commands.len());
-        for command in commands {
-            node.store.set_clock(now_us);
-            let (back, reply) = node.execute(id, command);
-            node = back;
-            if let Some(trace) = &mut self.trace {
-                trace(client, lane, command, &reply, &node.store);
-            }
-            values.push(reply.into_value());
-        }
-        let pushes = std::mem::take(&mut node.outbox);
-        self.slots[lane.server].node = Some(node);
-        for push in pushes {
-            if let Some(&to) = self.slots[lane.server].wires.get(&push.to) {
-                self.post(
-                    to,
-                    Direction::ToClient,
-                    What::Message(to, push.channel, push.message),
-                );
-            }
-        }
+        let done = commands.iter();
+        let replies = done.map(|command| self.execute(client, server, id, lane, command));
+        let values = replies.map(Reply::into_value).collect();
+        self.deliver_unasked(server);
         self.post(
             wire,
             Direction::ToClient,
             What::Replies(wire, request, values),
         );
+    }
+
+    /// Has a server do a command of a connection.
+    pub(super) fn execute(
+        &mut self,
+        client: usize,
+        server: usize,
+        id: ConnectionId,
+        lane: Option<Lane>,
+        command: &Words,
+    ) -> Reply {
+        let now_us = self.server_us(server);
+        let slot = &mut self.slots[server];
+        let mut node = slot.node.take().expect("one command at a time");
+        node.store.set_clock(now_us);
+        let (node, reply) = node.execute(id, command);
+        if let Some(trace) = &mut self.trace {
+            trace(client, server, lane, command, &reply, &node.store);
+        }
+        self.slots[server].node = Some(node);
+        reply
+    }
+
+    /// Sends a message of a server on its way.
+    pub(super) fn push(&mut self, server: usize, push: Push) {
+        let Some(&to) = self.slots[server].wires.get(&push.to) else {
+            return;
+        };
+        let is_stream = self
+            .wires
+            .get(&to)
+            .is_some_and(|wire| wire.stream.is_some());
+        let what = if is_stream {
+            let mut bytes = Vec::new();
+            let is_newer = self.node(server).is_newer(push.to);
+            resp::write(&push.reply(), is_newer, &mut bytes);
+            What::Bytes(to, bytes)
+        } else {
+            let Reply::Bulk(message) = push.message else {
+                return;
+            };
+            What::Message(to, push.channel, message)
+        };
+        self.post(to, Direction::ToClient, what);
     }
 
     fn replies(&mut self, wire: WireId, request: u64, values: Vec<redis::Value>) {
@@ -249,7 +295,7 @@ impl State {
         };
         known.end("the connection was closed");
         if let Some(id) = known.accepted {
-            let server = known.lane.server;
+            let server = known.server;
             self.slots[server].wires.remove(&id);
             self.node(server).disconnect(id);
         }

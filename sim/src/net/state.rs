@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::simulated::Events;
+use lockset::simulated::{Events, Lane};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -35,7 +35,8 @@ pub(crate) struct Slot {
 }
 
 pub(crate) struct Peer {
-    pub(super) events: Events,
+    /// Of one with lanes. Streams tell their client themselves.
+    pub(super) events: Option<Events>,
     /// Told when a connection was made, or could not be.
     pub(super) dialed: Arc<Notify>,
     pub(super) is_paused: bool,
@@ -44,8 +45,9 @@ pub(crate) struct Peer {
     pub(super) inbox: Vec<Event>,
 }
 
-/// What was done at a server: for which client, on which lane, what was replied, and the keys after it.
-type Trace = Box<dyn FnMut(usize, LaneId, &Words, &Reply, &Store) + Send>;
+/// What was done at a server: for which client, on which lane if that is known, what was replied, and the keys after
+/// it.
+type Trace = Box<dyn FnMut(usize, usize, Option<Lane>, &Words, &Reply, &Store) + Send>;
 
 pub(crate) struct State {
     pub(super) began: Instant,
@@ -60,6 +62,13 @@ pub(crate) struct State {
     /// What waits for a partition to end.
     pub(super) held: Vec<Event>,
     pub(super) partitions: BTreeSet<(usize, usize, Direction)>,
+    /// Pairs of servers between which nothing passes.
+    pub(super) splits: BTreeSet<[usize; 2]>,
+    /// By pair of servers: until when what was sent before is on its way.
+    pub(super) between_free_at: BTreeMap<[usize; 2], Duration>,
+    /// So long at most is anything on its way between servers.
+    pub(crate) lag: Duration,
+    pub(super) last_wait: u64,
     pub(crate) delay: std::ops::RangeInclusive<Duration>,
     pub(crate) draw: fastrand::Rng,
     pub(crate) trace: Option<Trace>,
@@ -85,7 +94,7 @@ impl Drop for Net {
 
 impl Net {
     /// Another client: its number, and what is told when an attempt of it to connect has ended.
-    pub(crate) fn add_peer(&self, events: Events) -> (usize, Arc<Notify>) {
+    pub(crate) fn add_peer(&self, events: Option<Events>) -> (usize, Arc<Notify>) {
         let mut state = self.state.lock();
         let dialed = Arc::<Notify>::default();
         state.peers.push(Peer {
@@ -103,7 +112,7 @@ impl Net {
         let told: Vec<Events> = {
             let state = self.state.lock();
             let alive = state.peers.iter().filter(|peer| !peer.is_gone);
-            alive.map(|peer| peer.events.clone()).collect()
+            alive.filter_map(|peer| peer.events.clone()).collect()
         };
         told.iter().for_each(Events::moved);
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockset::simulated::Failure;
+use lockset::simulated::{Failure, Lane};
 use redis::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::lane::LaneId;
+use super::served::ServedStream;
 use crate::node::ConnectionId;
 
 pub(super) type Answer = oneshot::Sender<Result<Vec<Value>, Failure>>;
@@ -27,7 +28,10 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) client: usize,
-    pub(super) lane: LaneId,
+    pub(super) server: usize,
+    /// What its client uses it for; of a stream, that is between its client and the server.
+    pub(super) lane: Option<Lane>,
+    pub(super) stream: Option<ServedStream>,
     pub(super) phase: Phase,
     /// Its number at the server, once that has accepted it.
     pub(super) accepted: Option<ConnectionId>,
@@ -42,10 +46,12 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(client: usize, lane: LaneId) -> Self {
+    fn new(client: usize, server: usize) -> Self {
         Self {
             client,
-            lane,
+            server,
+            lane: None,
+            stream: None,
             phase: Phase::Dialing,
             accepted: None,
             pending: BTreeMap::new(),
@@ -55,9 +61,33 @@ impl Wire {
         }
     }
 
+    /// One of a lane, which sends requests and gets replies.
+    pub(super) fn of_lane(client: usize, LaneId { server, lane }: LaneId) -> Self {
+        Self {
+            lane: Some(lane),
+            ..Self::new(client, server)
+        }
+    }
+
+    /// One that carries bytes.
+    pub(super) fn of_stream(client: usize, server: usize, stream: ServedStream) -> Self {
+        Self {
+            stream: Some(stream),
+            ..Self::new(client, server)
+        }
+    }
+
+    pub(super) fn lane_id(&self) -> Option<LaneId> {
+        let (server, lane) = (self.server, self.lane?);
+        Some(LaneId { server, lane })
+    }
+
     /// It is over: nobody gets a reply any more.
     pub(super) fn end(&mut self, why: &str) {
         self.phase = Phase::Dead;
+        if let Some(stream) = self.stream.take() {
+            stream.inbox.end();
+        }
         for (_, answer) in std::mem::take(&mut self.pending) {
             // Whoever asked may have stopped waiting.
             let _ = answer.send(Err(Failure::Unknown(why.to_owned())));

@@ -42,7 +42,7 @@ impl Data {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     data: Data,
     /// In ms of the server's clock.
     ends_at: Option<i64>,
@@ -54,7 +54,12 @@ pub(crate) struct Store {
     entries: FxHashMap<Bytes, Entry>,
     now_us: u64,
     writes: u64,
+    /// The names of keys that were changed, if somebody wants to know.
+    changed: Option<Vec<Bytes>>,
 }
+
+/// A key that was changed, and what it holds now.
+pub(crate) type Changed = (Bytes, Option<Entry>);
 
 /// After this many writes, what has expired is taken out.
 const SWEEP_EVERY: u64 = 1 << 12;
@@ -94,6 +99,7 @@ impl Store {
 
     /// What a key holds; `fresh` if it holds nothing. Call [`tidy`](Self::tidy) after taking something out.
     pub(crate) fn get_or_insert(&mut self, key: &[u8], fresh: impl FnOnce() -> Data) -> &mut Data {
+        self.note_change(key);
         self.drop_if_over(key);
         self.note_write();
         if !self.entries.contains_key(key) {
@@ -119,11 +125,13 @@ impl Store {
 
     /// Replaces whatever is there.
     pub(crate) fn set(&mut self, key: &[u8], data: Data, ends_at: Option<i64>) {
+        self.note_change(key);
         self.note_write();
         self.entries.insert(key.into(), Entry { data, ends_at });
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.note_change(key);
         self.drop_if_over(key);
         self.entries.remove(key).is_some()
     }
@@ -134,13 +142,63 @@ impl Store {
 
     /// Gives a key that is there an end.
     pub(crate) fn set_end(&mut self, key: &[u8], ends_at: Option<i64>) {
+        self.note_change(key);
         if let Some(entry) = self.entries.get_mut(key) {
             entry.ends_at = ends_at;
         }
     }
 
     pub(crate) fn clear(&mut self) {
+        if let Some(changed) = &mut self.changed {
+            changed.extend(self.entries.keys().cloned());
+        }
         self.entries.clear();
+    }
+
+    /// Keeps the names of what is changed from now on, for [`take_changed`](Self::take_changed).
+    pub(crate) fn track(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    fn note_change(&mut self, key: &[u8]) {
+        if let Some(changed) = &mut self.changed {
+            changed.push(key.into());
+        }
+    }
+
+    /// What was changed since the last time.
+    pub(crate) fn take_changed(&mut self) -> Vec<Changed> {
+        let mut names = self
+            .changed
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default();
+        names.sort_unstable();
+        names.dedup();
+        let changed = names.into_iter().map(|name| {
+            let entry = self.entries.get(&name).cloned();
+            (name, entry)
+        });
+        changed.collect()
+    }
+
+    /// Everything, for another server.
+    pub(crate) fn all(&self) -> Vec<Changed> {
+        let entries = self.entries.iter();
+        entries
+            .map(|(name, entry)| (name.clone(), Some(entry.clone())))
+            .collect()
+    }
+
+    /// Takes over what was changed at another server.
+    pub(crate) fn apply(&mut self, changed: Vec<Changed>) {
+        for (name, entry) in changed {
+            self.note_change(&name);
+            match entry {
+                Some(entry) => self.entries.insert(name, entry),
+                None => self.entries.remove(&name),
+            };
+        }
     }
 
     /// The keys that are there, in order.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use lockset::{Client, Guard, Lock, Member, MultiLock, Redlock, Result};
 use parking_lot::Mutex;
 
-use super::checks::Checks;
+use super::checks::{Checks, Grant};
 use super::plan::{End, Kind, Op, Verb};
+use crate::deployment::Deployment;
 
 pub(super) struct Actor {
     pub(super) process: usize,
@@ -15,7 +16,11 @@ pub(super) struct Actor {
     /// Where there are several servers.
     pub(super) redlock: Option<Redlock>,
     pub(super) checks: Arc<Mutex<Checks>>,
+    pub(super) deployment: Arc<Deployment>,
 }
+
+/// A replica that cannot confirm within this has the grant refused.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(60);
 
 /// After the clock says that a hold is lost, its guard has to say so within the grain of a timer.
 const NOTICE_MAX: Duration = Duration::from_millis(5);
@@ -23,7 +28,7 @@ const NOTICE_MAX: Duration = Duration::from_millis(5);
 /// For so long a hold stays with a process whose locks are sticky.
 const STICKY: Duration = Duration::from_millis(200);
 
-fn names(kind: Kind, lock: usize) -> Vec<String> {
+pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
     match kind {
         Kind::Reentrant => vec![format!("plain:{lock}")],
         Kind::Fair => vec![format!("fair:{lock}")],
@@ -161,6 +166,10 @@ impl Actor {
             Some(lease) => lock.fixed_lease(lease),
             None => lock,
         };
+        let lock = match op.replicas {
+            0 => lock,
+            replicas => lock.replicated(replicas, CONFIRMED_WITHIN),
+        };
         match op.verb {
             Verb::Lock | Verb::Force => self.ended(lock.lock()).await.map(Some),
             Verb::Try => self.ended(lock.try_lock()).await,
@@ -186,11 +195,17 @@ impl Actor {
     fn granted(&self, op: &Op, names: &[String], guard: &dyn Guard) -> Vec<Registered> {
         let token = guard.fencing_token().map(lockset::FencingToken::get);
         let token = token.filter(|_| names.len() == 1);
+        let holder = (names.len() == 1).then(|| guard.holder_id().to_owned());
         let register = |name: &String| {
-            let number =
-                self.checks
-                    .lock()
-                    .granted(name, op.kind, self.process, &guard.loss(), token);
+            let grant = Grant {
+                kind: op.kind,
+                process: self.process,
+                loss: guard.loss(),
+                token,
+                holder: holder.clone(),
+                is_confirmed: op.replicas > 0,
+            };
+            let number = self.checks.lock().granted(name, grant, &self.deployment);
             Registered {
                 name: name.clone(),
                 number,

@@ -9,13 +9,23 @@ use std::time::Duration;
 use lockset::Loss;
 use tokio::time::Instant;
 
+use super::forgotten::Forgotten;
 use super::order::Order;
 use super::plan::{Kind, LEASE};
 use super::trace::Trace;
 use super::wakes::Wakes;
+use crate::deployment::Deployment;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;
+
+impl Held {
+    /// Whether the true primary knows its holder; of several locks at once that is not looked at.
+    fn stands(&self, name: &str, deployment: &Deployment) -> bool {
+        let holder = self.holder.as_ref();
+        holder.is_none_or(|holder| deployment.has_holder(name, holder))
+    }
+}
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
@@ -27,6 +37,20 @@ struct Held {
     process: usize,
     is_shared: bool,
     loss: Loss,
+    /// Of a guard of one lock.
+    holder: Option<String>,
+    /// By every replica.
+    is_confirmed: bool,
+}
+
+/// A guard as it was given out.
+pub(super) struct Grant {
+    pub(super) kind: Kind,
+    pub(super) process: usize,
+    pub(super) loss: Loss,
+    pub(super) token: Option<u64>,
+    pub(super) holder: Option<String>,
+    pub(super) is_confirmed: bool,
 }
 
 /// All that is held, and the first thing that was wrong.
@@ -38,6 +62,7 @@ pub(super) struct Checks {
     /// The last token of an exclusive grant.
     tokens: BTreeMap<Name, u64>,
     next: u64,
+    pub(super) forgotten: Forgotten,
     order: Order,
     trace: Trace,
     pub(super) wakes: Wakes,
@@ -60,6 +85,7 @@ impl Checks {
             excused: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next: 0,
+            forgotten: Forgotten::default(),
             order: Order::default(),
             trace: Trace::default(),
             wakes: Wakes::new(!has_faults),
@@ -86,75 +112,142 @@ impl Checks {
             .get_or_insert_with(|| format!("at {at:?}: {what}"));
     }
 
-    /// A server has done a command.
+    /// The only server has done a command.
     pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) {
         if self.history.is_some() {
             for line in self.trace.done(command, reply, keys) {
                 self.note(|| line.to_string());
             }
         }
-        let order = self.order.done(command, reply, keys);
-        let wakes = self.wakes.done(keys, &self.excused);
-        for what in order.into_iter().chain(wakes) {
+        if let Some(what) = self.order.done(command, reply, keys) {
+            self.violate(what);
+        }
+        self.look_for_late_wakes(keys, |_| true);
+    }
+
+    /// A server has done a command; of its locks it has those for which `is_here`.
+    pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
+        if let Some(what) = self.wakes.done(keys, &self.excused, is_here) {
             self.violate(what);
         }
     }
 
     /// A guard was given out. Returns the number under which it is known.
-    pub(super) fn granted(
-        &mut self,
-        name: &str,
-        kind: Kind,
-        process: usize,
-        loss: &Loss,
-        token: Option<u64>,
-    ) -> u64 {
+    pub(super) fn granted(&mut self, name: &str, grant: Grant, deployment: &Deployment) -> u64 {
         self.next += 1;
         self.grants += 1;
         let number = self.next;
+        let Grant {
+            kind,
+            process,
+            token,
+            ..
+        } = grant;
         let is_shared = kind == Kind::Read;
         self.note(|| {
             format!("process {process} has {name} as {kind:?}, number {number}, token {token:?}")
         });
-        if loss.is_lost() {
+        if grant.loss.is_lost() {
             return number;
         }
-        let now = Instant::now();
-        let is_excused = self.excused.get(name).is_some_and(|until| now < *until);
+        let is_forced = self.is_forced(name);
+        let is_excused = is_forced || self.forgotten.is_excused(name);
         if let Some(token) = token.filter(|_| !is_shared) {
             let last = self.tokens.entry(name.to_owned()).or_default();
             let before = std::mem::replace(last, token.max(*last));
-            // Of a hold that was ended by force, what its client passes on has a token that was set aside for it.
+            // Of a hold that was ended by force, or forgotten, what its client passes on has a token that was set
+            // aside for it.
             if token <= before && !is_excused {
                 self.violate(format!(
                     "{name} is granted with token {token} after {before}"
                 ));
             }
         }
-        if is_excused {
+        if is_forced {
             return number;
         }
         let all = self.held.entry(name.to_owned()).or_default();
+        let ours = Held {
+            number,
+            process,
+            is_shared,
+            loss: grant.loss,
+            holder: grant.holder,
+            is_confirmed: grant.is_confirmed,
+        };
         let meets = |held: &&Held| {
             let may_share = held.is_shared && is_shared;
             !may_share && !held.loss.is_lost()
         };
-        let other = all
-            .iter()
-            .find(meets)
-            .map(|held| (held.number, held.process));
-        all.push(Held {
-            number,
-            process,
-            is_shared,
-            loss: loss.clone(),
+        let other = all.iter().find(meets).map(|other| {
+            let both_stand = [other, &ours]
+                .iter()
+                .all(|held| held.stands(name, deployment));
+            (other.number, other.process, both_stand)
         });
-        if let Some((other, by)) = other {
+        all.push(ours);
+        if let Some((other, by, both_stand)) = other {
+            if self.forgotten.is_excused(name) && !both_stand {
+                self.forgotten.begins(name, [other, number]);
+                self.note(|| format!("{name} has two holders, as a grant of it was forgotten"));
+            } else {
+                self.violate(format!(
+                    "{name} is granted to process {process} (number {number}) while process {by} holds it (number {other})"
+                ));
+            }
+        }
+        self.look_at_overlaps();
+        number
+    }
+
+    fn is_forced(&self, name: &str) -> bool {
+        let now = Instant::now();
+        self.excused.get(name).is_some_and(|until| now < *until)
+    }
+
+    /// Those who hold a lock twice, as a grant of it was forgotten, do so for no longer than a lease.
+    pub(super) fn look_at_overlaps(&mut self) {
+        let held = &self.held;
+        let overdue = self.forgotten.overdue(|name, both| {
+            let all = held.get(name).into_iter().flatten();
+            let valid = all.filter(|held| both.contains(&held.number) && !held.loss.is_lost());
+            valid.count() == 2
+        });
+        if let Some(what) = overdue {
+            self.violate(what);
+        }
+    }
+
+    /// A replica has taken over, which lacks what was granted or renewed of these locks. Whatever all replicas had
+    /// confirmed it has.
+    pub(super) fn promoted(&mut self, lacks: &[String], deployment: &Deployment, kept_up: bool) {
+        lacks.iter().for_each(|name| self.forgotten.forgets(name));
+        let missing = self.held.iter().find_map(|(name, all)| {
+            let is_missing = |held: &&Held| {
+                held.is_confirmed && !held.loss.is_lost() && !held.stands(name, deployment)
+            };
+            let missing = all.iter().find(is_missing)?;
+            Some((name.clone(), missing.number))
+        });
+        if let Some((name, number)) = missing.filter(|(name, _)| kept_up && !self.is_forced(name)) {
             self.violate(format!(
-                "{name} is granted to process {process} (number {number}) while process {by} holds it (number {other})"
+                "number {number} of {name} was confirmed by every replica, and the one that took over lacks it"
             ));
         }
-        number
+    }
+
+    /// Everybody who believes to hold a lock has it at the true primary.
+    pub(super) fn look(&mut self, deployment: &Deployment) {
+        let missing = self.held.iter().find_map(|(name, all)| {
+            let is_missing = |held: &&Held| !held.loss.is_lost() && !held.stands(name, deployment);
+            let missing = all.iter().find(is_missing)?;
+            Some((name.clone(), missing.number))
+        });
+        if let Some((name, number)) = missing.filter(|(name, _)| !self.is_forced(name)) {
+            self.violate(format!(
+                "number {number} of {name} believes to hold it, and the primary does not know it"
+            ));
+        }
     }
 
     /// It is about to be given back.
@@ -163,6 +256,8 @@ impl Checks {
         if let Some(all) = self.held.get_mut(name) {
             all.retain(|held| held.number != number);
         }
+        self.look_at_overlaps();
+        self.forgotten.ends(number);
     }
 
     /// A hold of this lock may be ended by force from now on.

@@ -5,8 +5,10 @@
 
 mod actor;
 mod checks;
+mod forgotten;
 mod order;
 mod plan;
+mod running;
 mod trace;
 mod wakes;
 
@@ -14,28 +16,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, Redlock};
+use lockset::simulated::Lane;
+use lockset::{Client, ClientBuilder, Redlock};
 use parking_lot::Mutex;
 
 use self::actor::Actor;
 use self::checks::Checks;
 use self::plan::{Fault, LEASE, Plan};
+use self::running::{Running, lock_names};
 use crate::connections::Peer;
-use crate::net::{LaneId, Net, State};
+use crate::deployment::{Deployment, Layout};
+use crate::net::{Net, State};
 use crate::node::Rewrite;
 use crate::process::Process;
+use crate::words::Words;
 
 /// Every call has ended by then: no wait is longer, with so many holds before it.
 const END: Duration = Duration::from_secs(600);
 
-/// After this, nothing is left of a queue that nobody asks about.
-const QUEUE: Duration = Duration::from_secs(2 * 3600);
-
 /// By then every server has a vote: it has been up for longer than a lease.
 const VOTES: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 21 / 20);
 
-/// Several processes with all kinds of locks on one simulated server, or with a `Redlock` on three or five,
-/// and faults between them.
+/// Several processes with all kinds of locks on one simulated server, or with a `Redlock` on three or five, behind
+/// sentinels or in a cluster, and faults between them.
 ///
 /// ```
 /// let report = lockset_sim::World::new(1).run();
@@ -74,17 +77,15 @@ pub struct Report {
     pub joins: u64,
     /// Guards whose hold was lost.
     pub losses: u64,
+    /// Replicas that took over.
+    pub failovers: u64,
+    /// How often a lock had two holders, as the replica that took over had not received the grant of one of them:
+    /// what a failover may cost, for at most a lease.
+    pub overlaps: u64,
+    /// For how long at most.
+    pub longest_overlap: Duration,
     /// What happened, if it was [asked for](World::with_history).
     pub history: Vec<String>,
-}
-
-struct Running {
-    net: Arc<Net>,
-    processes: Vec<Arc<Process>>,
-    /// By process and by server; none of a process that has crashed.
-    clients: Vec<Vec<Client>>,
-    servers: usize,
-    checks: Arc<Mutex<Checks>>,
 }
 
 impl World {
@@ -93,6 +94,44 @@ impl World {
     pub fn new(seed: u64) -> Self {
         Self {
             plan: Plan::draw(seed),
+            rewrite: None,
+            wants_history: false,
+        }
+    }
+
+    /// The world of this seed on a primary with replicas that sentinels watch. Where the seed is a multiple of four
+    /// nothing goes wrong; one more than that, nothing but failovers.
+    ///
+    /// ```
+    /// let report = lockset_sim::World::behind_sentinels(1).run();
+    /// assert_eq!(report.violation, None);
+    /// assert!(report.failovers > 0);
+    /// ```
+    #[must_use]
+    pub fn behind_sentinels(seed: u64) -> Self {
+        let layout = Layout::Sentinel {
+            replicas: 1 + usize::from(seed.is_multiple_of(3)),
+            sentinels: 3,
+        };
+        Self::deployed(seed, layout)
+    }
+
+    /// The world of this seed in a cluster of two or three shards. Where the seed is a multiple of four nothing goes
+    /// wrong, but slots move; one more than that, nothing but failovers besides.
+    ///
+    /// ```
+    /// let report = lockset_sim::World::in_cluster(4).run();
+    /// assert_eq!(report.violation, None);
+    /// ```
+    #[must_use]
+    pub fn in_cluster(seed: u64) -> Self {
+        let shards = 2 + usize::from(seed.is_multiple_of(3));
+        Self::deployed(seed, Layout::Cluster { shards })
+    }
+
+    fn deployed(seed: u64, layout: Layout) -> Self {
+        Self {
+            plan: Plan::draw_deployed(seed, layout),
             rewrite: None,
             wants_history: false,
         }
@@ -158,8 +197,8 @@ impl World {
     }
 
     async fn happen(&self) -> Report {
-        let mut running = self.begin();
-        if self.plan.servers() > 1 {
+        let mut running = self.begin().await;
+        if self.plan.is_redlock() {
             tokio::time::sleep(VOTES).await;
         }
         let tasks = self.start(&running);
@@ -177,9 +216,10 @@ impl World {
                 .lock()
                 .violate("some calls do not end".to_owned());
         }
-        running.end(!self.plan.faults.is_empty()).await;
-        let commands = running.net.with(|state| {
-            let servers = 0..self.plan.servers();
+        let had_faults = !self.plan.is_quiet();
+        running.end(had_faults).await;
+        let commands = running.deployment.net.with(|state| {
+            let servers = 0..self.plan.layout.servers();
             servers.map(|server| state.node(server).commands).sum()
         });
         let mut checks = running.checks.lock();
@@ -190,16 +230,19 @@ impl World {
             grants: checks.grants,
             joins: checks.joins,
             losses: checks.losses,
+            failovers: running.failovers,
+            overlaps: checks.forgotten.count,
+            longest_overlap: checks.forgotten.longest,
             history: checks.history.take().unwrap_or_default(),
         }
     }
 
-    fn begin(&self) -> Running {
-        let servers = self.plan.servers();
+    async fn begin(&self) -> Running {
+        let layout = self.plan.layout;
+        let servers = layout.servers();
         let net = Net::new(servers, self.plan.seed);
-        let checks = Checks::new(self.wants_history, !self.plan.faults.is_empty());
+        let checks = Checks::new(self.wants_history, !self.plan.is_quiet());
         let checks = Arc::new(Mutex::new(checks));
-        let seen = Arc::clone(&checks);
         net.with(|state| {
             for (server, clock) in self.plan.clocks.iter().enumerate() {
                 state.slots[server].drift_ppm = clock.drift_ppm;
@@ -209,42 +252,77 @@ impl World {
                 }
             }
             state.delay = Duration::ZERO..=self.plan.delay;
-            state.trace = Some(Box::new(move |client, lane, command, reply, keys| {
-                let mut checks = seen.lock();
-                checks.note(|| {
-                    let shown = command.shown();
-                    let LaneId { server, lane } = lane;
-                    format!("server {server}: {client} {lane:?} {shown} -> {reply:?}")
-                });
-                if servers == 1 {
-                    checks.done(command, reply, keys);
-                }
-            }));
         });
         // Each begins by its own clock: one that is ahead is no older.
         (0..servers).for_each(|server| net.restart(server, false));
+        let deployment = Arc::new(Deployment::new(&net, layout));
+        self.trace(&deployment, &checks);
         let processes: Vec<Arc<Process>> = self.plan.tasks.iter().map(|_| Arc::default()).collect();
-        let clients = processes.iter().map(|process| {
-            let of_server = |server| {
-                let id = net.with(State::new_uuid);
-                let builder = Client::builder("redis://simulated")
-                    .lease(LEASE)
-                    .native(self.plan.is_native);
-                let client = lockset::simulated::client(builder, &id, |events| {
-                    Arc::new(Peer::new(&net, events, server, Arc::clone(process)))
-                });
-                client.expect("settings that work")
-            };
-            (0..servers).map(of_server).collect()
-        });
-        let clients = clients.collect();
+        let mut clients = Vec::new();
+        for process in &processes {
+            clients.push(self.clients(&deployment, process).await);
+        }
         Running {
-            net,
             processes,
             clients,
-            servers,
+            deployment,
             checks,
+            failovers: 0,
+            kept_up: true,
         }
+    }
+
+    /// Has the checks see each command.
+    fn trace(&self, deployment: &Arc<Deployment>, checks: &Arc<Mutex<Checks>>) {
+        let (deployed, seen) = (Arc::downgrade(deployment), Arc::clone(checks));
+        let layout = self.plan.layout;
+        let see =
+            move |client, server, lane: Option<Lane>, command: &Words, reply: &_, keys: &_| {
+                let mut checks = seen.lock();
+                checks.note(|| {
+                    let shown = command.shown();
+                    let lane = lane.map_or("-".to_owned(), |lane| format!("{lane:?}"));
+                    format!("server {server}: {client} {lane} {shown} -> {reply:?}")
+                });
+                let Some(deployed) = deployed.upgrade() else {
+                    return;
+                };
+                match layout {
+                    Layout::Apart(1) => checks.done(command, reply, keys),
+                    Layout::Apart(_) => {}
+                    _ if deployed.is_deposed(server) => {
+                        let named = lock_names().filter(|name| command.names(name.as_bytes()));
+                        named.for_each(|name| checks.forgotten.forgets(&name));
+                    }
+                    _ => checks.look_for_late_wakes(keys, |name| deployed.is_at(name, server)),
+                }
+            };
+        deployment
+            .net
+            .with(|state| state.trace = Some(Box::new(see)));
+    }
+
+    /// Those of a process: one, or one for each server of a `Redlock`.
+    async fn clients(&self, deployment: &Deployment, process: &Arc<Process>) -> Vec<Client> {
+        let settings = |builder: ClientBuilder| {
+            let builder = builder.lease(LEASE).native(self.plan.is_native);
+            // Nobody looks.
+            builder.announce_every(Duration::MAX)
+        };
+        let Layout::Apart(servers) = self.plan.layout else {
+            let (.., client) = deployment.client(process, settings).await;
+            return vec![client.expect("servers that are there")];
+        };
+        let net = &deployment.net;
+        let of_server = |server| {
+            let id = net.with(State::new_uuid);
+            let builder = settings(Client::builder("redis://simulated"));
+            let client = lockset::simulated::client(builder, &id, |events| {
+                Arc::new(Peer::new(net, events, server, Arc::clone(process)))
+            });
+            client.expect("settings that work")
+        };
+        (0..servers).map(of_server).collect()
     }
 
     fn start(&self, running: &Running) -> Vec<tokio::task::JoinHandle<Option<()>>> {
@@ -259,6 +337,7 @@ impl World {
                     client: clients[0].clone(),
                     redlock: redlock.clone(),
                     checks: Arc::clone(&running.checks),
+                    deployment: Arc::clone(&running.deployment),
                 };
                 let work = Box::pin(actor.run(ops.clone()));
                 tasks.push(running.processes[process].spawn(work));
@@ -279,108 +358,8 @@ impl World {
             running.happens(Fault::Resume(process));
         }
         running.happens(Fault::Heal);
-        for server in 0..running.servers {
-            running.happens(Fault::Restart(server));
-        }
+        running.happens(Fault::RestartAll);
+        running.deployment.finish();
         running.happens(Fault::Delay(self.plan.delay));
-    }
-}
-
-impl Running {
-    /// The clients of a process, by their numbers in the network.
-    fn peers(&self, process: usize) -> std::ops::Range<usize> {
-        process * self.servers..(process + 1) * self.servers
-    }
-
-    fn happens(&mut self, fault: Fault) {
-        let net = Arc::clone(&self.net);
-        let is_up = |server: usize| net.with(|state| state.slots[server].is_up);
-        match fault {
-            Fault::Reset(process) => self.peers(process).for_each(|peer| net.reset(peer)),
-            Fault::Stall(process, way) => {
-                self.peers(process).for_each(|peer| net.stall(peer, way));
-            }
-            Fault::CutOff(process, server, way) => {
-                net.cut_off(self.peers(process).start + server, server, way);
-            }
-            Fault::Heal => net.heal(),
-            Fault::Pause(process) | Fault::Resume(process) if self.clients[process].is_empty() => {}
-            Fault::Pause(process) => {
-                self.peers(process).for_each(|peer| net.pause(peer));
-                self.processes[process].pause();
-            }
-            Fault::Resume(process) => {
-                self.processes[process].resume();
-                self.peers(process).for_each(|peer| net.resume(peer));
-            }
-            Fault::Crash(process) => {
-                self.checks.lock().crashed(process);
-                self.processes[process].end();
-                self.peers(process).for_each(|peer| net.forget(peer, true));
-                self.clients[process].clear();
-            }
-            Fault::Kill(server) => net.kill(server),
-            Fault::Restart(server) | Fault::RestartEmpty(server) if is_up(server) => {}
-            Fault::Restart(server) => net.restart(server, true),
-            Fault::RestartEmpty(server) => net.restart(server, false),
-            Fault::Delay(most) => net.with(|state| state.delay = Duration::ZERO..=most),
-            Fault::FlushScripts => net.with(|state| {
-                (0..self.servers).for_each(|server| state.node(server).forget_scripts());
-            }),
-        }
-    }
-
-    /// Closes all clients; then nothing may be left but what a process that crashed has left, and that for no
-    /// longer than a lease.
-    async fn end(&mut self, had_faults: bool) {
-        let mut is_clean = self.clients.iter().all(|clients| !clients.is_empty());
-        for client in std::mem::take(&mut self.clients).into_iter().flatten() {
-            self.checks.lock().joins += client.stats().totals.read.in_memory;
-            let closed = client.shutdown().await;
-            let mut checks = self.checks.lock();
-            checks.note(|| format!("a client is closed: {closed:?}"));
-            if let Err(error) = closed {
-                // After an outage longer than a lease it may not know what became of an attempt, and says so.
-                is_clean = false;
-                if !(had_faults && error.is_io()) {
-                    checks.violate(format!("a client does not close: {error}"));
-                }
-            }
-        }
-        if !is_clean {
-            tokio::time::sleep(3 * LEASE).await;
-            self.must_be_gone(|name| name.starts_with("lockset_") || name.starts_with("redisson_"));
-            // So long at most is a queue kept in which somebody has died.
-            tokio::time::sleep(QUEUE).await;
-        } else {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        // Counters of tokens have lives of their own.
-        self.must_be_gone(|name| name.starts_with("redisson_lock_token:"));
-    }
-
-    fn must_be_gone(&self, may_stay: impl Fn(&str) -> bool) {
-        for server in 0..self.servers {
-            self.must_be_gone_at(server, &may_stay);
-        }
-    }
-
-    fn must_be_gone_at(&self, server: usize, may_stay: impl Fn(&str) -> bool) {
-        let (keys, listeners) = self.net.with(|state| {
-            // A server does not see the end of a connection on which nothing arrives any more.
-            let seen_ended = !state.has_stalled();
-            let node = state.node(server);
-            let listeners = if seen_ended { node.subscriptions() } else { 0 };
-            (node.store.keys(), listeners)
-        });
-        let names = keys
-            .iter()
-            .map(|key| String::from_utf8_lossy(key).into_owned());
-        let left: Vec<String> = names.filter(|name| !may_stay(name)).collect();
-        if !left.is_empty() || listeners > 0 {
-            let what =
-                format!("{left:?} and {listeners} subscriptions are left at server {server}");
-            self.checks.lock().violate(what);
-        }
     }
 }

@@ -1,10 +1,13 @@
 //! What happens in a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
 
+mod deployed;
+
 use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::deployment::Layout;
 use crate::net::Direction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +56,8 @@ pub(super) struct Op {
     pub(super) cancel: Option<Duration>,
     pub(super) hold: Duration,
     pub(super) end: End,
+    /// So many replicas have to confirm it.
+    pub(super) replicas: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +82,28 @@ pub(super) enum Fault {
     /// Everything takes up to this long on its way.
     Delay(Duration),
     FlushScripts,
+    /// What servers send each other takes up to this long.
+    Lag(Duration),
+    /// The primary of a shard ends.
+    KillPrimary(usize),
+    /// Nothing passes between the primary of a shard and its replicas.
+    Sever(usize),
+    /// A replica of a shard takes over.
+    Promote(usize),
+    /// A sentinel or a node learns which servers are primaries.
+    Learn(usize),
+    /// One of the sentinels names a replica.
+    Mislead(usize),
+    /// Servers that are no primaries any more follow those that are.
+    Settle,
+    RestartAll,
+    /// The slot of a lock of this kind begins to move.
+    BeginMove(usize, usize),
+    /// So many of its keys go over.
+    MoveKeys(usize),
+    EndMove,
+    /// Everybody who believes to hold a lock has to have it at the true primary.
+    Look,
 }
 
 /// How the clock of a server differs from the true one. The clocks of several differ by less than a lease.
@@ -99,6 +126,7 @@ impl ServerClock {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
+    pub(super) layout: Layout,
     /// By process and by task.
     pub(super) tasks: Vec<Vec<Vec<Op>>>,
     /// In the order of their times.
@@ -154,6 +182,7 @@ impl Op {
             cancel,
             hold: ms(draw, if long { 4_000 } else { 25 }),
             end,
+            replicas: 0,
         }
     }
 
@@ -179,6 +208,7 @@ impl Op {
                 4..7 => End::Drop,
                 _ => End::Reenter,
             },
+            replicas: 0,
         }
     }
 }
@@ -212,6 +242,7 @@ impl Plan {
         }
         Self {
             seed,
+            layout: Layout::Apart(servers),
             tasks,
             faults,
             clocks: (0..servers).map(|_| ServerClock::draw(&mut draw)).collect(),
@@ -220,8 +251,20 @@ impl Plan {
         }
     }
 
-    pub(super) fn servers(&self) -> usize {
-        self.clocks.len()
+    /// Whether there is a `Redlock` on servers that know nothing of each other.
+    pub(super) fn is_redlock(&self) -> bool {
+        matches!(self.layout, Layout::Apart(2..))
+    }
+
+    /// Whether nothing happens that may keep a notification from a waiter.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_harmless = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::Lag(_) | Fault::BeginMove(..) | Fault::MoveKeys(_) | Fault::EndMove
+            )
+        };
+        self.faults.iter().all(|(_, fault)| is_harmless(fault))
     }
 }
 
@@ -305,8 +348,8 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}, delay up to {:?}, {:?}, plain commands: {}",
-            self.seed, self.delay, self.clocks, self.is_native
+            "seed {}, {:?}, delay up to {:?}, {:?}, plain commands: {}",
+            self.seed, self.layout, self.delay, self.clocks, self.is_native
         )?;
         for (process, tasks) in self.tasks.iter().enumerate() {
             for (task, ops) in tasks.iter().enumerate() {

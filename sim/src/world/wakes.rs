@@ -27,7 +27,12 @@ pub(super) struct Wakes {
     is_checked: bool,
     locks: BTreeMap<String, Lock>,
     next: u64,
+    /// Locks whose slot has moved: until then those who wait for them may still be finding out.
+    moved: BTreeMap<String, Instant>,
 }
+
+/// After a slot has moved, those who wait for its locks listen where it is by then.
+const FOUND_MAX: Duration = Duration::from_millis(500);
 
 impl Wakes {
     pub(super) fn new(is_checked: bool) -> Self {
@@ -35,6 +40,7 @@ impl Wakes {
             is_checked,
             locks: BTreeMap::new(),
             next: 0,
+            moved: BTreeMap::new(),
         }
     }
 
@@ -44,6 +50,12 @@ impl Wakes {
         let lock = self.locks.entry(name.to_owned()).or_default();
         lock.waiting.insert(self.next, Instant::now());
         self.next
+    }
+
+    /// Its slot moves.
+    pub(super) fn moves(&mut self, name: &str) {
+        self.moved
+            .insert(name.to_owned(), Instant::now() + FOUND_MAX);
     }
 
     pub(super) fn ends(&mut self, name: &str, number: u64) {
@@ -58,12 +70,15 @@ impl Wakes {
         &mut self,
         keys: &Store,
         forced: &BTreeMap<String, Instant>,
+        is_here: impl Fn(&str) -> bool,
     ) -> Option<String> {
         if !self.is_checked {
             return None;
         }
         let now = Instant::now();
-        let looked = self.locks.iter_mut().map(|(name, lock)| {
+        let moved = &self.moved;
+        let locks = self.locks.iter_mut().filter(|(name, _)| is_here(name));
+        let looked = locks.map(|(name, lock)| {
             if keys.get(name.as_bytes()).is_none() {
                 lock.free_since.get_or_insert(now);
                 return None;
@@ -71,7 +86,10 @@ impl Wakes {
             let free_since = lock.free_since.take()?;
             let longest = lock.waiting.values().min()?;
             let waited = now - free_since.max(*longest);
-            let is_forced = forced.get(name).is_some_and(|until| now < *until);
+            let is_before = |until: &Instant| now < *until;
+            let is_forced = [forced, moved]
+                .iter()
+                .any(|all| all.get(name).is_some_and(is_before));
             let is_late = waited > FREE_MAX && !is_forced;
             is_late.then(|| format!("{name} was free for {waited:?} while somebody waited for it"))
         });

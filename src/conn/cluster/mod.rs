@@ -57,7 +57,7 @@ impl Cluster {
         let mark = router.refresh_wanted.mark();
         router.adopt(&view);
         let refresh = refresh::run(Arc::clone(&router), view, mark);
-        let refresh = tokio::spawn(refresh).abort_handle();
+        let refresh = router.nodes.setup().network.spawn(refresh);
         Ok(Self { router, refresh })
     }
 }
@@ -150,5 +150,9 @@ impl Transport for Cluster {
 
     fn channels(&self) -> Channels {
         self.router.channels
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.router.nodes.setup().network.spawn(task);
     }
 }

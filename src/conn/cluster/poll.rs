@@ -45,6 +45,7 @@ impl MapPoller {
             }
         };
         tokio::select! {
+            biased;
             () = router.refresh_wanted.past(mark) => {}
             () = polls => {}
         }

@@ -75,10 +75,11 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
 fn open(router: &Router, opening: &mut JoinSet<()>) {
     while opening.try_join_next().is_some() {}
     for node in router.map.read().nodes() {
-        opening.spawn(async move {
+        let open = async move {
             // Whoever needs a connection that could not be made tries again.
             let _ = node.server.open().await;
-        });
+        };
+        opening.spawn(router.nodes.setup().network.task(open));
     }
 }
 

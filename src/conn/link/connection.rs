@@ -126,6 +126,7 @@ mod tests {
     use super::*;
     use crate::conn::link::first_bytes::FirstBytes;
     use crate::conn::link::socket::{Step, Terms};
+    use crate::conn::network::Network;
 
     #[tokio::test]
     async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
@@ -147,6 +148,7 @@ mod tests {
             first_bytes: &FirstBytes::default(),
             push: &push,
             disconnected: &Arc::default(),
+            network: &Network::System,
         };
         let socket = Socket::connect(terms, config).await.unwrap();
         let End::Library { in_flight, .. } = &socket.end else {

@@ -18,6 +18,7 @@ use super::reconnects::Reconnects;
 use super::socket::{End, Socket, Step, Terms, WireTerms};
 use crate::clock::Clock;
 use crate::conn::address::Address;
+use crate::conn::network::Network;
 use crate::conn::process::Process;
 use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
@@ -34,6 +35,7 @@ pub(super) struct Connector {
     /// Where the server is, for messages.
     endpoint: String,
     clock: Clock,
+    network: Network,
     /// The longest that one step of connecting may take.
     step_timeout: Duration,
     /// Shared by all links to the server.
@@ -74,6 +76,7 @@ impl Connector {
             endpoint: endpoint(info.addr()),
             info,
             clock: setup.clock,
+            network: setup.network.clone(),
             step_timeout: setup.step_timeout,
             reachability: Arc::clone(reachability),
             events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
@@ -91,6 +94,10 @@ impl Connector {
 
     pub(super) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    pub(super) fn network(&self) -> &Network {
+        &self.network
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -157,6 +164,7 @@ impl Connector {
             first_bytes,
             push,
             disconnected: &self.disconnected,
+            network: &self.network,
         };
         let mut socket = Socket::connect(terms, self.config(push)).await?;
         if let End::Library { connection, .. } = &mut socket.end {
@@ -175,6 +183,7 @@ impl Connector {
             silence,
             last_reply: last_reply.clone(),
             disconnected: Arc::clone(&self.disconnected),
+            network: self.network.clone(),
         })
     }
 

@@ -138,7 +138,8 @@ impl Dialer {
             result: Err(self.unsent("the runtime ended while the connection was being made")),
         };
         // If the runtime is shutting down, this ends the dial at once.
-        let task = runtime.spawn(dial.run()).abort_handle();
+        let task = self.connector.network().task(dial.run());
+        let task = runtime.spawn(task).abort_handle();
         *self.task.lock() = Some(task);
         Ok(())
     }

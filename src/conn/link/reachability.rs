@@ -59,6 +59,7 @@ impl Reachability {
             at
         };
         tokio::select! {
+            biased;
             () = clock.sleep_until(at) => {}
             () = self.reached.past(reached) => {}
         }

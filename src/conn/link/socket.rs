@@ -28,6 +28,7 @@ use super::loan::Loan;
 use super::paced_read::{InFlight, PacedRead};
 use super::wire::Wire;
 use crate::clock::Clock;
+use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::tls::Security;
 use crate::hint::Hint;
@@ -65,6 +66,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) push: &'a Arc<PushState>,
     /// Given when the connection ends by itself.
     pub(crate) disconnected: &'a Arc<Hint>,
+    pub(crate) network: &'a Network,
 }
 
 /// A connection, and the task behind it, which ends when this is dropped.
@@ -92,6 +94,8 @@ enum Lent {
     Tcp(Loan<Recorder<TcpStream>>),
     #[cfg(unix)]
     Unix(Loan<Recorder<tokio::net::UnixStream>>),
+    #[cfg(feature = "testing")]
+    Simulated(Loan<Recorder<crate::conn::network::Stream>>),
 }
 
 /// What the wire is made with.
@@ -102,6 +106,7 @@ pub(super) struct WireTerms {
     pub(super) silence: Duration,
     pub(super) last_reply: LastReply,
     pub(super) disconnected: Arc<Hint>,
+    pub(super) network: Network,
 }
 
 impl Socket {
@@ -111,6 +116,17 @@ impl Socket {
         config: AsyncConnectionConfig,
     ) -> Result<Self, RedisError> {
         let step = terms.step;
+        #[cfg(feature = "testing")]
+        if let (Network::Simulated(there), ConnectionAddr::Tcp(host, port)) =
+            (terms.network, terms.info.addr())
+        {
+            let stream = async { Ok(there.connect(host, *port).await?) };
+            let stream = step.made("connection", stream).await?;
+            let loan = Loan::new(Recorder::new(stream, terms.first_bytes.clone()));
+            let lent = Some(Lent::Simulated(loan.clone()));
+            let socket = Self::over(loan, lent, terms, config);
+            return step.made("answer", socket).await;
+        }
         match terms.info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect_tcp(host, *port, terms.info.tcp_settings());
@@ -171,7 +187,7 @@ impl Socket {
                 connection,
                 in_flight,
             },
-            driver: driven(driver, terms.disconnected),
+            driver: driven(terms.network, driver, terms.disconnected),
             lent,
         })
     }
@@ -182,6 +198,8 @@ impl Socket {
             Some(Lent::Tcp(loan)) => self.taken_back(&loan, terms),
             #[cfg(unix)]
             Some(Lent::Unix(loan)) => self.taken_back(&loan, terms),
+            #[cfg(feature = "testing")]
+            Some(Lent::Simulated(loan)) => self.taken_back(&loan, terms),
             None => self,
         }
     }
@@ -197,7 +215,7 @@ impl Socket {
         // The library's driver ends with `self`.
         Self {
             end: End::Wire(wire),
-            driver: driven(driver, &terms.disconnected),
+            driver: driven(&terms.network, driver, &terms.disconnected),
             lent: None,
         }
     }
@@ -205,15 +223,15 @@ impl Socket {
 
 /// Runs the task behind a connection; `disconnected` is given when it ends by itself.
 fn driven(
+    network: &Network,
     driver: impl Future<Output = ()> + Send + 'static,
     disconnected: &Arc<Hint>,
 ) -> AbortHandle {
     let disconnected = Arc::clone(disconnected);
-    let task = tokio::spawn(async move {
+    network.spawn(async move {
         driver.await;
         disconnected.give();
-    });
-    task.abort_handle()
+    })
 }
 
 impl Drop for Socket {

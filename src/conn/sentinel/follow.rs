@@ -89,7 +89,8 @@ impl Follower {
     }
 
     pub(super) fn start(self) -> Following {
-        Following(tokio::spawn(self.follow()).abort_handle())
+        let network = self.nodes.setup().network.clone();
+        Following(network.spawn(self.follow()))
     }
 
     async fn follow(mut self) {
@@ -106,6 +107,7 @@ impl Follower {
         let mut last_poll = Tick::ZERO;
         loop {
             let is_woken = tokio::select! {
+                biased;
                 () = announced.past(self.seen) => true,
                 // While it is in doubt, every failure says so.
                 () = current.doubted.past(doubted), if is_settled => true,
@@ -162,6 +164,7 @@ impl Follower {
         let address = &last.primary;
         let server = self.nodes.at(address);
         let role = tokio::select! {
+            biased;
             role = server.role(self.limit) => role,
             // It may hang, while another one takes its place.
             () = self.sentinels.announced().past(self.seen) => {

@@ -24,6 +24,7 @@ use self::current_primary::CurrentPrimary;
 use self::follow::{Follower, Following};
 use self::sentinels::Sentinels;
 use super::address::Address;
+use super::network::Network;
 use super::nodes::Nodes;
 use super::setup::{Opening, Setup};
 use super::transport::{Channels, Fault, Lane, Transport};
@@ -33,6 +34,7 @@ use crate::error::Error;
 pub(super) struct FollowedPrimary {
     address: String,
     current: Arc<CurrentPrimary>,
+    network: Network,
     /// Ends the task with this.
     _following: Following,
 }
@@ -56,6 +58,7 @@ impl FollowedPrimary {
         let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
         let clock = setup.clock;
         let limit = setup.reply_timeout;
+        let network = setup.network.clone();
         let nodes = Nodes::new(model, setup);
         let mut follower =
             Follower::new(name, sentinels, nodes, Arc::clone(&current), clock, limit);
@@ -65,6 +68,7 @@ impl FollowedPrimary {
         Ok(Self {
             address,
             current,
+            network,
             _following: follower.start(),
         })
     }
@@ -127,5 +131,9 @@ impl Transport for FollowedPrimary {
 
     fn channels(&self) -> Channels {
         Channels::Plain
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.network.spawn(task);
     }
 }

@@ -24,6 +24,7 @@ use super::view::{View, is_shared_by_most};
 use crate::clock::{Clock, Tick};
 use crate::conn::address::{Address, AddressMap};
 use crate::conn::link::{FirstBytes, Socket, Step, Terms};
+use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
 use crate::conn::tls::Security;
@@ -51,6 +52,7 @@ pub(super) struct Sentinels {
 #[derive(Debug)]
 struct Settings {
     model: ConnectionInfo,
+    network: Network,
     clock: Clock,
     /// The longest wait for a sentinel that never replied, and for one that has.
     limits: [Duration; 2],
@@ -118,6 +120,7 @@ impl Round {
             let is_clear = is_urgent && is_shared_by_most(&self.views(), self.asked);
             let until = if is_clear { grace_ends } else { Tick::NEVER };
             tokio::select! {
+                biased;
                 reply = replies.next() => {
                     let Some(reply) = reply else {
                         return;
@@ -291,6 +294,7 @@ impl Settings {
             model: model
                 .set_tcp_settings(tcp_settings())
                 .set_redis_settings(redis),
+            network: setup.network.clone(),
             clock: setup.clock,
             limits: [setup.step_timeout, setup.reply_timeout],
             label: format!("lockset-sentinel-{}", setup.client_id),
@@ -331,6 +335,7 @@ impl Settings {
             // What it announces is a hint and is not kept.
             push: &Arc::new(PushState::new(None)),
             disconnected: &Arc::default(),
+            network: &self.network,
         };
         let socket = Socket::connect(terms, config).await?;
         let connection = library(&socket)?;

@@ -33,6 +33,7 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         first_bytes: &FirstBytes::default(),
         push: &Arc::new(PushState::new(None)),
         disconnected: &Arc::default(),
+        network: &Network::System,
     };
     Socket::connect(terms, config()).await
 }

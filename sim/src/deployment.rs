@@ -1,0 +1,407 @@
+//! Servers that belong together: a primary with replicas behind sentinels, or the nodes of a cluster, and how one takes
+//! over from another.
+//!
+//! Who is the primary is decided here, at once and for all; who has learnt of it, each server by itself. Invariant:
+//! there is one true primary for each shard at any moment, however many servers believe to be one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lockset::simulated::Network;
+use lockset::{Client, ClientBuilder, Result};
+use parking_lot::Mutex;
+
+use crate::cluster::{Membership, SlotView};
+use crate::net::{Net, Sockets};
+use crate::process::Process;
+use crate::replication::ServerId;
+use crate::sentinel::{NAME, Watch};
+use crate::slots::{SLOTS, slot_of};
+use crate::store::Data;
+
+/// How servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Not at all.
+    Apart(usize),
+    Sentinel {
+        replicas: usize,
+        sentinels: usize,
+    },
+    /// Each shard is a primary with one replica.
+    Cluster {
+        shards: usize,
+    },
+}
+
+impl Layout {
+    pub(crate) fn servers(self) -> usize {
+        match self {
+            Self::Apart(servers) => servers,
+            Self::Sentinel {
+                replicas,
+                sentinels,
+            } => 1 + replicas + sentinels,
+            Self::Cluster { shards } => 2 * shards,
+        }
+    }
+
+    /// Those that have keys: the first ones.
+    pub(crate) fn data_servers(self) -> usize {
+        match self {
+            Self::Sentinel { replicas, .. } => 1 + replicas,
+            _ => self.servers(),
+        }
+    }
+
+    pub(crate) fn shards(self) -> usize {
+        match self {
+            Self::Cluster { shards } => shards,
+            _ => 1,
+        }
+    }
+}
+
+/// What is true, whoever has learnt of it.
+#[derive(Debug)]
+struct Truth {
+    /// By shard.
+    primaries: Vec<ServerId>,
+    epoch: u64,
+    /// By slot, the shard; of a cluster.
+    shards: Vec<usize>,
+    /// A slot that moves, from one shard to another.
+    moving: Option<(u16, usize, usize)>,
+    /// Servers that grant, though another one has taken over.
+    deposed: BTreeSet<ServerId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) net: Arc<Net>,
+    pub(crate) layout: Layout,
+    truth: Mutex<Truth>,
+}
+
+impl Deployment {
+    /// On a network with as many servers as the layout has.
+    pub(crate) fn new(net: &Arc<Net>, layout: Layout) -> Self {
+        let shards = layout.shards();
+        let of_slot = |slot| usize::from(slot) * shards / usize::from(SLOTS);
+        let deployment = Self {
+            net: Arc::clone(net),
+            layout,
+            truth: Mutex::new(Truth {
+                primaries: (0..shards).collect(),
+                epoch: 1,
+                shards: (0..SLOTS).map(of_slot).collect(),
+                moving: None,
+                deposed: BTreeSet::new(),
+            }),
+        };
+        deployment.begin();
+        deployment
+    }
+
+    fn begin(&self) {
+        let all = 0..self.layout.servers();
+        let addresses: Vec<String> = self.net.with(|state| {
+            let addresses = state.slots.iter().map(|slot| slot.address.clone());
+            addresses.collect()
+        });
+        for server in 0..self.layout.data_servers() {
+            self.net.with(|state| state.node(server).store.track());
+        }
+        match self.layout {
+            Layout::Apart(_) => {}
+            Layout::Sentinel { .. } => {
+                let sentinels = self.layout.data_servers()..all.end;
+                for sentinel in sentinels.clone() {
+                    let others = sentinels.clone().filter(|other| *other != sentinel);
+                    let id = |server: ServerId| format!("{server:040x}");
+                    let watch = Watch {
+                        primary: addresses[0].clone(),
+                        epoch: 0,
+                        id: id(sentinel),
+                        others: others
+                            .map(|other| (addresses[other].clone(), id(other)))
+                            .collect(),
+                    };
+                    self.net
+                        .with(|state| state.node(sentinel).watch = Some(watch));
+                }
+            }
+            Layout::Cluster { .. } => {
+                let view = self.view();
+                for server in all {
+                    let member = Membership::new(server, view.clone(), addresses.clone());
+                    self.net
+                        .with(|state| state.node(server).membership = Some(member));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// A client of the process; how it is numbered in the network.
+    pub(crate) async fn client(
+        &self,
+        process: &Arc<Process>,
+        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> (usize, String, Result<Client>) {
+        let sockets = Sockets::new(&self.net, Arc::clone(process));
+        let number = sockets.client;
+        let id = self.net.with(crate::net::State::new_uuid);
+        let builder = settings(Client::builder(&self.url()));
+        let network: Arc<dyn Network> = Arc::new(sockets);
+        let client = lockset::simulated::client_on(builder, &id, network).await;
+        (number, id, client)
+    }
+
+    fn url(&self) -> String {
+        let address = |server: ServerId| self.net.with(|state| state.slots[server].address.clone());
+        let addresses =
+            |servers: std::ops::Range<usize>| servers.map(address).collect::<Vec<_>>().join(",");
+        let all = self.layout.servers();
+        match self.layout {
+            Layout::Sentinel { .. } => {
+                let sentinels = addresses(self.layout.data_servers()..all);
+                format!("redis+sentinel://{sentinels}/{NAME}")
+            }
+            Layout::Cluster { .. } => format!("redis+cluster://{}", addresses(0..all)),
+            Layout::Apart(_) => format!("redis://{}", addresses(0..1)),
+        }
+    }
+
+    /// The shard that has the lock of this name.
+    pub(crate) fn shard_of(&self, name: &str) -> usize {
+        self.truth.lock().shards[usize::from(slot_of(name.as_bytes()))]
+    }
+
+    pub(crate) fn primary(&self, shard: usize) -> ServerId {
+        self.truth.lock().primaries[shard]
+    }
+
+    /// The shard of a server that has keys.
+    fn shard_of_server(&self, server: ServerId) -> usize {
+        server % self.layout.shards()
+    }
+
+    fn is_up(&self, server: ServerId) -> bool {
+        self.net.with(|state| state.slots[server].is_up)
+    }
+
+    fn followed_by(&self, server: ServerId) -> Option<ServerId> {
+        let node = |state: &mut crate::net::State| state.node(server).replication.primary();
+        self.net.with(node)
+    }
+
+    /// Whether this server still grants, though another one has taken over.
+    pub(crate) fn is_deposed(&self, server: ServerId) -> bool {
+        self.truth.lock().deposed.contains(&server)
+    }
+
+    /// Whether this server has the lock of this name.
+    pub(crate) fn is_at(&self, name: &str, server: ServerId) -> bool {
+        self.primary(self.shard_of(name)) == server
+    }
+
+    /// Whether a holder is known at the true primary, or where its slot goes.
+    pub(crate) fn has_holder(&self, name: &str, holder: &str) -> bool {
+        let mut servers = vec![self.primary(self.shard_of(name))];
+        if let Some((_, _, to)) = self.truth.lock().moving {
+            servers.push(to);
+        }
+        if let Some(to) = servers.get_mut(1) {
+            *to = self.primary(*to);
+        }
+        let is_known = |server: ServerId| {
+            self.net.with(
+                |state| match state.node(server).store.get(name.as_bytes()) {
+                    Some(Data::Hash(fields)) => fields
+                        .iter()
+                        .any(|(field, _)| field.starts_with(holder.as_bytes())),
+                    _ => false,
+                },
+            )
+        };
+        servers.into_iter().any(is_known)
+    }
+
+    /// Whether two servers have the same of a lock, and for as long.
+    pub(crate) fn agree(&self, name: &str, servers: [ServerId; 2]) -> bool {
+        let of = |server: ServerId| {
+            self.net.with(|state| {
+                let keys = &state.node(server).store;
+                let data = keys.get(name.as_bytes()).cloned();
+                let end = data.as_ref().and(keys.ends_at(name.as_bytes()));
+                (data, end)
+            })
+        };
+        of(servers[0]) == of(servers[1])
+    }
+
+    /// The next replica of a shard takes over, if one is there. The old primary and who takes over.
+    pub(crate) fn promote(&self, shard: usize) -> Option<(ServerId, ServerId)> {
+        let old = self.primary(shard);
+        let servers = self.layout.data_servers();
+        let is_replica = |server: &ServerId| {
+            self.shard_of_server(*server) == shard
+                && self.is_up(*server)
+                && self.followed_by(*server) == Some(old)
+        };
+        let next = (1..servers)
+            .map(|step| (old + step) % servers)
+            .find(is_replica)?;
+        {
+            let mut truth = self.truth.lock();
+            if truth
+                .moving
+                .is_some_and(|(_, from, to)| [from, to].contains(&shard))
+            {
+                return None;
+            }
+            truth.primaries[shard] = next;
+            truth.epoch += 1;
+            truth.deposed.remove(&next);
+            truth.deposed.insert(old);
+        }
+        self.net.follow(next, None);
+        self.learn(next);
+        Some((old, next))
+    }
+
+    /// A sentinel, or a node, learns what is true.
+    pub(crate) fn learn(&self, server: ServerId) {
+        if !self.is_up(server) {
+            return;
+        }
+        match self.layout {
+            Layout::Apart(_) => {}
+            Layout::Sentinel { .. } if server < self.layout.data_servers() => {}
+            Layout::Sentinel { .. } => {
+                let epoch = self.truth.lock().epoch;
+                let known = |state: &mut crate::net::State| {
+                    let watch = state.node(server).watch.as_ref();
+                    watch.is_some_and(|watch| watch.epoch == epoch)
+                };
+                if !self.net.with(known) {
+                    self.net.learn(server, self.primary(0), epoch);
+                }
+            }
+            Layout::Cluster { .. } => {
+                self.net.adopt(server, self.view());
+                self.settle_one(server);
+            }
+        }
+    }
+
+    /// A sentinel names a replica, as one does that was set up anew or was away.
+    pub(crate) fn mislead(&self, sentinel: ServerId) {
+        let wrong = (self.primary(0) + 1) % self.layout.data_servers();
+        self.net.learn(sentinel, wrong, 0);
+    }
+
+    /// Every server that is no primary any more follows the one that is.
+    pub(crate) fn settle(&self) {
+        if matches!(self.layout, Layout::Apart(_)) {
+            return;
+        }
+        (0..self.layout.data_servers()).for_each(|server| self.settle_one(server));
+    }
+
+    fn settle_one(&self, server: ServerId) {
+        let primary = self.primary(self.shard_of_server(server));
+        let wanted = (server != primary).then_some(primary);
+        if self.is_up(server) && self.followed_by(server) != wanted {
+            self.net.follow(server, wanted);
+            self.truth.lock().deposed.remove(&server);
+        }
+    }
+
+    fn view(&self) -> SlotView {
+        let truth = self.truth.lock();
+        let shards = truth.primaries.len();
+        let replicas = (0..self.layout.data_servers()).filter_map(|server| {
+            let primary = truth.primaries[server % shards];
+            (server != primary).then_some((server, primary))
+        });
+        SlotView {
+            owners: truth
+                .shards
+                .iter()
+                .map(|shard| truth.primaries[*shard])
+                .collect(),
+            replicas: replicas.collect(),
+            epoch: truth.epoch,
+        }
+    }
+
+    /// The slot of a lock begins to move to the next shard. False if another one moves.
+    pub(crate) fn begin_move(&self, name: &str) -> bool {
+        let slot = slot_of(name.as_bytes());
+        let from = self.shard_of(name);
+        let to = (from + 1) % self.layout.shards();
+        {
+            let mut truth = self.truth.lock();
+            if truth.moving.is_some() || from == to {
+                return false;
+            }
+            truth.moving = Some((slot, from, to));
+        }
+        let ends = [from, to].map(|shard| self.primary(shard));
+        self.membership(ends[1], |member| member.importing.insert(slot, ends[0]));
+        self.membership(ends[0], |member| member.migrating.insert(slot, ends[1]));
+        true
+    }
+
+    fn membership<T>(&self, server: ServerId, change: impl FnOnce(&mut Membership) -> T) {
+        self.net.with(|state| {
+            let member = state.node(server).membership.as_mut();
+            member.map(change);
+        });
+    }
+
+    /// Whether the slot of this lock moves.
+    pub(crate) fn moves(&self, name: &str) -> bool {
+        let moving = self.truth.lock().moving;
+        moving.is_some_and(|(slot, ..)| slot == slot_of(name.as_bytes()))
+    }
+
+    /// So many keys of the slot that moves go over.
+    pub(crate) fn move_keys(&self, most: usize) {
+        let Some((slot, from, to)) = self.truth.lock().moving else {
+            return;
+        };
+        let ends = [from, to].map(|shard| self.primary(shard));
+        self.net.migrate(slot, ends, most);
+    }
+
+    /// The rest goes over, and the two shards learn that the slot has moved.
+    pub(crate) fn end_move(&self) {
+        self.move_keys(usize::MAX);
+        let Some((slot, from, to)) = self.truth.lock().moving.take() else {
+            return;
+        };
+        {
+            let mut truth = self.truth.lock();
+            truth.shards[usize::from(slot)] = to;
+            truth.epoch += 1;
+        }
+        let ends = [from, to].map(|shard| self.primary(shard));
+        for server in ends.into_iter().rev() {
+            self.membership(server, |member| {
+                member.importing.remove(&slot);
+                member.migrating.remove(&slot);
+            });
+            self.learn(server);
+        }
+    }
+
+    /// All is well: what moves has moved, and everybody knows.
+    pub(crate) fn finish(&self) {
+        self.end_move();
+        self.settle();
+        (0..self.layout.servers()).for_each(|server| self.learn(server));
+    }
+}

@@ -1,0 +1,213 @@
+//! A world while it happens: its processes and servers, what goes wrong, and what has to be left of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockset::Client;
+use parking_lot::Mutex;
+
+use super::actor::names;
+use super::checks::Checks;
+use super::plan::{Fault, Kind, LEASE};
+use crate::deployment::{Deployment, Layout};
+use crate::process::Process;
+
+/// After this, nothing is left of a queue that nobody asks about.
+const QUEUE: Duration = Duration::from_secs(2 * 3600);
+
+pub(super) struct Running {
+    pub(super) processes: Vec<Arc<Process>>,
+    /// By process and by server; none of a process that has crashed.
+    pub(super) clients: Vec<Vec<Client>>,
+    pub(super) deployment: Arc<Deployment>,
+    pub(super) checks: Arc<Mutex<Checks>>,
+    pub(super) failovers: u64,
+    /// Whether every replica was connected to its primary all the time.
+    pub(super) kept_up: bool,
+}
+
+/// The names of all locks of a world, as servers know them.
+pub(super) fn lock_names() -> impl Iterator<Item = String> {
+    let kinds = [Kind::Reentrant, Kind::Fair, Kind::Write];
+    kinds
+        .into_iter()
+        .flat_map(|kind| (0..2).flat_map(move |lock| names(kind, lock)))
+}
+
+impl Running {
+    /// The clients of a process, by their numbers in the network.
+    fn peers(&self, process: usize) -> std::ops::Range<usize> {
+        let each = match self.deployment.layout {
+            Layout::Apart(servers) => servers,
+            _ => 1,
+        };
+        process * each..(process + 1) * each
+    }
+
+    pub(super) fn happens(&mut self, fault: Fault) {
+        let deployment = Arc::clone(&self.deployment);
+        let layout = deployment.layout;
+        let net = Arc::clone(&deployment.net);
+        let is_up = |server: usize| net.with(|state| state.slots[server].is_up);
+        match fault {
+            Fault::Reset(process) => self.peers(process).for_each(|peer| net.reset(peer)),
+            Fault::Stall(process, way) => {
+                self.peers(process).for_each(|peer| net.stall(peer, way));
+            }
+            Fault::CutOff(process, server, way) => {
+                let peers = self.peers(process);
+                // One client for each server, or one for all.
+                let peer = if peers.len() > 1 {
+                    peers.start + server
+                } else {
+                    peers.start
+                };
+                net.cut_off(peer, server, way);
+            }
+            Fault::Heal => net.heal(),
+            Fault::Pause(process) | Fault::Resume(process) if self.clients[process].is_empty() => {}
+            Fault::Pause(process) => {
+                self.peers(process).for_each(|peer| net.pause(peer));
+                self.processes[process].pause();
+            }
+            Fault::Resume(process) => {
+                self.processes[process].resume();
+                self.peers(process).for_each(|peer| net.resume(peer));
+            }
+            Fault::Crash(process) => {
+                self.checks.lock().crashed(process);
+                self.processes[process].end();
+                self.peers(process).for_each(|peer| net.forget(peer, true));
+                self.clients[process].clear();
+            }
+            Fault::Kill(server) => net.kill(server),
+            Fault::Restart(server) | Fault::RestartEmpty(server) if is_up(server) => {}
+            Fault::Restart(server) => net.restart(server, true),
+            Fault::RestartEmpty(server) => net.restart(server, false),
+            Fault::Delay(most) => net.with(|state| state.delay = Duration::ZERO..=most),
+            Fault::FlushScripts => net.with(|state| {
+                (0..layout.servers()).for_each(|server| state.node(server).forget_scripts());
+            }),
+            Fault::RestartAll => {
+                (0..layout.servers()).for_each(|server| self.happens(Fault::Restart(server)));
+            }
+            fault => self.happens_among_servers(fault),
+        }
+    }
+
+    /// Those faults that servers have which belong together.
+    fn happens_among_servers(&mut self, fault: Fault) {
+        let deployment = Arc::clone(&self.deployment);
+        let layout = deployment.layout;
+        let net = Arc::clone(&deployment.net);
+        match fault {
+            Fault::Lag(most) => net.with(|state| state.lag = most),
+            Fault::KillPrimary(shard) => net.kill(deployment.primary(shard)),
+            Fault::Sever(shard) => {
+                self.kept_up = false;
+                let primary = deployment.primary(shard);
+                let others = (0..layout.data_servers()).filter(|other| *other != primary);
+                others.for_each(|other| net.split(primary, other));
+            }
+            Fault::Promote(shard) => self.promote(shard),
+            Fault::Learn(server) => deployment.learn(server),
+            Fault::Mislead(sentinel) => {
+                if let Layout::Sentinel { sentinels, .. } = layout {
+                    deployment.mislead(layout.data_servers() + sentinel % sentinels);
+                }
+            }
+            Fault::Settle => deployment.settle(),
+            Fault::BeginMove(kind, lock) => {
+                let kind = [Kind::Reentrant, Kind::Fair, Kind::Write][kind];
+                let name = names(kind, lock).remove(0);
+                if deployment.begin_move(&name) {
+                    self.checks.lock().wakes.moves(&name);
+                }
+            }
+            Fault::MoveKeys(most) => self.moves(|deployment| deployment.move_keys(most)),
+            Fault::EndMove => self.moves(Deployment::end_move),
+            Fault::Look => self.checks.lock().look(&deployment),
+            // Of clients and the network.
+            _ => {}
+        }
+    }
+
+    /// What moves does so now: those who wait for its locks have to find out.
+    fn moves(&self, step: impl FnOnce(&Deployment)) {
+        let deployment = &self.deployment;
+        let moving = lock_names().filter(|name| deployment.moves(name));
+        moving.for_each(|name| self.checks.lock().wakes.moves(&name));
+        step(deployment);
+    }
+
+    fn promote(&mut self, shard: usize) {
+        let deployment = &self.deployment;
+        let Some((old, new)) = deployment.promote(shard) else {
+            return;
+        };
+        self.failovers += 1;
+        let lacks = lock_names().filter(|name| !deployment.agree(name, [old, new]));
+        let lacks: Vec<String> = lacks.collect();
+        let mut checks = self.checks.lock();
+        checks.note(|| format!("server {new} takes over from {old}, and lacks {lacks:?}"));
+        checks.promoted(&lacks, deployment, self.kept_up);
+    }
+
+    /// Closes all clients; then nothing may be left but what a process that crashed has left, and that for no
+    /// longer than a lease.
+    pub(super) async fn end(&mut self, had_faults: bool) {
+        // A failover may bring back what was released.
+        let mut is_clean =
+            self.failovers == 0 && self.clients.iter().all(|clients| !clients.is_empty());
+        for client in std::mem::take(&mut self.clients).into_iter().flatten() {
+            self.checks.lock().joins += client.stats().totals.read.in_memory;
+            let closed = client.shutdown().await;
+            let mut checks = self.checks.lock();
+            checks.note(|| format!("a client is closed: {closed:?}"));
+            if let Err(error) = closed {
+                // After an outage longer than a lease it may not know what became of an attempt, and says so.
+                is_clean = false;
+                if !(had_faults && error.is_io()) {
+                    checks.violate(format!("a client does not close: {error}"));
+                }
+            }
+        }
+        if !is_clean {
+            tokio::time::sleep(3 * LEASE).await;
+            self.must_be_gone(|name| name.starts_with("lockset_") || name.starts_with("redisson_"));
+            // So long at most is a queue kept in which somebody has died.
+            tokio::time::sleep(QUEUE).await;
+        } else {
+            // What was released last is on its way to replicas.
+            let lag = self.deployment.net.with(|state| state.lag);
+            tokio::time::sleep(Duration::from_millis(200) + lag).await;
+        }
+        // Counters of tokens have lives of their own.
+        self.must_be_gone(|name| name.starts_with("redisson_lock_token:"));
+    }
+
+    fn must_be_gone(&self, may_stay: impl Fn(&str) -> bool) {
+        for server in 0..self.deployment.layout.servers() {
+            self.must_be_gone_at(server, &may_stay);
+        }
+    }
+
+    fn must_be_gone_at(&self, server: usize, may_stay: impl Fn(&str) -> bool) {
+        let (keys, listeners) = self.deployment.net.with(|state| {
+            // A server does not see the end of a connection on which nothing arrives any more.
+            let seen_ended = !state.has_stalled();
+            let node = state.node(server);
+            let listeners = if seen_ended { node.subscriptions() } else { 0 };
+            (node.store.keys(), listeners)
+        });
+        let names = keys
+            .iter()
+            .map(|key| String::from_utf8_lossy(key).into_owned());
+        let left: Vec<String> = names.filter(|name| !may_stay(name)).collect();
+        if !left.is_empty() || listeners > 0 {
+            let what =
+                format!("{left:?} and {listeners} subscriptions are left at server {server}");
+            self.checks.lock().violate(what);
+        }
+    }
+}
