@@ -80,13 +80,13 @@ fn no_promise_is_broken_in_a_cluster() {
 }
 
 #[test]
-#[ignore = "a quarter of as many as LOCKSET_WORLDS says, from a random seed on: make sim"]
+#[ignore = "as many of each kind as LOCKSET_WORLDS says, from a random seed on: make sim"]
 fn no_promise_is_broken_in_many_worlds() {
-    let worlds = std::env::var("LOCKSET_WORLDS").map_or(10_000, |count| count.parse().unwrap());
+    let worlds = std::env::var("LOCKSET_WORLDS").map_or(2_000, |count| count.parse().unwrap());
     let first = std::env::var("LOCKSET_SEED")
         .map_or_else(|_| fastrand::u64(..1 << 40), |seed| seed.parse().unwrap());
     for kind in KINDS {
-        holds(kind, first..first + (worlds / 4).max(4));
+        holds(kind, first..first + worlds);
     }
 }
 
