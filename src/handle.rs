@@ -19,6 +19,7 @@ use crate::hold::cover::end_covers;
 use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
+use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::long_wait::{Waited, told_if_long};
 use crate::options::{Options, check_give_up};
@@ -325,39 +326,6 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show(self.kind(), f)
-    }
-}
-
-/// Who holds a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
-///
-/// ```no_run
-/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-/// if let Some(holder) = client.lock("report").holder().await? {
-///     println!("{} has it for {:?} more, unless renewed", holder.id, holder.remaining);
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The holder id, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. Opaque. It is
-    /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
-    /// client.
-    pub id: String,
-    /// How many times the lock is held by this holder.
-    pub hold_count: u32,
-    /// What is left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no
-    /// client of lockset or Redisson causes.
-    pub remaining: Duration,
-}
-
-impl From<Inspected> for Holder {
-    fn from(seen: Inspected) -> Self {
-        Self {
-            id: seen.holder,
-            hold_count: seen.hold_count,
-            remaining: seen.remaining.unwrap_or(Duration::MAX),
-        }
     }
 }
 

@@ -1,7 +1,8 @@
-//! What a server knows a hold by.
+//! Who holds a lock, and what a server knows a hold by.
 
 use std::fmt::{self, Debug};
 use std::ops::Deref;
+use std::time::Duration;
 
 /// A UUID, a colon and the longest number have 57.
 const BYTES_MAX: usize = 63;
@@ -57,6 +58,29 @@ impl Debug for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&**self, f)
     }
+}
+
+/// Who holds a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// if let Some(holder) = client.lock("report").holder().await? {
+///     println!("{} has it for {:?} more, unless renewed", holder.id, holder.remaining);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holder id, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. Opaque. It is
+    /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
+    /// client.
+    pub id: String,
+    /// How many times the lock is held by this holder.
+    pub hold_count: u32,
+    /// What is left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no
+    /// client of lockset or Redisson causes.
+    pub remaining: Duration,
 }
 
 #[cfg(test)]

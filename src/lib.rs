@@ -135,7 +135,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use events::Event;
 pub use fair::{FairGuard, FairLock};
 pub use fencing::{FencingToken, TokenPurge};
-pub use handle::Holder;
+pub use holder::Holder;
 pub use job::{Job, JobRun};
 pub use keys::NAME_BYTES_MAX;
 pub use loss::Loss;

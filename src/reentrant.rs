@@ -9,9 +9,10 @@ use crate::client::Client;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::guard::guard_methods;
-use crate::handle::{Handle, Holder, holder_methods, option_methods, sticky_methods, verb_methods};
+use crate::handle::{Handle, holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
+use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::script::{Call, Part, catalog, millis, tell};
 

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 struct Sums {
-    calls: usize,
+    calls: u64,
     commands: u64,
     grants: u64,
     losses: u64,

@@ -36,7 +36,7 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     (
         "the lease of a read hold stays when it is given back",
-        "redis.call('DEL', lock, read_timeout(lock, holder, 1))",
+        "redis.call('DEL', lock, read_timeout(lock, holder, '1'))",
         "redis.call('DEL', lock)",
     ),
     (

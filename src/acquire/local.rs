@@ -78,6 +78,10 @@ pub(super) async fn owned_or_joined(
     at: usize,
     place: Option<&QueuePlace<'_>>,
 ) -> Result<Option<Outcome>> {
+    // Most calls have no more to look for.
+    if !requests.may_enter_or_join() {
+        return Ok(None);
+    }
     if let Some(outcome) = owned(requests, at).await? {
         return Ok(Some(outcome));
     }

@@ -276,14 +276,10 @@ impl<'a> Waiting<'a> {
             return Ok(Some(step));
         }
         let place = self.place.as_ref();
-        if self.requests.may_enter_or_join()
-            && let Some(outcome) = owned_or_joined(self.requests, self.at, place).await?
-        {
+        if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
             return Ok(Some(Step::Ended(outcome)));
         }
-        if self.requests.may_be_sticky()
-            && let Some(outcome) = take_sticky(self.requests, true).await?
-        {
+        if let Some(outcome) = take_sticky(self.requests, true).await? {
             self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }

@@ -12,10 +12,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
 use super::event::Event;
+use super::member::Group;
 use super::settle::{release_all, release_all_later};
 use super::share::Share;
 use super::share_lease::ShareLease;
-use super::shell::{Group, Hold, RawShare};
+use super::shell::{Hold, RawShare};
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;

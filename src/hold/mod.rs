@@ -16,6 +16,7 @@ pub(crate) mod handoff;
 mod join;
 mod keep;
 pub(crate) mod local;
+mod member;
 mod open_read;
 pub(crate) mod protocol;
 pub(crate) mod queue;
@@ -46,6 +47,7 @@ pub(crate) mod undo;
 pub(crate) mod unguarded;
 
 pub(crate) use event::NewHold;
+pub(crate) use member::Group;
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
-pub(crate) use shell::{Group, Hold};
+pub(crate) use shell::Hold;

@@ -14,7 +14,6 @@ use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
 use super::release_call::release_call;
-use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::told::tell_release_failed;
 use super::undo::Undo;

@@ -239,6 +239,8 @@ impl Share {
 
     pub(crate) fn forget(mut self) {
         if let Some(raw) = self.take_raw() {
+            // Before it may be the last of its client.
+            self.timer.ends(raw.hold.core.clock.now());
             raw.forget();
         }
     }

@@ -5,7 +5,6 @@
 //! event leads to outside is carried out without the mutex, but for what those who ask next in this
 //! client have to find: that a release is decided on.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::local::LocalLock;
+use super::member::Group;
 use super::protocol::{HolderRef, Protocol};
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
@@ -61,12 +61,6 @@ pub(crate) struct Hold {
     pub(super) changed: Hint,
     /// What it is a member of, to be told if it is lost.
     groups: Mutex<Few<Weak<dyn Group>>>,
-}
-
-/// Holds that concern each other.
-pub(crate) trait Group: Debug + Send + Sync {
-    /// One of them is lost. Called without any lock.
-    fn member_lost(self: Arc<Self>, reason: LostReason);
 }
 
 /// A share of a hold that nothing gives back by itself: a guard has it, or is giving it back.

@@ -259,11 +259,11 @@ impl Call<'_> {
     fn record(&self, outcome: usize, now: Tick) -> u8 {
         let kind = place_of(self.kind);
         let on = self.found.instruments.of(self.group);
-        on.calls(kind.into(), outcome).times.add(self.began, now);
         if outcome == GRANTED {
-            // Its series are there from the first guard on.
+            // Before it is counted: what is counted without its series is not told to the gauge.
             on.holds(kind.into());
         }
+        on.calls(kind.into(), outcome).times.add(self.began, now);
         self.found.mark();
         kind
     }

@@ -9,6 +9,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Kind};
 use crate::fencing::{FencingToken, TokenPurge};
 use crate::few::Few;
+use crate::holder::Holder;
 
 const YES: i64 = 1;
 /// A release: this holder does not hold the lock.
@@ -85,6 +86,16 @@ pub(crate) struct Inspected {
     pub(crate) hold_count: u32,
     pub(crate) remaining: Option<Duration>,
     pub(crate) mode: Mode,
+}
+
+impl From<Inspected> for Holder {
+    fn from(seen: Inspected) -> Self {
+        Self {
+            id: seen.holder,
+            hold_count: seen.hold_count,
+            remaining: seen.remaining.unwrap_or(Duration::MAX),
+        }
+    }
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {

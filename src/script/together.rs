@@ -35,11 +35,12 @@ impl Scripts {
         match self.by_script(call, attempt, left).await {
             Ok(said) => Ok(native::merged(released, said)),
             // What was released is not there when it is sent again, as after an answer that got lost.
-            Err(Fault::Answered(error))
-                if is_temporary(&error) && released.iter().any(Option::is_some) =>
-            {
-                Err(Fault::Unknown(error.into()))
-            }
+            Err(fault) if released.iter().any(Option::is_some) => Err(match fault {
+                Fault::Unsent(why) => Fault::Unknown(why),
+                Fault::Declined(error) => Fault::Unknown(error.into()),
+                Fault::Answered(error) if is_temporary(&error) => Fault::Unknown(error.into()),
+                fault => fault,
+            }),
             Err(fault) => Err(fault),
         }
     }
@@ -136,19 +137,26 @@ mod tests {
 
     /// Then a hold that is not there any more may be one that was released here.
     #[tokio::test(start_paused = true)]
-    async fn a_script_that_is_refused_for_now_leaves_a_doubt() {
-        let scripts_run = AtomicU32::new(0);
-        let server = Scripted::new(move |sent| {
-            if let Some(answer) = without_b(sent) {
-                return answer;
-            }
-            match scripts_run.fetch_add(1, Ordering::Relaxed) {
-                0 => Answer::Error("LOADING the dataset is being loaded"),
-                _ => Answer::Value(each(-1, 3)),
-            }
-        });
-        let (answer, released) = run(&server).await;
-        assert!(answer.repeated);
-        assert_eq!(released, [TOLD, Released::NotHeld, TOLD]);
+    async fn a_script_that_is_not_executed_for_now_leaves_a_doubt() {
+        let for_now = [
+            || Answer::Error("LOADING the dataset is being loaded"),
+            || Answer::Declined("LOADING the dataset is being loaded"),
+            || Answer::Unsent,
+        ];
+        for answer in for_now {
+            let scripts_run = AtomicU32::new(0);
+            let server = Scripted::new(move |sent| {
+                if let Some(answer) = without_b(sent) {
+                    return answer;
+                }
+                match scripts_run.fetch_add(1, Ordering::Relaxed) {
+                    0 => answer(),
+                    _ => Answer::Value(each(-1, 3)),
+                }
+            });
+            let (answer, released) = run(&server).await;
+            assert!(answer.repeated);
+            assert_eq!(released, [TOLD, Released::NotHeld, TOLD]);
+        }
     }
 }

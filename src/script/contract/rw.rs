@@ -249,6 +249,19 @@ async fn a_lock_lives_as_long_as_the_longest_reader() {
     assert!(near(fixture.pttl_of("W").await, 5_000));
 }
 
+/// A renewal on another connection may have come first, of which the one who asks does not know yet.
+#[tokio::test]
+async fn a_writer_that_reads_now_keeps_the_lease_it_had() {
+    let mut fixture = Fixture::new().await;
+    fixture.try_write(U1).await;
+    assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
+    fixture.settle(U1, "0", "1").await;
+    for key in ["W", &lease_of(U1, 1)] {
+        assert!(near(fixture.pttl_of(key).await, 60_000), "{key}");
+    }
+    assert!(elsewhere(&fixture.try_write(U2).await, 60_000));
+}
+
 #[tokio::test]
 async fn dead_readers_hold_nobody_up() {
     let mut fixture = Fixture::new().await;
