@@ -119,8 +119,10 @@ async fn while_others_listen_a_writer_releases_as_ever() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.rw_lock("x");
-    lock.write().await.unwrap().release().await.unwrap();
-    let second = lock.write().await.unwrap();
+    // A handle that goes on remembers that others heard of its release.
+    let side = lock.write_side();
+    side.lock().await.unwrap().release().await.unwrap();
+    let second = side.lock().await.unwrap();
     let reading = reader(&lock).await;
     second.release().await.unwrap();
     drop(got(reading).await);
@@ -354,6 +356,8 @@ async fn a_release_in_doubt_waits_for_the_answer() {
         let client = Client::over(&server, LEASE);
         let lock = client.rw_lock("x");
         let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+        // The watchdog's task runs, and then hears of it.
+        others().await;
         client.core().locals.moved.give();
         others().await;
         let mut releasing = Box::pin(one.release());

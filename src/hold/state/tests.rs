@@ -1175,7 +1175,8 @@ impl Model {
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
-                let reads = self.joins > 0 || self.is_cover;
+                let has_covered = self.state.cover_end.is_some() || self.unclaimed > 0;
+                let reads = self.joins > 0 || self.is_cover || has_covered;
                 let mode = if reads { Mode::Shared } else { mode };
                 if self.state.is_held() && self.now < self.state.deadline() {
                     self.shares.push((owner.clone(), mode, share));
