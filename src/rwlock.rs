@@ -51,8 +51,8 @@ impl Client {
 ///   [downgraded](WriteGuard::downgrade) guard, a member of a multi-lock, and who asks for another lease.
 /// * **Readers and writers of one client pass it to each other in memory**, in their order, for up to 5 ms or 16
 ///   times in a row, and a trip to the server where that is longer (50 ms at most). Readers that come after a writer
-///   so have its write hold at the server for up to that time, unless others are known to wait; who reads for longer
-///   has a read hold there, too.
+///   so have its write hold at the server for 5 ms at most, unless others are known to wait: for so long they keep out
+///   readers of other clients, too. Who reads for longer has a read hold there.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
@@ -132,7 +132,7 @@ impl RwLock {
     }
 
     /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip at most. `None`:
-    /// somebody does.
+    /// somebody does, or did within the last 5 ms in another client and readers of that have its hold.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).

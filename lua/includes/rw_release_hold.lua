@@ -50,8 +50,8 @@ local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held
 
   for hold = reads + 1, had_reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
   if reads > 0 then
-    -- A writer that reads now keeps the lease it had: a renewal may have lengthened that meanwhile.
-    read_leases(lock, holder, reads, was_writer and string.format('%.0f', remaining) or lease)
+    -- A writer that reads on keeps the lease that it had, which a renewal under way may have lengthened.
+    read_leases(lock, holder, reads, was_writer and remaining or lease)
     redis.call('HSET', lock, holder, reads)
   end
   if writes > 0 then

@@ -14,6 +14,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::hold::bound::Bound;
+use crate::hold::cover::end_covers;
 use crate::hold::handoff::{Handoff, HandoffRequest};
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::protocol::Queue;
@@ -140,6 +141,15 @@ pub(super) async fn take_over(
         share.count_handoff(request.options.group);
     }
     Ok(is_held.then_some(share))
+}
+
+/// Readers of this client keep out no reader by the write hold that they have: the server is told that they read,
+/// before it is asked for one that cannot join them.
+pub(super) fn end_covers_for_readers(requests: Requests<'_>) {
+    let readers = requests.all.iter();
+    for request in readers.filter(|request| request.mode == Mode::Shared) {
+        let _whether_there_was_one = end_covers(&request.local);
+    }
 }
 
 /// A lock that a task of this client holds so that nobody else can, and until when; the one at `at`

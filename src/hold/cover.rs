@@ -21,11 +21,15 @@ use crate::counts::Mode;
 use crate::few::Few;
 use crate::owner::Owner;
 
-/// What readers of this client have by a write hold is a read hold by the time that the server is asked next.
-pub(crate) async fn end_covers(core: &Core, local: &LocalLock) {
+/// What readers of this client have by a write hold is a read hold from here on. True if they had any so.
+pub(crate) fn end_covers(local: &LocalLock) -> bool {
     let holds = local.holds.live_as::<Hold>();
-    let ended = holds.iter().filter(|hold| hold.end_cover());
-    if ended.count() > 0 {
+    holds.iter().filter(|hold| hold.end_cover()).count() > 0
+}
+
+/// The same, and whatever is asked next is asked behind it.
+pub(crate) async fn covers_ended(core: &Core, local: &LocalLock) {
+    if end_covers(local) {
         let now = core.clock.now();
         let limit = now.after(core.timing.reply);
         local.releases_sent_by(core.clock, limit, now).await;

@@ -454,7 +454,8 @@ impl Leased for Hold {
             NextStep::Expired => Due::Expired,
             NextStep::Wait(until) => Due::Later(until),
             NextStep::Renew { lease, wait } => {
-                let deadline = state.deadline();
+                // Also while its renewal is on its way.
+                let deadline = state.deadline().min(state.cover_end());
                 self.apply_to(state, now, Event::RenewalSent { lease });
                 Due::Renew {
                     request: RenewalRequest {

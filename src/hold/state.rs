@@ -387,8 +387,7 @@ impl State {
 
     /// When the watchdog has to check it: when a third of the lease has passed, at its end, or at that of a cover.
     pub(super) fn next_check(&self) -> Tick {
-        let cover_end = self.cover_end.unwrap_or(Tick::NEVER);
-        self.next_check_of_lease().min(cover_end)
+        self.next_check_of_lease().min(self.cover_end())
     }
 
     fn next_check_of_lease(&self) -> Tick {

@@ -17,6 +17,10 @@ const SILENCE_MIN: Duration = Duration::from_millis(2);
 /// it does with the lock; one more for those that are further away.
 const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 
+/// Readers elsewhere are kept out for so long for readers of this client, also where a turn lasts for longer as the
+/// server is far away.
+const COVER_MAX: Duration = Duration::from_millis(5);
+
 /// More than this are not waited for one by one.
 const OTHERS_MAX: u32 = 64;
 
@@ -91,7 +95,8 @@ impl Turns {
     /// listen. Until when they have it.
     pub(super) fn try_spend_cover(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.others == 0 && self.try_spend_handoff(now);
-        is_left.then(|| self.budget.end(self.trip)).flatten()
+        let end = self.budget.end(self.trip).filter(|_| is_left)?;
+        Some(end.min(now.after(COVER_MAX)))
     }
 
     /// A release was decided on, when so many messages had come.
@@ -216,6 +221,31 @@ mod tests {
             assert_eq!(turns.stands_back(messages, at(10)), Some(at(2_010)));
         }
         assert_eq!(turns.stands_back(8, at(10)), None, "its own, and three");
+    }
+
+    #[test]
+    fn readers_have_it_for_a_turn_that_is_near_and_not_while_others_listen() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.try_spend_cover(at(0)), Some(at(5_000)));
+        assert_eq!(
+            turns.try_spend_cover(at(4_000)),
+            Some(at(5_000)),
+            "in one turn"
+        );
+        assert_eq!(turns.try_spend_cover(at(5_001)), None);
+        let mut far = Turns::default();
+        far.note_trip(Duration::from_millis(40));
+        assert!(far.try_spend_handoff(at(0)));
+        assert_eq!(far.try_spend_cover(at(20_000)), Some(at(25_000)));
+        assert_eq!(far.try_spend_cover(at(38_000)), Some(at(40_000)));
+        let mut turns = Turns::default();
+        for _ in 0..16 {
+            assert!(turns.try_spend_cover(at(0)).is_some());
+        }
+        assert_eq!(turns.try_spend_cover(at(0)), None, "so often");
+        let mut turns = Turns::default();
+        turns.note_others(1);
+        assert_eq!(turns.try_spend_cover(at(0)), None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl fmt::Debug for dyn Leased {
 pub(crate) enum Due {
     /// Nothing before then.
     Later(Tick),
-    /// Renew it; at `deadline` it is lost. The reply is worth waiting for `wait`.
+    /// Renew it; at `deadline` it is lost, or has something else to do. The reply is worth waiting for `wait`.
     Renew {
         request: RenewalRequest,
         deadline: Tick,

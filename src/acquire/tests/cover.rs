@@ -95,6 +95,27 @@ async fn who_reads_for_longer_has_a_read_hold() {
     nothing_is_left(&client).await;
 }
 
+/// Its renewal is on its way, and is not answered: the server hears that they read all the same.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
+    let server = generous(|_, what| match what {
+        What::Renew => Some(Answer::Silence),
+        _ => None,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    let first = lock.write().await.unwrap();
+    let reading = reader(&lock).await;
+    first.release().await.unwrap();
+    let reading = got(reading).await;
+    client.core().locals.moved.give();
+    others().await;
+    assert_eq!(asked(&server), [What::Write, What::Renew], "it is in doubt");
+    tokio::time::sleep(MS * 8).await;
+    assert!(asked(&server).contains(&TOLD));
+    drop(reading);
+}
+
 /// A writer that waits behind them asks when the server knows that they only read, and is refused as by others.
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_client_ends_while_its_readers_read() {
@@ -259,6 +280,28 @@ async fn who_asks_for_more_than_to_read_is_covered_by_nobody() {
         assert_eq!(asked(&server)[before..], expected, "{other:?}");
     }
     nothing_is_left(&client).await;
+}
+
+/// A reader that cannot join them reads beside them, whether it waits or not.
+#[tokio::test(start_paused = true)]
+async fn readers_keep_out_no_reader_of_their_client() {
+    for waits in [true, false] {
+        let (server, client, lock) = scene();
+        let other = lock.clone().lease(LEASE * 2);
+        let first = lock.write().await.unwrap();
+        let reading = reader(&lock).await;
+        first.release().await.unwrap();
+        let reading = got(reading).await;
+        let beside = if waits {
+            other.read().await.unwrap()
+        } else {
+            other.try_read().await.unwrap().expect("nobody writes")
+        };
+        assert_eq!(asked(&server), [What::Write, TOLD, What::Read(1)]);
+        assert!(!reading.is_lost() && !beside.is_lost());
+        drop((reading, beside));
+        nothing_is_left(&client).await;
+    }
 }
 
 /// Who asks who reads is told that they do.

@@ -66,9 +66,14 @@ impl State {
         (before != Some(cover.until)).then(|| self.next_check())
     }
 
+    /// Until when it may cover readers, if it did.
+    pub(in crate::hold) fn cover_end(&self) -> Tick {
+        self.cover_end.unwrap_or(Tick::NEVER)
+    }
+
     /// Whether the time is over for which it may cover readers.
     pub(in crate::hold) fn is_cover_over(&self, now: Tick) -> bool {
-        self.cover_end.is_some_and(|end| end <= now)
+        self.cover_end() <= now
     }
 
     pub(in crate::hold) fn is_cover(&self) -> bool {

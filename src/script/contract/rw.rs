@@ -217,12 +217,13 @@ async fn one_that_reads_on_takes_back_only_what_it_gives_up() {
         assert_eq!(hash(&keys), [("mode", "write"), (U1_WRITE, "1")]);
         assert_eq!(keys.len(), 1, "the lease of the read hold went with it");
     }
-    // Straight from writing to reading.
+    // Straight from writing to reading, with the lease that it has, not the one that is said to be left: a renewal
+    // may have been executed whose answer is on its way.
     for _ in 0..2 {
         fixture.settle(U1, "0", "1").await;
         let keys = fixture.keys().await;
         assert_eq!(hash(&keys), [("mode", "read"), (U1, "1")]);
-        assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 1_000));
+        assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 30_000));
     }
 }
 
