@@ -333,7 +333,8 @@ fn check_exclusion(
     report: &mut Report,
 ) {
     // Those whose holds last longest: of those that exclude everybody, and of all.
-    let (mut alone, mut any): (Option<(&Call, Nanos)>, Option<(&Call, Nanos)>) = (None, None);
+    type Last<'a> = Option<(&'a Call, Nanos)>;
+    let (mut alone, mut any): (Last<'_>, Last<'_>) = (None, None);
     for call in granted {
         let (from, end) = (call.granted.unwrap_or(0), call.end(harms));
         if let Some((first, first_end)) = if call.is_shared { alone } else { any }
