@@ -94,7 +94,7 @@ THREADS = 16
 # The suite alone, as `make test` has built it: without --workspace its dependencies have other features.
 SUITE = cargo test --workspace --all-features --test suite
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THREADS) at a time" && \
-	  cargo test --workspace --all-features $(LESS) -- --test-threads $(THREADS) --skip hammer:: $(ONLY)
+	  cargo test --workspace --all-features --no-fail-fast $(LESS) -- --test-threads $(THREADS) --skip hammer:: $(ONLY)
 HAMMER = echo "those that work hard, 1 at a time" && \
 	  $(SUITE) -- --test-threads 1 hammer::
 
