@@ -84,6 +84,9 @@ macro_rules! shares {
 /// So long that none ends by itself.
 const FIXED: Duration = Duration::from_secs(30);
 
+/// Two read holds of their client, each of which 1024 readers may join within 5 ms.
+const READERS: u32 = 2 * 1024;
+
 shares! {
     reentrant: ReentrantLock, among ReentrantLock, |lock| lock, |lock| lock, one in 80;
     reentrant_with_a_fixed_lease: ReentrantLock, among ReentrantLock,
@@ -92,7 +95,7 @@ shares! {
     fair_with_a_fixed_lease: FairLock, among FairLock,
         |lock| lock.fixed_lease(FIXED), |lock| lock.fixed_lease(FIXED), one in 80;
     a_writer_among_writers: WriteSide, among WriteSide, |lock| lock, |lock| lock, one in 80;
-    a_writer_among_readers: WriteSide, among ReadSide, |lock| lock, |lock| lock, one in 300;
+    a_writer_among_readers: WriteSide, among ReadSide, |lock| lock, |lock| lock, one in READERS;
     a_reader_among_writers: ReadSide, among WriteSide, |lock| lock, |lock| lock, one in 80;
     multi: Multi, among Multi, |lock| lock, |lock| lock, one in 40;
     redlock: RedlockLock, among RedlockLock, |lock| lock, |lock| lock, one in 80;

@@ -264,12 +264,12 @@ async fn why_an_operator_took_a_lock_away() {
             .await;
         }
     };
-    let guard = client.lock("forced").lock().await.unwrap();
+    let first = client.lock("forced").lock().await.unwrap();
     let lock = operator.lock("forced");
     let forced = lock.force_unlock_because("the host is gone").await;
     assert!(forced.unwrap());
-    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
-    is_told("forced", guard.holder_id().to_owned(), "the host is gone").await;
+    assert_eq!(within(SOON, first.lost()).await, LostReason::Revoked);
+    is_told("forced", first.holder_id().to_owned(), "the host is gone").await;
 
     let reader = client.rw_lock("read").read().await.unwrap();
     let readers = operator.rw_lock("read").read_side();
@@ -318,7 +318,7 @@ async fn why_an_operator_took_a_lock_away() {
         let left: i64 = redis::from_redis_value(left).unwrap();
         assert!((1..=3_600_000).contains(&left), "{key}: {left}");
     }
-    drop((reader, guard));
+    drop((first, reader, guard));
     idle(&client).await;
     let freed = |event: &Event<'_>| matches!(event, Event::Freed { .. });
     assert_eq!(told.count(freed), 4, "each is told once");

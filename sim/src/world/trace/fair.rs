@@ -100,7 +100,7 @@ impl Lock {
     /// By now.
     fn shown(&self, keys: &Store) -> String {
         let now_ms = keys.now_ms();
-        let holder = self.holder.as_ref().filter(|(_, end)| *end > now_ms);
+        let holder = self.holder.as_ref().filter(|(_, end)| *end >= now_ms);
         let holder = holder.map_or("-".into(), |(holder, _)| String::from_utf8_lossy(holder));
         let mut shown = format!("{holder}#");
         for (waiter, until) in &self.waiting {
