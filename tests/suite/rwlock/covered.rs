@@ -77,6 +77,7 @@ async fn readers_of_redisson_get_in_beside_them() {
         guard.release().await.unwrap();
     }
     assert_eq!(peer.read_release(&scene.name, 1).await, Some(1));
+    drop(messages);
     scene.nothing_left([&ours]).await;
 }
 
