@@ -62,6 +62,8 @@ struct StandBack {
     until: Tick,
     /// Nor later than so long after the last message.
     silence: Duration,
+    /// How many of the others are waited for.
+    others: u64,
     /// How many of the others are not waited for.
     absent: u64,
 }
@@ -149,6 +151,7 @@ impl Turns {
             until: now.after((asking + own) * (others + 1)),
             // Not as long as it was held: if nobody has it, nobody wants it, and only the server can say.
             silence: asking + own_turn,
+            others: others.into(),
             absent,
         });
     }
@@ -178,7 +181,10 @@ impl Turns {
     pub(super) fn begin(&mut self, messages: u64, now: Tick) {
         if let Some(back) = self.back.take() {
             let missing = back.messages.saturating_sub(messages);
-            self.absent.note(back.absent + missing, now);
+            // If not even that of its own release came, it does not listen, and knows nothing of the others.
+            if missing <= back.others {
+                self.absent.note(back.absent + missing, now);
+            }
         }
     }
 
@@ -319,6 +325,20 @@ mod tests {
         assert_eq!(again(&mut turns, at(1_000_090)), Some(3), "others listen");
         turns.begin(3, at(1_000_100));
         assert_eq!(again(&mut turns, at(1_000_110)), Some(3), "all have come");
+    }
+
+    #[test]
+    fn who_hears_no_message_knows_of_nobody_who_does_not_come() {
+        let mut turns = Turns::default();
+        turns.note_others(2);
+        for now in (0..5).map(|turn| at(turn * 20)) {
+            turns.note_release(now, 7);
+            while turns.try_spend_handoff(now) {}
+            turns.end(now);
+            assert!(turns.stands_back(9, now).is_some());
+            assert_eq!(turns.stands_back(10, now), None, "its own, and two");
+            turns.begin(7, now);
+        }
     }
 
     #[test]
