@@ -103,6 +103,11 @@ impl Turns {
 
     /// A release was decided on, when so many messages had come.
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
+        // That of the release before this one, and another: if nobody was waited for, one of them came all the same.
+        let have_come = |(_, before)| messages > before + 1;
+        if self.released.is_some_and(have_come) && self.absent.count >= self.others {
+            self.absent = Absent::default();
+        }
         self.released = Some((now, messages));
     }
 
@@ -325,6 +330,42 @@ mod tests {
         assert_eq!(again(&mut turns, at(1_000_090)), Some(3), "others listen");
         turns.begin(3, at(1_000_100));
         assert_eq!(again(&mut turns, at(1_000_110)), Some(3), "all have come");
+    }
+
+    #[test]
+    fn who_comes_is_waited_for_again() {
+        let turn = |turns: &mut Turns, now, messages| {
+            turns.note_release(now, messages);
+            while turns.try_spend_handoff(now) {}
+            turns.end(now);
+            let is_waited_for = turns.stands_back(messages, now).is_some();
+            turns.begin(messages + 1, now);
+            is_waited_for
+        };
+        let mut turns = Turns::default();
+        turns.note_others(1);
+        for messages in 0..3 {
+            assert!(turn(&mut turns, at(messages * 20), messages));
+        }
+        assert!(!turn(&mut turns, at(60), 3), "it does not come");
+        assert!(!turn(&mut turns, at(80), 4), "its own message alone");
+        assert!(turn(&mut turns, at(100), 6), "it came");
+        // Of two the one that comes says nothing of the other.
+        turns.note_others(2);
+        for round in 0..3 {
+            turns.note_release(at(120 + round), 8 + 2 * round);
+            while turns.try_spend_handoff(at(120 + round)) {}
+            turns.end(at(120 + round));
+            turns.begin(10 + 2 * round, at(120 + round));
+        }
+        turns.note_release(at(140), 14);
+        while turns.try_spend_handoff(at(140)) {}
+        turns.end(at(140));
+        assert_eq!(
+            turns.stands_back(16, at(140)),
+            None,
+            "one is not waited for"
+        );
     }
 
     #[test]
