@@ -410,7 +410,7 @@ impl LocalLock {
 
     /// The lock was seen elsewhere: others had their turn.
     pub(crate) fn reset_handoffs(&self) {
-        self.state.lock().turns.reset_handoffs();
+        self.state.lock().turns.seen_elsewhere();
     }
 
     /// Its key at the server.

@@ -27,7 +27,7 @@ const OTHERS_MAX: u32 = 64;
 /// Those that listened, but so often in a row did not take the lock while it was free for them, are not waited
 /// for again before so long: their process may be stopped.
 const MISSED_MAX: u32 = 3;
-const ABSENT_FOR: Duration = Duration::from_secs(1);
+const ABSENT_FOR: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -62,8 +62,6 @@ struct StandBack {
     until: Tick,
     /// Nor later than so long after the last message.
     silence: Duration,
-    /// How many of the others are waited for.
-    others: u64,
     /// How many of the others are not waited for.
     absent: u64,
 }
@@ -105,8 +103,8 @@ impl Turns {
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
         // That of the release before this one, and another: if nobody was waited for, one of them came all the same.
         let have_come = |(_, before)| messages > before + 1;
-        if self.released.is_some_and(have_come) && self.absent.count >= self.others {
-            self.absent = Absent::default();
+        if self.released.is_some_and(have_come) {
+            self.have_come();
         }
         self.released = Some((now, messages));
     }
@@ -156,7 +154,6 @@ impl Turns {
             until: now.after((asking + own) * (others + 1)),
             // Not as long as it was held: if nobody has it, nobody wants it, and only the server can say.
             silence: asking + own_turn,
-            others: others.into(),
             absent,
         });
     }
@@ -186,10 +183,7 @@ impl Turns {
     pub(super) fn begin(&mut self, messages: u64, now: Tick) {
         if let Some(back) = self.back.take() {
             let missing = back.messages.saturating_sub(messages);
-            // If not even that of its own release came, it does not listen, and knows nothing of the others.
-            if missing <= back.others {
-                self.absent.note(back.absent + missing, now);
-            }
+            self.absent.note(back.absent + missing, now);
         }
     }
 
@@ -200,8 +194,21 @@ impl Turns {
         }
     }
 
-    /// Others had their turn.
-    pub(super) fn reset_handoffs(&mut self) {
+    /// The server says that others have it: they had their turn.
+    pub(super) fn seen_elsewhere(&mut self) {
+        self.reset_handoffs();
+        self.have_come();
+    }
+
+    /// One of the others came. If nobody was waited for, it was for no reason.
+    fn have_come(&mut self) {
+        if self.absent.count >= self.others {
+            self.absent = Absent::default();
+        }
+    }
+
+    /// What comes next is not in a row with what was.
+    fn reset_handoffs(&mut self) {
         self.budget = HandoffBudget::default();
     }
 }
@@ -305,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_come_is_not_waited_for_again_for_a_second() {
+    fn who_did_not_come_is_not_waited_for_again_for_a_while() {
         let again = |turns: &mut Turns, now| {
             turns.note_release(now, 0);
             while turns.try_spend_handoff(now) {}
@@ -319,17 +326,17 @@ mod tests {
             assert_eq!(again(&mut turns, at(now)), Some(4));
             turns.begin(3, at(now + 10));
         }
-        for now in [60, 80, 1_000_040] {
+        for now in [60, 80, 250_040] {
             assert_eq!(again(&mut turns, at(now)), Some(3), "one does not come");
             turns.begin(3, at(now + 5));
         }
-        assert_eq!(again(&mut turns, at(1_000_060)), Some(4), "a second later");
-        turns.begin(3, at(1_000_070));
-        assert_eq!(again(&mut turns, at(1_000_080)), Some(3), "still not");
+        assert_eq!(again(&mut turns, at(250_060)), Some(4), "a while later");
+        turns.begin(3, at(250_070));
+        assert_eq!(again(&mut turns, at(250_080)), Some(3), "still not");
         turns.note_others(2);
-        assert_eq!(again(&mut turns, at(1_000_090)), Some(3), "others listen");
-        turns.begin(3, at(1_000_100));
-        assert_eq!(again(&mut turns, at(1_000_110)), Some(3), "all have come");
+        assert_eq!(again(&mut turns, at(250_090)), Some(3), "others listen");
+        turns.begin(3, at(250_100));
+        assert_eq!(again(&mut turns, at(250_110)), Some(3), "all have come");
     }
 
     #[test]
@@ -350,13 +357,19 @@ mod tests {
         assert!(!turn(&mut turns, at(60), 3), "it does not come");
         assert!(!turn(&mut turns, at(80), 4), "its own message alone");
         assert!(turn(&mut turns, at(100), 6), "it came");
+        for messages in 7..9 {
+            assert!(turn(&mut turns, at(messages * 20), messages));
+        }
+        assert!(!turn(&mut turns, at(200), 9), "nor does it now");
+        turns.seen_elsewhere();
+        assert!(turn(&mut turns, at(220), 10), "it has it");
         // Of two the one that comes says nothing of the other.
         turns.note_others(2);
         for round in 0..3 {
-            turns.note_release(at(120 + round), 8 + 2 * round);
-            while turns.try_spend_handoff(at(120 + round)) {}
-            turns.end(at(120 + round));
-            turns.begin(10 + 2 * round, at(120 + round));
+            turns.note_release(at(320 + round), 20 + 2 * round);
+            while turns.try_spend_handoff(at(320 + round)) {}
+            turns.end(at(320 + round));
+            turns.begin(22 + 2 * round, at(320 + round));
         }
         turns.note_release(at(140), 14);
         while turns.try_spend_handoff(at(140)) {}
@@ -366,20 +379,6 @@ mod tests {
             None,
             "one is not waited for"
         );
-    }
-
-    #[test]
-    fn who_hears_no_message_knows_of_nobody_who_does_not_come() {
-        let mut turns = Turns::default();
-        turns.note_others(2);
-        for now in (0..5).map(|turn| at(turn * 20)) {
-            turns.note_release(now, 7);
-            while turns.try_spend_handoff(now) {}
-            turns.end(now);
-            assert!(turns.stands_back(9, now).is_some());
-            assert_eq!(turns.stands_back(10, now), None, "its own, and two");
-            turns.begin(7, now);
-        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::support::{idle, nothing_left, patient_client};
 const CROWD: usize = 64;
 
 /// How often the one gets it.
-const TURNS: u64 = 40;
+const TURNS: u64 = 300;
 
 /// A bound on all of that, on a busy machine.
 const ENOUGH: Duration = Duration::from_secs(100);
