@@ -87,19 +87,20 @@ examples:
 	  service="--quiet --locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
 	  cargo test $$service && scripts/with-server cargo run $$service --bin transaction
 
-# Most tests wait more than they work; those that work hard come alone. Without doctests, $(LESS) =
+# Most tests wait more than they work; those that work hard come alone, and those that measure. Without doctests, $(LESS) =
 # --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
 # Each mostly waits, so there are more of them than processors.
 THREADS = 16
+ALONE = hammer:: fairness::
 # The suite alone, as `make test` has built it: without --workspace its dependencies have other features.
 SUITE = cargo test --workspace --all-features --test suite
 TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THREADS) at a time" && \
-	  cargo test --workspace --all-features --no-fail-fast $(LESS) -- --test-threads $(THREADS) --skip hammer:: $(ONLY)
-HAMMER = echo "those that work hard, 1 at a time" && \
-	  $(SUITE) -- --test-threads 1 hammer::
+	  cargo test --workspace --all-features --no-fail-fast $(LESS) -- --test-threads $(THREADS) $(ALONE:%=--skip %) $(ONLY)
+TEST_ALONE = echo "those that work hard or measure, 1 at a time" && \
+	  $(SUITE) -- --test-threads 1 $(ALONE)
 
 test:
-	@$(SERVER) && $(TEST) && $(HAMMER)
+	@$(SERVER) && $(TEST) && $(TEST_ALONE)
 
 # Where the server of `test` was built without TLS these fail, and say so.
 TLS = --all-features -- --test-threads 4 --ignored
@@ -115,7 +116,7 @@ test-alerts:
 # No doctest needs a server.
 test-valkey test-valkey-short: LESS = --lib --tests
 test-valkey:
-	@$(VALKEY) && $(TEST) && $(HAMMER)
+	@$(VALKEY) && $(TEST) && $(TEST_ALONE)
 
 # What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
 test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \

@@ -17,6 +17,10 @@ pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
 /// A shorter suspend is none.
 const JUMP_MIN: Duration = Duration::from_millis(20);
 
+/// What the clocks show at their origin, the start of the machine or of the process: 36 years. A server may have
+/// been up for longer, and instants before the origin can be told so.
+const ORIGIN: Tick = Tick(1 << 60);
+
 /// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(u64);
@@ -88,8 +92,8 @@ impl Now for Clock {
 pub(crate) enum Clock {
     /// The machine's monotonic clock.
     System,
-    /// tokio's clock, which tests can pause and advance; ticks count from the given instant. It is
-    /// ahead by so many nanoseconds.
+    /// tokio's clock, which tests can pause and advance; ticks count from the given instant, at which it shows
+    /// so many nanoseconds.
     #[cfg(any(test, feature = "testing"))]
     Runtime(tokio::time::Instant, &'static std::sync::atomic::AtomicU64),
 }
@@ -97,7 +101,12 @@ pub(crate) enum Clock {
 impl Clock {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_runtime() -> Self {
-        Self::Runtime(tokio::time::Instant::now(), Box::leak(Box::default()))
+        // Unit tests count from zero.
+        let start = if cfg!(test) { 0 } else { ORIGIN.0 };
+        Self::Runtime(
+            tokio::time::Instant::now(),
+            Box::leak(Box::new(start.into())),
+        )
     }
 
     /// The tick of an instant of tokio's clock.
@@ -199,13 +208,13 @@ impl Pace {
 fn system_now() -> Tick {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     // Both parts are non-negative for a boot-time clock.
-    Tick(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+    Tick(ORIGIN.0 + now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn system_now() -> Tick {
-    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    Tick::ZERO.after(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    ORIGIN.after(START.get_or_init(std::time::Instant::now).elapsed())
 }
 
 #[cfg(test)]
@@ -216,6 +225,14 @@ mod tests {
     fn ticks_saturate_instead_of_wrapping() {
         assert_eq!(Tick::ZERO.after(Duration::MAX), Tick::NEVER);
         assert_eq!(Tick::NEVER.until(Tick::ZERO), Duration::ZERO);
+    }
+
+    /// Of a server that has been up for longer than this machine, or this process.
+    #[test]
+    fn what_was_before_the_origin_can_be_told() {
+        const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
+        let now = Clock::System.now();
+        assert_eq!(now.before(YEARS).until(now), YEARS);
     }
 
     #[test]

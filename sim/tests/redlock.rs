@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lockset::{Client, Redlock};
 use lockset_sim::Server;
+use tokio::time::Instant;
 
+const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 /// Of a client with the default settings.
 const LEASE: Duration = Duration::from_secs(30);
@@ -60,4 +62,35 @@ async fn a_grant_that_took_as_long_as_its_lease_is_none() {
     }
     let late = lock.try_lock().await;
     assert!(!matches!(late, Ok(Some(_))), "{late:?}");
+}
+
+/// A waiter of another process asks as soon as it is told of a release. Its timer would let it sleep for up to
+/// 200 ms.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_notified_of_a_release() {
+    let (servers, _clients, redlock) = three().await;
+    servers[0].advance(LEASE * 11 / 10).await;
+    let [a, b, c] = &servers;
+    let other = Redlock::new([a.client().await, b.client().await, c.client().await]).unwrap();
+    let lock = other.lock("a");
+    for server in &servers {
+        server.delay(MS);
+    }
+    for pause in 0..40 {
+        let held = redlock.lock("a").lock().await.unwrap();
+        let lock = lock.clone();
+        let waiting = tokio::spawn(async move {
+            let held = lock.lock().await.unwrap();
+            (Instant::now(), held)
+        });
+        // Until its pauses are as long as they get; then at another moment of a pause each time.
+        servers[0].advance(SECOND + 7 * pause * MS).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        let (granted, held) = waiting.await.unwrap();
+        let took = granted - released;
+        // The release, its message, and two rounds if one came too early.
+        assert!(took <= 20 * MS, "{took:?} in pause {pause}");
+        held.release().await.unwrap();
+    }
 }

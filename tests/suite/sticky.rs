@@ -468,7 +468,7 @@ async fn what_is_kept_at_the_server_is_not_sticky() {
 async fn each_guard_has_its_own_longest_time() {
     let server = Server::start();
     let client = client(&server).await;
-    let max = Duration::from_millis(400);
+    let max = Duration::from_millis(1_200);
     let lock = client.lock("lock").sticky(LONG).max_hold(max);
     let guard = lock.lock().await.unwrap();
     tokio::time::sleep(max / 2).await;

@@ -8,7 +8,7 @@ use lockset_testkit::{unique_name, within};
 use tokio::sync::Barrier;
 
 use super::{LONG, Nodes};
-use crate::support::{SOON, listening, took_less};
+use crate::support::{SOON, took_less};
 
 /// Five processes ask the same five servers at the same moment, again and again.
 #[tokio::test(flavor = "multi_thread")]
@@ -69,34 +69,6 @@ async fn all_wait(nodes: &Nodes, count: usize) {
         waiters.sum::<usize>() == count
     })
     .await;
-}
-
-/// A release wakes the waiter of another process, which is asleep for 100 ms on average.
-#[tokio::test]
-async fn a_waiter_is_notified_of_a_release() {
-    let nodes = Nodes::start(3).await;
-    let stranger = nodes.stranger(LONG).await;
-    let name = unique_name("redlock");
-    let mut waits = Vec::new();
-    for _ in 0..20 {
-        let guard = nodes.redlock.lock(&name).lock().await.unwrap();
-        nodes.all_joined().await;
-        let lock = stranger.lock(&name);
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-        for server in &nodes.servers {
-            listening(server).await;
-        }
-        // Until its pauses are as long as they get.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let released = Instant::now();
-        guard.release().await.unwrap();
-        let guard = within(SOON, waiter).await.unwrap();
-        waits.push(released.elapsed());
-        guard.release().await.unwrap();
-    }
-    waits.sort();
-    assert!(waits[10] < Duration::from_millis(20), "{waits:?}");
-    nodes.nothing_left().await;
 }
 
 /// A process that is never without a waiter of its own lets others in.

@@ -8,7 +8,7 @@ use lockset::{ReadGuard, RwLock, WriteGuard};
 use lockset_testkit::{Redisson, eventually, within};
 use tokio::task::JoinHandle;
 
-use super::{Scene, fields};
+use super::{Messages, Scene, fields};
 use crate::support::{SOON, waiting};
 
 /// So many tries before a busy machine lets a writer be done within the turn of its client.
@@ -19,21 +19,44 @@ fn writer(lock: &RwLock) -> JoinHandle<WriteGuard> {
     tokio::spawn(async move { lock.write().await.unwrap() })
 }
 
-/// Two readers that have what a writer of their client had.
+/// Two readers that have what a writer of their client had, if it was done within the turn of its client.
+async fn try_covered(lock: &RwLock) -> Option<[ReadGuard; 2]> {
+    let writing = lock.write().await.unwrap();
+    let holder = writing.holder_id().to_owned();
+    let release = async {
+        // The readers wait by then.
+        tokio::task::yield_now().await;
+        writing.release().await.unwrap();
+    };
+    let ((), one, other) = tokio::join!(release, lock.read(), lock.read());
+    let guards = [one.unwrap(), other.unwrap()];
+    let are_covered = guards.iter().all(|guard| guard.holder_id() == holder);
+    are_covered.then_some(guards)
+}
+
 async fn covered(lock: &RwLock) -> [ReadGuard; 2] {
     for _ in 0..TRIES {
-        let writing = lock.write().await.unwrap();
-        let holder = writing.holder_id().to_owned();
-        let release = async {
-            // The readers wait by then.
-            tokio::task::yield_now().await;
-            writing.release().await.unwrap();
-        };
-        let ((), one, other) = tokio::join!(release, lock.read(), lock.read());
-        let guards = [one.unwrap(), other.unwrap()];
-        if guards.iter().all(|guard| guard.holder_id() == holder) {
+        if let Some(guards) = try_covered(lock).await {
             return guards;
         }
+    }
+    panic!("no writer was done in time, {TRIES} times");
+}
+
+/// The same, and what is told on the channel of the lock from before they were.
+async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Messages) {
+    for _ in 0..TRIES {
+        let messages = scene.messages().await;
+        if let Some(guards) = try_covered(lock).await {
+            return (guards, messages);
+        }
+        // Its client covers no reader while it knows of a listener; it learns with a release that there is none.
+        drop(messages);
+        eventually(SOON, "nobody listens", async || {
+            scene.server.pubsub_channels().await.is_empty()
+        })
+        .await;
+        lock.write().await.unwrap().release().await.unwrap();
     }
     panic!("no writer was done in time, {TRIES} times");
 }
@@ -67,8 +90,7 @@ async fn readers_of_redisson_get_in_beside_them() {
     let [ours] = scene.patient().await;
     let peer = Redisson::connect(&scene.server).await;
     let lock = scene.lock(&ours);
-    let mut messages = scene.messages().await;
-    let guards = covered(&lock).await;
+    let (guards, mut messages) = covered_and_heard(&scene, &lock).await;
     assert_eq!(messages.next().await, "1", "all are woken");
     let lease = Redisson::WATCHDOG_TIMEOUT;
     assert_eq!(peer.read_acquire(&scene.name, 1, lease).await, None);
