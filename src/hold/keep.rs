@@ -3,8 +3,9 @@
 //!
 //! Invariants: the lease becomes what is left of that time, by the local clock and rounded up, with each
 //! request anew, so that a repeat leaves it no longer than the first would have; only the holder's own lease
-//! is touched; nobody renews it any more, and no guard of this client has it. A process that dies before leaves
-//! the lock to the lease that it had.
+//! is touched; nobody renews it any more, and no guard of this client has it. Its request goes behind the renewals
+//! that are on their way, which would lengthen what it leaves. A process that dies before leaves the lock to the
+//! lease that it had.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -39,18 +40,22 @@ impl Hold {
             let remaining = self.state().kept_for(now);
             let publish = self.core.channels().publish();
             let holder = self.holder_ref(Counts::NONE);
-            let call = match remaining {
+            let (lane, call) = match remaining {
                 Some(lease) => {
                     self.apply(Event::RenewalSent { lease });
-                    self.protocol.keep(&holder, lease, publish)
+                    let call = self.protocol.keep(&holder, lease, publish);
+                    (Lane::Renewal, call)
                 }
                 // It need not be there any more, if an earlier request was executed.
-                None => self.protocol.release(&holder, Duration::ZERO, publish),
+                None => {
+                    let call = self.protocol.release(&holder, Duration::ZERO, publish);
+                    (Lane::Command, call)
+                }
             };
             // One window for a reply: what is repeated in it is the same.
             let mut window = budget;
             window.deadline = budget.deadline.min(now.after(budget.reply_timeout));
-            let run = self.core.scripts.run(Lane::Command, &call, window);
+            let run = self.core.scripts.run(lane, &call, window);
             let on_its_way = || {
                 self.apply(Event::CountsSent(Counts::NONE));
             };

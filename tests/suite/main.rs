@@ -21,6 +21,7 @@ mod faults;
 mod foreign;
 mod hammer;
 mod handoff;
+mod impatient;
 mod input;
 mod interleavings;
 mod lazy;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
-use super::last_reply::LastReply;
+use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
 use crate::clock::{Clock, Tick};
 use crate::conn::push::PushState;
@@ -15,7 +15,9 @@ use crate::conn::push::PushState;
 pub(super) struct Connection {
     socket: Socket,
     clock: Clock,
-    last_reply: LastReply,
+    last_reply: SharedTick,
+    /// When the first call was sent that nobody waits for any more, of those after the last reply.
+    given_up: SharedTick,
     pub(super) push: Arc<PushState>,
 }
 
@@ -24,18 +26,35 @@ impl Connection {
         socket: Socket,
         push: Arc<PushState>,
         clock: Clock,
-        last_reply: LastReply,
+        last_reply: SharedTick,
     ) -> Self {
         Self {
             socket,
             clock,
             last_reply,
+            given_up: SharedTick::at(Tick::ZERO),
             push,
         }
     }
 
     pub(super) fn last_reply_at(&self) -> Tick {
         self.last_reply.get()
+    }
+
+    /// Whether there has been no reply for so long, as a call says that was sent then and has given up. Of two
+    /// such calls the first counts: a caller may give up sooner than a server has to answer. If others had replies
+    /// meanwhile, or the connection was made meanwhile, it is slow, not dead.
+    pub(super) fn is_silent(&self, sent: Tick, now: Tick, silence: Duration) -> bool {
+        let last_reply = self.last_reply_at();
+        if last_reply >= sent {
+            return false;
+        }
+        let mut since = self.given_up.get();
+        if since <= last_reply {
+            since = sent;
+            self.given_up.set(sent);
+        }
+        since.until(now) >= silence
     }
 
     /// Sends `first`, if there is one, and right behind it the command that counts. `None`: no reply within
@@ -155,7 +174,7 @@ mod tests {
             panic!("it is not ours yet");
         };
         let in_flight = Arc::clone(in_flight);
-        let last_reply = LastReply::at(Tick::ZERO);
+        let last_reply = SharedTick::at(Tick::ZERO);
         let connection = Connection::new(socket, push, Clock::System, last_reply);
         let ping = redis::cmd("PING");
         let commands = [&ping; 5];

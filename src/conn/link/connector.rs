@@ -12,9 +12,9 @@ use redis::{
 use super::connection::Connection;
 use super::first_bytes::{FirstBytes, Meaning};
 use super::handshake::Handshake;
-use super::last_reply::LastReply;
 use super::reachability::Reachability;
 use super::reconnects::Reconnects;
+use super::shared_tick::SharedTick;
 use super::socket::{End, Socket, Step, Terms, WireTerms};
 use crate::clock::Clock;
 use crate::conn::address::Address;
@@ -136,7 +136,7 @@ impl Connector {
             Ok(socket) => {
                 let now = self.clock.now();
                 self.reachability.succeeded(began.until(now));
-                let last_reply = LastReply::at(now);
+                let last_reply = SharedTick::at(now);
                 let socket = self.on_wire(socket, &last_reply);
                 Ok(Connection::new(socket, push, self.clock, last_reply))
             }
@@ -174,7 +174,7 @@ impl Connector {
     }
 
     /// The same connection, on our own wire if it is for that.
-    fn on_wire(&self, socket: Socket, last_reply: &LastReply) -> Socket {
+    fn on_wire(&self, socket: Socket, last_reply: &SharedTick) -> Socket {
         let Some(silence) = self.silence else {
             return socket;
         };

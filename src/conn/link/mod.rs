@@ -13,11 +13,12 @@ mod dial;
 mod first_bytes;
 mod framing;
 mod handshake;
-mod last_reply;
+
 mod loan;
 mod paced_read;
 mod reachability;
 mod reconnects;
+mod shared_tick;
 mod socket;
 mod wire;
 
@@ -44,6 +45,8 @@ use crate::clock::{Clock, Tick};
 #[derive(Debug)]
 pub(crate) struct Link {
     clock: Clock,
+    /// Without a reply for so long, a connection is silent.
+    silence: Duration,
     dialer: Arc<Dialer>,
 }
 
@@ -65,6 +68,7 @@ impl Link {
         let connector = Connector::new(info, label, setup, reachability, purpose);
         Self {
             clock: setup.clock,
+            silence: setup.silence,
             dialer: Arc::new(Dialer::new(connector)),
         }
     }
@@ -122,9 +126,8 @@ impl Link {
                 Err(self.unknown(error))
             }
             None => {
-                // If others had replies meanwhile, or the connection was made meanwhile, it is slow, not
-                // dead.
-                if connection.last_reply_at() < self.clock.now().before(limit) {
+                let now = self.clock.now();
+                if connection.is_silent(now.before(limit), now, self.silence) {
                     self.dialer.replace(&connection);
                 }
                 Err(self.no_reply_within(limit))
@@ -155,7 +158,9 @@ impl Link {
             None => {
                 // It would hold up what comes behind it. If the connection was made meanwhile, this had
                 // less time than that, and proves nothing.
-                if remaining == limit {
+                let now = self.clock.now();
+                let is_silent = connection.is_silent(now.before(limit), now, self.silence);
+                if is_silent || (remaining == limit && limit >= self.silence) {
                     self.dialer.replace(&connection);
                 }
                 Err(self.no_reply_within(limit))

@@ -23,9 +23,9 @@ use tokio::task::AbortHandle;
 
 use super::bounded::Bounded;
 use super::first_bytes::{FirstBytes, Recorder};
-use super::last_reply::LastReply;
 use super::loan::Loan;
 use super::paced_read::{InFlight, PacedRead};
+use super::shared_tick::SharedTick;
 use super::wire::Wire;
 use crate::clock::Clock;
 use crate::conn::network::Network;
@@ -104,7 +104,7 @@ pub(super) struct WireTerms {
     pub(super) clock: Clock,
     /// Without a reply for so long, the connection is silent.
     pub(super) silence: Duration,
-    pub(super) last_reply: LastReply,
+    pub(super) last_reply: SharedTick,
     pub(super) disconnected: Arc<Hint>,
     pub(super) network: Network,
 }

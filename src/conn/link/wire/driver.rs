@@ -20,8 +20,8 @@ use tokio::time::Sleep;
 use super::decode::Decoder;
 use super::shared::Shared;
 use crate::clock::{Clock, Tick};
-use crate::conn::link::last_reply::LastReply;
 use crate::conn::link::paced_read::{LATE, few_in_flight, portion_of};
+use crate::conn::link::shared_tick::SharedTick;
 
 /// Read at most at once.
 const READ_MAX: usize = 16 * 1024;
@@ -34,7 +34,7 @@ pub(super) struct Driver<S> {
     shared: Arc<Shared>,
     clock: Clock,
     silence: Duration,
-    last_reply: LastReply,
+    last_reply: SharedTick,
     /// With fewer in flight, all there is is read.
     few: usize,
     outgoing: Buffer,
@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         shared: Arc<Shared>,
         clock: Clock,
         silence: Duration,
-        last_reply: LastReply,
+        last_reply: SharedTick,
     ) -> Self {
         Self {
             stream,

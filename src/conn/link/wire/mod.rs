@@ -26,7 +26,7 @@ use self::driver::Driver;
 use self::encode::encode;
 use self::shared::Shared;
 use self::unanswered::{Ended, Number};
-use super::last_reply::LastReply;
+use super::shared_tick::SharedTick;
 use crate::clock::Clock;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Wire {
         stream: S,
         clock: Clock,
         silence: Duration,
-        last_reply: LastReply,
+        last_reply: SharedTick,
     ) -> (Self, impl Future<Output = ()> + Send + 'static)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -17,14 +17,14 @@ const LONG: Duration = Duration::from_secs(20);
 struct Fixture {
     wire: Wire,
     server: DuplexStream,
-    last_reply: LastReply,
+    last_reply: SharedTick,
     driver: tokio::task::JoinHandle<()>,
 }
 
 impl Fixture {
     fn new() -> Self {
         let (ours, server) = tokio::io::duplex(1 << 20);
-        let last_reply = LastReply::at(Tick::ZERO);
+        let last_reply = SharedTick::at(Tick::ZERO);
         let (wire, driver) = Wire::new(ours, Clock::System, SILENCE, last_reply.clone());
         Self {
             wire,
@@ -209,7 +209,7 @@ async fn of_many_each_gets_its_own_answer() {
     const TASKS: usize = 200;
     const TURNS: usize = 50;
     let (ours, mut server) = tokio::io::duplex(1000);
-    let last_reply = LastReply::at(Tick::ZERO);
+    let last_reply = SharedTick::at(Tick::ZERO);
     let (wire, driver) = Wire::new(ours, Clock::System, LONG, last_reply);
     tokio::spawn(driver);
     // Answers each `ECHO n` with n.

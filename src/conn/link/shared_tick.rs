@@ -1,4 +1,5 @@
-//! When a server last replied on a connection, for its two ends: who reads, and who wonders.
+//! A time that several tasks read and set, such as when a server last replied on a connection: for who reads, and
+//! who wonders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +7,11 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// When the server last replied on a connection.
+/// A tick that all its clones have.
 #[derive(Clone, Debug)]
-pub(super) struct LastReply(Arc<AtomicU64>);
+pub(super) struct SharedTick(Arc<AtomicU64>);
 
-impl LastReply {
+impl SharedTick {
     pub(super) fn at(now: Tick) -> Self {
         Self(Arc::new(AtomicU64::new(now.nanos())))
     }

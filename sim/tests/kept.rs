@@ -1,0 +1,40 @@
+//! What is left at the server until the time is over that its handle asks for.
+
+use std::time::Duration;
+
+use lockset_sim::Server;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A renewal may be on its way when the guard goes. It must not lengthen what is left.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_on_its_way_does_not_lengthen_what_is_kept() {
+    for kind in ["reentrant", "write"] {
+        let server = Server::new();
+        let (ours, theirs) = (server.client().await, server.client().await);
+        // It is renewed after 1 s.
+        let (lease, at_least) = (3_000 * MS, 2_000 * MS);
+        let release: std::pin::Pin<Box<dyn Future<Output = ()>>> = if kind == "reentrant" {
+            let lock = ours.lock("a").lease(lease).at_least(at_least);
+            let guard = lock.lock().await.unwrap();
+            Box::pin(async { guard.release().await.unwrap() })
+        } else {
+            let lock = ours.rw_lock("a").lease(lease).at_least(at_least);
+            let guard = lock.write().await.unwrap();
+            Box::pin(async { guard.release().await.unwrap() })
+        };
+        server.advance(900 * MS).await;
+        server.delay(300 * MS);
+        server.advance(150 * MS).await;
+        server.delay(Duration::ZERO);
+        release.await;
+        server.advance(800 * MS).await;
+        let is_free = async || match kind {
+            "reentrant" => theirs.lock("a").try_lock().await.unwrap().is_some(),
+            _ => theirs.rw_lock("a").try_write().await.unwrap().is_some(),
+        };
+        assert!(!is_free().await, "{kind}: until its time is over");
+        server.advance(200 * MS).await;
+        assert!(is_free().await, "{kind}: its time is over");
+    }
+}

@@ -1,0 +1,62 @@
+//! Handles that give up sooner than the server has to answer: what that means for the connection that all share.
+
+use std::time::Duration;
+
+use lockset::Client;
+use lockset_testkit::{Proxy, Server, eventually, unique_name};
+
+use crate::support::{SOON, idle, nothing_left, patient_client};
+
+/// The server takes five times as long to answer.
+const IMPATIENT: Duration = Duration::from_millis(10);
+
+async fn through_a_proxy() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = patient_client(&proxy.url()).await;
+    (server, proxy, client)
+}
+
+/// A server that answers is slow, not dead: its connection stays.
+#[tokio::test]
+async fn they_do_not_take_the_others_their_connection() {
+    let (server, proxy, client) = through_a_proxy().await;
+    let lock = client.lock(unique_name("lock"));
+    lock.lock().await.unwrap().release().await.unwrap();
+    proxy.delay_replies(IMPATIENT * 5);
+    let asked_for = proxy.asked_for();
+    let impatient = client.lock(unique_name("lock")).give_up_after(IMPATIENT);
+    let others = async {
+        for _ in 0..5 {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }
+    };
+    let gave_up = async {
+        for _ in 0..30 {
+            let error = impatient.try_lock().await.unwrap_err();
+            assert!(error.is_io(), "{error}");
+        }
+    };
+    tokio::join!(others, gave_up);
+    assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
+    proxy.pass();
+    idle(&client).await;
+    nothing_left(&server).await;
+}
+
+/// Nobody who asks waits for as long as a silent connection is waited for.
+#[tokio::test]
+async fn they_find_out_together_that_a_connection_is_dead() {
+    let (server, proxy, client) = through_a_proxy().await;
+    let impatient = client
+        .lock(unique_name("lock"))
+        .give_up_after(IMPATIENT * 10);
+    impatient.lock().await.unwrap().release().await.unwrap();
+    proxy.blackhole_existing();
+    eventually(SOON, "there is another connection", async || {
+        matches!(impatient.try_lock().await, Ok(Some(_)))
+    })
+    .await;
+    idle(&client).await;
+    nothing_left(&server).await;
+}
