@@ -1,4 +1,4 @@
--- uses: not_held, read_timeout
+-- uses: not_held, read_timeout, readers_lease
 --[[
   rw_keep: leave a hold of a read-write lock that was given back too early, until its time is over. No
   guard has it any more, so its lease may become shorter, too.
@@ -14,13 +14,15 @@ local lock, holder, remaining = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local held = redis.call('HMGET', lock, holder, holder .. ':write')
 if not held[1] and not held[2] then return not_held(lock) end
 local before, lease = redis.call('PTTL', lock), remaining
--- Other readers have leases of their own, and the lock lives as long as the longest.
-local own_fields = 1 + (held[1] and 1 or 0) + (held[2] and 1 or 0)
-if redis.call('HLEN', lock) > own_fields then lease = math.max(before, remaining) end
-redis.call('PEXPIRE', lock, lease)
 for hold = 1, tonumber(held[1]) or 0 do
   redis.call('SET', read_timeout(lock, holder, hold), '1', 'PX', remaining)
 end
+-- Other readers have leases of their own, and the lock lives as long as the longest.
+local own_fields = 1 + (held[1] and 1 or 0) + (held[2] and 1 or 0)
+if remaining < before and redis.call('HLEN', lock) > own_fields then
+  lease = math.max(remaining, math.min(before, readers_lease(lock, before)))
+end
+redis.call('PEXPIRE', lock, lease)
 -- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.
 if before <= lease then return 0 end
 return tonumber(redis.pcall(ARGV[4], ARGV[3], '1')) or 0

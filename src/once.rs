@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::lost::LostReason;
 use crate::options::{LEASE_MAX, LEASE_MIN};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 
@@ -143,6 +144,8 @@ impl Once {
     /// that the next one may try; see [`keep_on_error`](Self::keep_on_error).
     ///
     /// One round trip, and a second one if the work fails. `work` is not polled before the claim is granted.
+    /// Await it before the client is [shut down](crate::Client::shutdown): work that fails later cannot give its
+    /// key back.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and gives the key back in the background.
@@ -253,13 +256,18 @@ impl Claim {
     /// If the future is dropped, the key is given back in the background.
     ///
     /// # Errors
-    /// As for [`ReentrantGuard::release`], but that it is not held any more is none.
+    /// As for [`ReentrantGuard::release`], but that it is not held any more is none, unless the client was
+    /// [shut down](crate::Client::shutdown) meanwhile: then the key stays claimed for its window.
     pub async fn undo(mut self) -> Result<()> {
         let Some(guard) = self.0.take() else {
             return Ok(());
         };
+        let loss = guard.loss();
         match guard.release().await {
-            Err(error) if error.is_not_held() => Ok(()),
+            // A client that was shut down keeps the key, and gives nothing back.
+            Err(error) if error.is_not_held() && loss.reason() != Some(LostReason::Closed) => {
+                Ok(())
+            }
             released => released.map_err(|error| error.during("undo")),
         }
     }

@@ -15,7 +15,8 @@
 --    writing, or as a reader as before, that is all: nobody else can enter now who could not before.
 -- 5. It is gone, or was a writer and reads now. Readers that stay decide how long the lock lives: the
 --    longest lease of them. All of them are read only if the one who leaves may have had the longest; if
---    what is left of the lock is about that, it is let be. If no reader is alive the lock goes.
+--    what is left of the lock is about that, it is let be; else those who wait are told. If no reader is alive
+--    the lock goes.
 -- 6. A writer that is done is noted, and those who wait are to be told.
 local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held, fields)
   local writer = holder .. ':write'
@@ -74,8 +75,10 @@ local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held
         redis.call('HDEL', lock, writer)
         redis.call('HSET', lock, 'mode', 'read')
       end
-      if longest >= 0 and longest < enough then redis.call('PEXPIRE', lock, longest) end
-      if not was_writer then return 0 end
+      local is_sooner = longest >= 0 and longest < enough
+      if is_sooner then redis.call('PEXPIRE', lock, longest) end
+      -- Who was refused was told of the longer lease, and a waiter of Redisson's sleeps for as long.
+      if not was_writer then return 0, is_sooner and '1' or nil end
     end
   end
   if longest == -2 then redis.call('DEL', lock) end

@@ -38,3 +38,24 @@ async fn a_renewal_on_its_way_does_not_lengthen_what_is_kept() {
         assert!(is_free().await, "{kind}: its time is over");
     }
 }
+
+/// A client that was shut down gives nothing back, and does not say that it has.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_undone_after_the_shutdown_stays_and_says_so() {
+    let server = Server::new();
+    let (ours, theirs) = (server.client().await, server.client().await);
+    let day = Duration::from_secs(24 * 3600);
+    let claim = ours.once("mail").per(day).claim().await.unwrap().unwrap();
+    ours.shutdown().await.unwrap();
+    let error = claim.undo().await.unwrap_err();
+    assert!(error.to_string().contains("shut down"), "{error}");
+    assert!(
+        theirs
+            .once("mail")
+            .per(day)
+            .claim()
+            .await
+            .unwrap()
+            .is_none()
+    );
+}

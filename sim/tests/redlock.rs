@@ -94,3 +94,27 @@ async fn a_waiter_is_notified_of_a_release() {
         held.release().await.unwrap();
     }
 }
+
+/// A hold that was seen and is over takes no vote of a server that restarts later.
+#[tokio::test(start_paused = true)]
+async fn a_long_hold_that_is_over_keeps_no_server_from_voting() {
+    let (servers, _clients, redlock) = three().await;
+    let [a, b, c] = &servers;
+    let other = Redlock::new([a.client().await, b.client().await, c.client().await]).unwrap();
+    a.advance(LEASE * 11 / 10).await;
+    let hour = 3600 * SECOND;
+    let job = redlock.lock("job").at_least(12 * hour);
+    job.lock().await.unwrap().release().await.unwrap();
+    assert!(other.lock("job").try_lock().await.unwrap().is_none());
+    a.advance(25 * hour).await;
+    for server in &servers[..2] {
+        server.kill();
+        server.restart_empty();
+        a.advance(SECOND).await;
+        // How long it has been up is known from when it is seen first.
+        let _ = other.lock("b").try_lock().await;
+        a.advance(hour).await;
+    }
+    let taken = other.lock("a").try_lock().await.unwrap();
+    assert!(taken.is_some());
+}

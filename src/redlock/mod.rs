@@ -18,6 +18,7 @@ mod reenter;
 mod rejoin;
 mod round;
 mod servers;
+mod sightings;
 mod tally;
 
 pub use builder::{Redlock, RedlockBuilder};

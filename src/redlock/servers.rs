@@ -15,24 +15,24 @@
 //! a process that has not seen the other. It is asked for that beside its first vote.
 //!
 //! The longest lease is known of this process only. Others may use longer ones. One that is seen in the
-//! way counts from then on. And whoever needs the vote of a server that was started not long ago waits
+//! way counts until it is over and for as long again. And whoever needs the vote of a server that was started not long ago waits
 //! for the votes of all others first, as one of them may know of a holder that this one has forgotten.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use super::health::Health;
+use super::sightings::Sightings;
 use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
 use crate::client::Client;
+use crate::clock::Tick;
 use crate::conn::url::{self, Target};
 use crate::conn::{Fault, Lane, Process, Transport, value};
 use crate::error::{Error, Result};
 use crate::options::check_lease;
-use crate::script::millis;
 
 /// What is being done while a Redlock is made, for errors.
 const NEW: &str = "redlock";
@@ -47,8 +47,8 @@ pub(super) struct Servers {
     pub(super) queue_client: usize,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
-    /// The longest rest of a lease that was seen in the way, in milliseconds.
-    longest_seen: AtomicU64,
+    /// Leases that were seen in the way.
+    seen: Mutex<Sightings>,
     /// By server: the run of it that said that it has no replicas.
     without_replicas: Box<[Mutex<Option<Arc<str>>>]>,
     pub(super) health: Arc<Health>,
@@ -83,7 +83,7 @@ impl Servers {
             clients,
             queue_client,
             longest_lease: (!is_persistent).then_some(longest),
-            longest_seen: AtomicU64::new(0),
+            seen: Mutex::default(),
             health,
         };
         servers.check_distinct()?;
@@ -136,16 +136,15 @@ impl Servers {
 
     /// A server that is up for less has no vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
-        let longest_seen = Duration::from_millis(self.longest_seen.load(Ordering::Relaxed));
-        let longest = self.longest_lease?.max(longest_seen);
+        let longest = self.longest_lease?;
+        let longest = longest.max(self.seen.lock().longest(self.now()));
         // Clocks differ in rate by up to a hundredth.
         Some(longest + longest / 100)
     }
 
     /// Somebody holds a lock for so long still.
     pub(super) fn observe_lease(&self, remaining: Duration) {
-        self.longest_seen
-            .fetch_max(millis(remaining), Ordering::Relaxed);
+        self.seen.lock().note(remaining, self.now());
     }
 
     /// Whether one of these servers may have forgotten a vote whose lease this process has not seen.
@@ -211,9 +210,13 @@ impl Servers {
     }
 
     fn shortfall(&self, process: &Process, min_uptime: Duration) -> Option<VoteOutcome> {
-        let uptime = process.up_since.until(self.clients[0].core().clock.now());
+        let uptime = process.up_since.until(self.now());
         let remaining = min_uptime.saturating_sub(uptime);
         (!remaining.is_zero()).then_some(VoteOutcome::TooYoung { uptime, remaining })
+    }
+
+    fn now(&self) -> Tick {
+        self.clients[0].core().clock.now()
     }
 
     fn process(&self, at: usize) -> Option<Process> {

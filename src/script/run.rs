@@ -87,6 +87,15 @@ impl CallBudget {
     }
 }
 
+/// What another attempt needs at least, after one that was sent then and has failed by now: what the server said is
+/// worth more than an attempt that it has no time to answer.
+fn needed_again(cause: &Cause, sent: Tick, now: Tick) -> Duration {
+    match cause {
+        Cause::Answered(_) => sent.until(now),
+        _ => Duration::ZERO,
+    }
+}
+
 /// Runs scripts over a transport.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -174,11 +183,7 @@ impl Scripts {
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             let is_last = budget.retry == Retry::Never;
             let now = self.clock.now();
-            // What the server said is worth more than another attempt that it has no time to answer.
-            let needed = match cause {
-                Cause::Answered(_) => jittered + sent.until(now),
-                _ => jittered,
-            };
+            let needed = jittered + needed_again(&cause, sent, now);
             if is_last || now.after(needed) >= budget.deadline {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }

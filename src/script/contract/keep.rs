@@ -77,11 +77,13 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
         let args = [holder, "1", lease, "0", "1", "0", "0"];
         assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
     }
-    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "9000").await, DONE);
+    let reply = fixture.keep("rw_keep", &["L"], U1, "9000").await;
+    assert_eq!(reply, Value::Int(1));
     fixture.is_kept_for(&of(U1), 9_000).await;
     fixture.is_kept_for(&of(U2), 20_000).await;
-    fixture.is_kept_for("L", 30_000).await;
-    fixture.keep("rw_keep", &["L"], U1, "50000").await;
+    fixture.is_kept_for("L", 20_000).await;
+    assert_eq!(fixture.messages(&mut heard).await, [format!("{CHANNEL} 1")]);
+    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "50000").await, DONE);
     fixture.is_kept_for("L", 50_000).await;
     fixture
         .run(
@@ -103,4 +105,35 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
     assert_eq!(fixture.keep("rw_keep", &["L"], U2, "1000").await, NOT_HELD);
     fixture.make(&["DEL", "L"]).await;
     assert_eq!(fixture.keep("rw_keep", &["L"], U1, "1000").await, NOT_HELD);
+}
+
+#[tokio::test]
+async fn readers_that_are_all_left_leave_the_lock_for_the_longest_of_them() {
+    let mut fixture = Fixture::new().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    for holder in [U1, U2] {
+        let args = [holder, "1", "30000", "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "9000").await, DONE);
+    fixture.is_kept_for("L", 30_000).await;
+    fixture.keep("rw_keep", &["L"], U2, "2000").await;
+    fixture.is_kept_for("L", 9_000).await;
+}
+
+/// Who was refused was told of the longer one.
+#[tokio::test]
+async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
+    let mut fixture = Fixture::new().await;
+    let mut heard = fixture.subscriber().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    for (holder, lease) in [(U1, "30000"), (U2, "2000")] {
+        let args = [holder, "1", lease, "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    let release = [U1, "0", "0", "1", CHANNEL, "PUBLISH"];
+    let reply = fixture.run("rw_release", &keys, &release).await;
+    assert_eq!(reply, DONE);
+    fixture.is_kept_for("L", 2_000).await;
+    assert_eq!(fixture.messages(&mut heard).await, [format!("{CHANNEL} 1")]);
 }

@@ -1,0 +1,84 @@
+//! Leases of others that were seen in the way of this process, which may be longer than its own.
+//!
+//! Who has used a lease may use it again, so it counts until it is over and for as long again. Not for ever: a
+//! hold that was kept for a day would take the votes of servers that restart later. Invariant: of the leases that
+//! count, the longest is known; there is one entry for each power of two.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Tick;
+
+#[derive(Debug, Default)]
+pub(super) struct Sightings(BTreeMap<Option<u32>, Sighting>);
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    lease: Duration,
+    counts_until: Tick,
+}
+
+impl Sightings {
+    /// Somebody has a lock for so long still.
+    pub(super) fn note(&mut self, remaining: Duration, now: Tick) {
+        let seen = Sighting {
+            lease: remaining,
+            counts_until: now.after(remaining.saturating_mul(2)),
+        };
+        let size = remaining.as_nanos().checked_ilog2();
+        let known = self.0.entry(size).or_insert(seen);
+        *known = Sighting {
+            lease: known.lease.max(seen.lease),
+            counts_until: known.counts_until.max(seen.counts_until),
+        };
+    }
+
+    /// The longest lease that counts.
+    pub(super) fn longest(&mut self, now: Tick) -> Duration {
+        self.0.retain(|_, seen| now < seen.counts_until);
+        let leases = self.0.values().map(|seen| seen.lease);
+        leases.max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn at(hours: u32) -> Tick {
+        Tick::ZERO.after(HOUR * hours)
+    }
+
+    #[test]
+    fn a_lease_counts_until_it_is_over_and_for_as_long_again() {
+        let mut seen = Sightings::default();
+        assert_eq!(seen.longest(at(1)), Duration::ZERO);
+        seen.note(12 * HOUR, at(1));
+        seen.note(HOUR, at(2));
+        for hour in [2, 24] {
+            assert_eq!(seen.longest(at(hour)), 12 * HOUR);
+        }
+        assert_eq!(seen.longest(at(25)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_shorter_one_that_is_seen_later_does_not_make_a_longer_one_count_for_longer() {
+        let mut seen = Sightings::default();
+        seen.note(12 * HOUR, at(1));
+        seen.note(2 * HOUR, at(24));
+        assert_eq!(seen.longest(at(24)), 12 * HOUR);
+        assert_eq!(seen.longest(at(26)), 2 * HOUR);
+    }
+
+    #[test]
+    fn what_is_seen_for_years_takes_no_more_room() {
+        let mut seen = Sightings::default();
+        for hour in 0..1_000 {
+            seen.note(HOUR * (hour % 100), at(hour));
+        }
+        assert!(seen.0.len() < 10, "{}", seen.0.len());
+        assert_eq!(seen.longest(at(1_000)), 99 * HOUR);
+    }
+}
