@@ -132,6 +132,16 @@ async fn a_command_that_takes_longer_than_it_may() {
     assert_eq!(running.ended().await.status, 76);
 }
 
+/// Also where that is far less than the lease, with the grace that nobody asked for.
+#[tokio::test]
+async fn a_command_with_little_time_is_asked_to_end_too() {
+    let server = Server::start();
+    let arguments = ["run", "a", "--max-hold", "1s", "--", "sh", "-c", POLITE];
+    let ended = ended(&mut lockset(&server.url(), &arguments)).await;
+    assert!(ended.out.contains("asked"), "{ended:?}");
+    assert_eq!(ended.status, 76, "{ended:?}");
+}
+
 #[tokio::test]
 async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
     let server = Server::start();
