@@ -15,6 +15,7 @@ mod control;
 mod group;
 mod program;
 mod runner;
+mod sender;
 mod signals;
 mod supervisor;
 mod terminal;

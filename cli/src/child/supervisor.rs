@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, waitpid};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -18,6 +18,7 @@ use super::clock::{Due, Moment, Until};
 use super::control::{self, Order, Report};
 use super::group::Group;
 use super::program::{BECOME, this_program};
+use super::sender::Sender;
 use crate::output::complain;
 use crate::status;
 
@@ -65,6 +66,7 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
     loop {
+        let pause = supervisor.pause();
         tokio::select! {
             order = orders.next_line(), if has_runner => match order {
                 Ok(Some(line)) => {
@@ -78,11 +80,12 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
                     supervisor.tell(Due::Kill);
                 }
             },
+            () = supervisor.reports.sent() => {}
             _ = changes.recv() => {}
-            () = sleep(supervisor.pause()) => {}
+            () = sleep(pause) => {}
         }
         supervisor.look_at_clock();
-        if let Some(status) = supervisor.look_at_command().await? {
+        if let Some(status) = supervisor.look_at_command()? {
             return supervisor.end(status).await;
         }
     }
@@ -91,7 +94,7 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
 struct Supervisor {
     command: Pid,
     group: Group,
-    reports: OwnedWriteHalf,
+    reports: Sender<Report>,
     /// Unknown until the runner has said so.
     until: Option<Until>,
     /// The most that the group was told because of the lock.
@@ -113,7 +116,7 @@ impl Supervisor {
         Ok(Self {
             command,
             group: Group(command),
-            reports,
+            reports: Sender::new(reports),
             until: None,
             told: Due::Nothing,
             has_begun: false,
@@ -173,7 +176,7 @@ impl Supervisor {
     }
 
     /// What became of the command; its status if it has ended.
-    async fn look_at_command(&mut self) -> io::Result<Option<u8>> {
+    fn look_at_command(&mut self) -> io::Result<Option<u8>> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         while let Some((_, changed)) = waitpid(Some(self.command), options)? {
             if let Some(signal) = changed.stopping_signal() {
@@ -182,7 +185,7 @@ impl Supervisor {
                 } else {
                     Report::Ready(self.command.as_raw_pid())
                 };
-                self.report(report).await;
+                self.reports.send(report);
             } else {
                 return Ok(Some(status_of(changed)));
             }
@@ -203,13 +206,9 @@ impl Supervisor {
             self.group.wait_empty(DEATH_MAX).await;
         }
         let told = self.told > Due::Nothing;
-        self.report(Report::Ended { status, told }).await;
+        self.reports.send(Report::Ended { status, told });
+        self.reports.flush().await;
         Ok(())
-    }
-
-    async fn report(&mut self, report: Report) {
-        // A runner that is gone is noticed by what comes from it.
-        let _ = self.reports.write_all(report.line().as_bytes()).await;
     }
 }
 
