@@ -14,6 +14,10 @@ pub(super) fn is_ending(signal: Signal) -> bool {
     ENDING.contains(&signal)
 }
 
+pub(super) fn is_ending_number(number: i32) -> bool {
+    ENDING.iter().any(|signal| signal.as_raw() == number)
+}
+
 /// The command gets them too. Left out: what cannot be caught, what a fault of the runner itself raises,
 /// SIGPIPE and SIGCHLD, which are about the runner's own pipes and processes, and the real-time signals.
 const PASSED_ON: &[Signal] = &[

@@ -26,7 +26,7 @@ async fn start(url: &str, script: &str) -> (Running, Vec<i32>) {
 }
 
 /// Another client, which asks the server directly, gets the lock once its lease has ended there.
-async fn granted_only_after(client: &Client, pids: &[i32]) {
+pub(crate) async fn granted_only_after(client: &Client, pids: &[i32]) {
     let guard = within(BOUND, client.lock("a").lock()).await.unwrap();
     let alive: Vec<_> = pids.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(alive.is_empty(), "{alive:?} beside the next holder");
