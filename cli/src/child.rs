@@ -4,7 +4,8 @@
 //! a process group of its own. They talk over a socket whose ends nobody else has, so the end of either is
 //! seen by the other.
 //!
-//! Invariant: no process of the command's group runs beyond the moment at which the lock has to be given up.
+//! Invariant: no process of the command's group runs beyond the moment at which the lock has to be given up. A lock
+//! is released before only when nothing is left of the group, or when the command ended by itself.
 //! The supervisor knows that moment and needs neither the runner nor the server to keep it. If the runner
 //! ends, or the moment passes, the supervisor kills the group. If the supervisor ends, the kernel kills the
 //! command, and the runner the rest of the group.
@@ -15,9 +16,11 @@ mod control;
 mod group;
 mod program;
 mod runner;
+mod sender;
 mod signals;
 mod supervisor;
 mod terminal;
+mod watch;
 
 use std::ffi::OsString;
 

@@ -1,5 +1,6 @@
 //! What runner and supervisor say to each other: one line each, over a socket that only they have.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,8 +10,10 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::Signal;
 
 use super::clock::{Moment, Until};
+use super::sender::Message;
 
 /// From the runner to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +40,16 @@ pub(super) enum Report {
     Ended { status: u8, told: bool },
 }
 
-impl Order {
-    pub(super) fn line(self) -> String {
+/// A signal that stops the group takes the place of SIGCONT, and the other way round.
+const CONT: i32 = Signal::CONT.as_raw();
+const STOPS: [i32; 3] = [
+    Signal::TSTP.as_raw(),
+    Signal::TTIN.as_raw(),
+    Signal::TTOU.as_raw(),
+];
+
+impl Message for Order {
+    fn line(self) -> String {
         match self {
             Self::Go => "go\n".to_owned(),
             Self::Until(until) => format!("until {} {}\n", until.terminate.0, until.kill.0),
@@ -47,6 +58,33 @@ impl Order {
         }
     }
 
+    /// The newest end of the lock counts. Each signal waits once, as in the kernel. After the kill nothing counts.
+    fn join(self, waiting: &mut VecDeque<Self>) {
+        let is_stop =
+            |order: &Self| matches!(order, Self::Signal(signal) if STOPS.contains(signal));
+        match self {
+            Self::Kill => waiting.clear(),
+            Self::Until(_) => {
+                let older = waiting
+                    .iter_mut()
+                    .find(|order| matches!(order, Self::Until(_)));
+                if let Some(older) = older {
+                    *older = self;
+                }
+            }
+            Self::Signal(CONT) => waiting.retain(|order| !is_stop(order)),
+            Self::Signal(_) if is_stop(&self) => {
+                waiting.retain(|order| *order != Self::Signal(CONT));
+            }
+            Self::Signal(_) | Self::Go => {}
+        }
+        if !waiting.contains(&self) && !waiting.contains(&Self::Kill) {
+            waiting.push_back(self);
+        }
+    }
+}
+
+impl Order {
     pub(super) fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match *words {
@@ -62,8 +100,8 @@ impl Order {
     }
 }
 
-impl Report {
-    pub(super) fn line(self) -> String {
+impl Message for Report {
+    fn line(self) -> String {
         match self {
             Self::Ready(pid) => format!("ready {pid}\n"),
             Self::Stopped(signal) => format!("stopped {signal}\n"),
@@ -71,6 +109,16 @@ impl Report {
         }
     }
 
+    /// Of several stops the last counts, and none once the command has ended.
+    fn join(self, waiting: &mut VecDeque<Self>) {
+        if !matches!(self, Self::Ready(_)) {
+            waiting.retain(|report| !matches!(report, Self::Stopped(_)));
+        }
+        waiting.push_back(self);
+    }
+}
+
+impl Report {
     pub(super) fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match *words {
@@ -117,6 +165,59 @@ pub(super) fn receive_file(socket: &UnixStream) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn waiting<M: Message>(messages: &[M]) -> Vec<M> {
+        let mut waiting = VecDeque::new();
+        for message in messages {
+            message.join(&mut waiting);
+        }
+        waiting.into()
+    }
+
+    #[test]
+    fn what_waits_is_what_still_matters() {
+        use Order::{Go, Kill, Signal as Pass};
+        let until = |moment| {
+            Order::Until(Until {
+                terminate: Moment(moment),
+                kill: Moment(moment),
+            })
+        };
+        let (term, usr, tstp) = (Pass(15), Pass(10), Pass(Signal::TSTP.as_raw()));
+        let cont = Pass(CONT);
+        let cases: [(&[Order], &[Order]); 8] = [
+            (&[until(1), Go], &[until(1), Go]),
+            // In its place: signals behind it are passed on with the newest end known.
+            (
+                &[until(1), usr, until(2), until(3), term],
+                &[until(3), usr, term],
+            ),
+            (&[usr, term, usr, usr], &[usr, term]),
+            (&[tstp, usr, cont], &[usr, cont]),
+            (&[term, cont, tstp], &[term, tstp]),
+            (&[tstp, cont, tstp, cont], &[cont]),
+            (&[until(1), Go, usr, Kill], &[Kill]),
+            (&[Kill, until(1), usr, cont, Kill], &[Kill]),
+        ];
+        for (sent, expected) in cases {
+            assert_eq!(waiting(sent), expected, "{sent:?}");
+        }
+        let ended = Report::Ended {
+            status: 0,
+            told: false,
+        };
+        let (ready, stopped) = (Report::Ready(7), Report::Stopped);
+        for (sent, expected) in [
+            (vec![ready, stopped(20)], vec![ready, stopped(20)]),
+            (
+                vec![ready, stopped(20), stopped(21)],
+                vec![ready, stopped(21)],
+            ),
+            (vec![stopped(20), ended], vec![ended]),
+        ] {
+            assert_eq!(waiting(&sent), expected, "{sent:?}");
+        }
+    }
 
     #[test]
     fn what_is_written_is_read() {

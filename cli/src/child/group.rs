@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, kill_process_group, test_kill_process_group};
 use tokio::time::{Instant, sleep};
 
 /// How often to look whether a group is empty.
@@ -24,6 +24,10 @@ impl Group {
 
     pub(super) fn kill(self) {
         self.signal(Signal::KILL);
+    }
+
+    pub(super) fn has(self, process: Pid) -> bool {
+        getpgid(Some(process)) == Ok(self.0)
     }
 
     pub(super) fn is_empty(self) -> bool {

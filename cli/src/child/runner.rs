@@ -1,4 +1,7 @@
 //! The runner's side: starts the supervisor, tells it how long the lock is held, and passes signals on.
+//!
+//! Invariant: it waits for nothing that the supervisor does. When the lock has to be given up, it does itself what
+//! a supervisor does not do that is stopped.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -10,15 +13,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::clock::{Due, Moment, Until};
 use super::control::{self, Order, Report};
 use super::group::Group;
 use super::program::{SUPERVISE, this_program};
-use super::signals::Signals;
+use super::sender::Sender;
+use super::signals::{Signals, is_ending};
 use super::terminal::Terminal;
 
 /// How long what was killed may take to disappear.
@@ -49,7 +53,7 @@ pub(crate) enum Ended {
 /// A command and its supervisor.
 pub(crate) struct Child {
     supervisor: std::process::Child,
-    orders: OwnedWriteHalf,
+    orders: Sender<Order>,
     reports: Lines<BufReader<OwnedReadHalf>>,
     terminal: Option<Terminal>,
     group: Option<Group>,
@@ -84,7 +88,7 @@ impl Child {
         let (reports, orders) = tokio::net::UnixStream::from_std(ours)?.into_split();
         Ok(Self {
             supervisor,
-            orders,
+            orders: Sender::new(orders),
             reports: BufReader::new(reports).lines(),
             terminal: Terminal::of_this_process(),
             group: None,
@@ -115,8 +119,8 @@ impl Child {
                         return Ok(self.unsupervised().await);
                     };
                     match Report::read(&line) {
-                        Some(Report::Ready(pid)) => self.begin(pid, remaining()).await,
-                        Some(Report::Stopped(signal)) => self.stop(signal).await,
+                        Some(Report::Ready(pid)) => self.begin(pid, remaining()),
+                        Some(Report::Stopped(signal)) => self.stop(signal),
                         Some(Report::Ended { status, told }) => {
                             return Ok(self.ended(status, told || is_lost));
                         }
@@ -124,37 +128,37 @@ impl Child {
                     }
                 }
                 signal = signals.next() => {
-                    self.renew(remaining()).await;
-                    self.pass_on(signal).await;
+                    self.renew(remaining());
+                    self.pass_on(signal);
                 }
                 () = &mut lost, if !is_lost => {
                     is_lost = true;
-                    self.order(Order::Kill).await;
-                    self.kill_overdue(remaining());
+                    self.lose();
                 }
+                () = self.orders.sent() => {}
                 () = sleep(until_overdue) => self.kill_overdue(remaining()),
-                _ = ticks.tick() => self.renew(remaining()).await,
+                _ = ticks.tick() => self.renew(remaining()),
             }
         }
     }
 
     /// The command waits: it gets the terminal, and begins.
-    async fn begin(&mut self, pid: i32, remaining: Duration) {
+    fn begin(&mut self, pid: i32, remaining: Duration) {
         self.group = Pid::from_raw(pid).map(Group);
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             terminal.give_to(group);
         }
-        self.renew(remaining).await;
-        self.order(Order::Go).await;
+        self.renew(remaining);
+        self.orders.send(Order::Go);
     }
 
     /// Tells the supervisor how long the lock is held, if that has changed; does its work if it does not.
-    async fn renew(&mut self, remaining: Duration) {
+    fn renew(&mut self, remaining: Duration) {
         let (now, limits) = (Moment::now(), self.limits);
         let until = Until::of(now, remaining, limits.grace, limits.margin);
         if self.told.is_none_or(|told| until.is_news_after(told)) && !remaining.is_zero() {
             self.told = Some(until);
-            self.order(Order::Until(until)).await;
+            self.orders.send(Order::Until(until));
         }
         self.kill_overdue(remaining);
     }
@@ -189,12 +193,30 @@ impl Child {
         self.told.is_some_and(|told| told.due(now) == Due::Kill)
     }
 
-    async fn order(&mut self, order: Order) {
-        // A supervisor that is gone is noticed by what comes from it.
-        let _ = self.orders.write_all(order.line().as_bytes()).await;
+    /// The lock is gone, whatever the supervisor was told last.
+    fn lose(&mut self) {
+        let now = Moment::now();
+        self.told = Some(Until {
+            terminate: now,
+            kill: now,
+        });
+        self.orders.send(Order::Kill);
+        self.wake_supervisor();
+        if let Some(group) = self.group {
+            group.kill();
+        }
     }
 
-    async fn pass_on(&mut self, signal: Signal) {
+    /// If it is stopped, it has to go on to see what it is told.
+    fn wake_supervisor(&self) {
+        let supervisor = i32::try_from(self.supervisor.id()).ok();
+        if let Some(supervisor) = supervisor.and_then(Pid::from_raw) {
+            // One that has ended is still known by its number, until this process does not need it any more.
+            let _ = kill_process(supervisor, Signal::CONT);
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
         if signal == Signal::TSTP && self.is_stopped && self.has_foreground() {
             // The key came before SIGCONT was seen here, and a stop signal takes away a SIGCONT that is still
             // to be delivered. The command would not notice it, and the shell waits to see this job stop.
@@ -210,12 +232,12 @@ impl Child {
                 terminal.give_to(group);
             }
         }
-        self.order(Order::Signal(signal.as_raw())).await;
+        self.orders.send(Order::Signal(signal.as_raw()));
         // Whoever ends a stopped command with one of these means it to end now.
-        let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-        if ends.contains(&signal) {
+        if is_ending(signal) {
             self.is_stopped = false;
-            self.order(Order::Signal(Signal::CONT.as_raw())).await;
+            self.wake_supervisor();
+            self.orders.send(Order::Signal(Signal::CONT.as_raw()));
         }
     }
 
@@ -225,7 +247,7 @@ impl Child {
     }
 
     /// The command was stopped. Where a shell waits for this process, it has to see that.
-    async fn stop(&mut self, signal: i32) {
+    fn stop(&mut self, signal: i32) {
         self.is_stopped = true;
         let (Some(terminal), Some(group)) = (&self.terminal, self.group) else {
             if self.stop_passed_on {
@@ -240,7 +262,7 @@ impl Child {
             // It was stopped just before this job came to the foreground.
             self.is_stopped = false;
             terminal.give_to(group);
-            self.order(Order::Signal(Signal::CONT.as_raw())).await;
+            self.orders.send(Order::Signal(Signal::CONT.as_raw()));
             return;
         }
         let had_terminal = terminal.take_from(group);

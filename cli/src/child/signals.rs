@@ -9,6 +9,15 @@ use tokio::sync::mpsc;
 /// They end a wait for the lock. SIGINT comes first: it is the one of a terminal.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
+/// Whether who sends it wants a program to end.
+pub(super) fn is_ending(signal: Signal) -> bool {
+    ENDING.contains(&signal)
+}
+
+pub(super) fn is_ending_number(number: i32) -> bool {
+    ENDING.iter().any(|signal| signal.as_raw() == number)
+}
+
 /// The command gets them too. Left out: what cannot be caught, what a fault of the runner itself raises,
 /// SIGPIPE and SIGCHLD, which are about the runner's own pipes and processes, and the real-time signals.
 const PASSED_ON: &[Signal] = &[
@@ -74,7 +83,7 @@ impl Signals {
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if ENDING.contains(&signal) {
+            if is_ending(signal) {
                 return signal;
             }
         }

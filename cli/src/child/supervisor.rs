@@ -1,5 +1,5 @@
 //! The supervisor: starts the command, passes signals on, and ends its group when the lock has to be given
-//! up or the runner is gone.
+//! up or the runner is gone. What follows from what stands in `watch.rs`.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,24 +8,28 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, waitpid};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use super::clock::{Due, Moment, Until};
+use super::clock::{Due, Moment};
 use super::control::{self, Order, Report};
 use super::group::Group;
 use super::program::{BECOME, this_program};
+use super::sender::Sender;
+use super::signals::is_ending;
+use super::watch::{Exit, Watch};
 use crate::output::complain;
 use crate::status;
 
 /// The clock is read at least this often: timers stand still while the machine is suspended.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// How long what was killed may take to disappear.
-const DEATH_MAX: Duration = Duration::from_secs(2);
+/// How often to look whether the group is empty, once the command has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Supervises the command in `arguments`, and ends when it has ended.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {
@@ -45,10 +49,14 @@ pub(super) fn run(arguments: Vec<OsString>) -> u8 {
 /// Not the name of the runner: who kills that by name does not mean the one who cleans up behind it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn prepare() {
-    use rustix::{process::set_parent_process_death_signal, thread::set_name};
+    use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
+    use rustix::thread::set_name;
     let _ = set_name(c"lock-supervisor");
     // If it is stopped when the runner ends, it has to go on to see that.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    // What the command leaves becomes a child of this process, which sees it end: a zombie would belong to the
+    // group for as long as nobody takes its status.
+    let _ = set_child_subreaper(Some(getpid()));
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -65,6 +73,7 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
     loop {
+        let pause = supervisor.pause();
         tokio::select! {
             order = orders.next_line(), if has_runner => match order {
                 Ok(Some(line)) => {
@@ -75,15 +84,19 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
                 // The runner has ended, and nobody renews the lock.
                 _ => {
                     has_runner = false;
-                    supervisor.tell(Due::Kill);
+                    supervisor.give_up();
                 }
             },
+            () = supervisor.reports.sent() => {}
             _ = changes.recv() => {}
-            () = sleep(supervisor.pause()) => {}
+            () = sleep(pause) => {}
         }
         supervisor.look_at_clock();
-        if let Some(status) = supervisor.look_at_command().await? {
-            return supervisor.end(status).await;
+        supervisor.look_at_children()?;
+        if let Some(report) = supervisor.look_at_group() {
+            supervisor.reports.send(report);
+            supervisor.reports.flush().await;
+            return Ok(());
         }
     }
 }
@@ -91,11 +104,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
 struct Supervisor {
     command: Pid,
     group: Group,
-    reports: OwnedWriteHalf,
-    /// Unknown until the runner has said so.
-    until: Option<Until>,
-    /// The most that the group was told because of the lock.
-    told: Due,
+    reports: Sender<Report>,
+    watch: Watch,
     has_begun: bool,
 }
 
@@ -113,17 +123,16 @@ impl Supervisor {
         Ok(Self {
             command,
             group: Group(command),
-            reports,
-            until: None,
-            told: Due::Nothing,
+            reports: Sender::new(reports),
+            watch: Watch::new(),
             has_begun: false,
         })
     }
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Until(until) => self.until = Some(until),
-            Order::Kill => self.tell(Due::Kill),
+            Order::Until(until) => self.watch.renewed(until),
+            Order::Kill => self.give_up(),
             Order::Go => {
                 self.has_begun = true;
                 self.pass_on(Signal::CONT);
@@ -139,23 +148,26 @@ impl Supervisor {
     /// Not beyond the moment at which the lock has to be given up: a stopped command must not go on then.
     fn pass_on(&mut self, signal: Signal) {
         self.look_at_clock();
-        if self.told < Due::Kill {
-            self.group.signal(signal);
+        if self.watch.is_killed() {
+            return;
         }
+        if is_ending(signal) {
+            self.watch.asked();
+        }
+        self.group.signal(signal);
     }
 
     fn look_at_clock(&mut self) {
-        if let Some(until) = self.until {
-            self.tell(until.due(Moment::now()));
-        }
+        let due = self.watch.due(Moment::now());
+        self.tell(due);
     }
 
-    /// Tells the group to end, each way once.
-    fn tell(&mut self, due: Due) {
-        if due <= self.told {
-            return;
-        }
-        self.told = due;
+    fn give_up(&mut self) {
+        let due = self.watch.give_up(Moment::now());
+        self.tell(due);
+    }
+
+    fn tell(&self, due: Due) {
         match due {
             Due::Nothing => {}
             Due::Terminate => {
@@ -168,56 +180,63 @@ impl Supervisor {
     }
 
     fn pause(&self) -> Duration {
-        let pause = self.until.map(|until| until.pause(Moment::now()));
-        pause.unwrap_or(LOOK_MAX).min(LOOK_MAX)
+        let longest = if self.watch.has_ended() {
+            LOOK
+        } else {
+            LOOK_MAX
+        };
+        self.watch.pause(Moment::now()).min(longest)
     }
 
-    /// What became of the command; its status if it has ended.
-    async fn look_at_command(&mut self) -> io::Result<Option<u8>> {
+    /// What became of the command, and of what it left.
+    fn look_at_children(&mut self) -> io::Result<()> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        while let Some((_, changed)) = waitpid(Some(self.command), options)? {
-            if let Some(signal) = changed.stopping_signal() {
-                let report = if self.has_begun {
-                    Report::Stopped(signal)
-                } else {
-                    Report::Ready(self.command.as_raw_pid())
-                };
-                self.report(report).await;
-            } else {
-                return Ok(Some(status_of(changed)));
+        loop {
+            let (pid, changed) = match wait(options) {
+                Ok(Some(change)) => change,
+                Ok(None) | Err(Errno::CHILD) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let is_command = pid == self.command;
+            match changed.stopping_signal() {
+                Some(_) if !self.has_begun => {
+                    self.reports.send(Report::Ready(self.command.as_raw_pid()));
+                }
+                // Once the command has ended, what it left is the job that a key has stopped.
+                Some(signal) if is_command || self.watch.has_ended() && self.group.has(pid) => {
+                    self.reports.send(Report::Stopped(signal));
+                }
+                None if is_command => self.watch.ended(Moment::now(), exit_of(changed)),
+                _ => {}
             }
         }
-        Ok(None)
     }
 
-    /// The command has ended. If that was because of the lock, so does the rest of its group.
-    async fn end(mut self, status: u8) -> io::Result<()> {
-        if self.told == Due::Terminate {
-            let until = self.until.map(|until| until.pause(Moment::now()));
-            self.group.wait_empty(until.unwrap_or_default()).await;
+    /// What to report when the command has ended, and what of its group has to end with it.
+    fn look_at_group(&mut self) -> Option<Report> {
+        if !self.watch.has_ended() {
+            return None;
         }
-        if self.told > Due::Nothing {
-            if !self.group.is_empty() {
-                self.group.kill();
-            }
-            self.group.wait_empty(DEATH_MAX).await;
+        let is_empty = self.group.is_empty();
+        let end = self.watch.end(Moment::now(), is_empty);
+        if end.is_none() && self.watch.is_killed() {
+            // What began while the others were killed.
+            self.group.kill();
         }
-        let told = self.told > Due::Nothing;
-        self.report(Report::Ended { status, told }).await;
-        Ok(())
-    }
-
-    async fn report(&mut self, report: Report) {
-        // A runner that is gone is noticed by what comes from it.
-        let _ = self.reports.write_all(report.line().as_bytes()).await;
+        end.map(|(status, told)| Report::Ended { status, told })
     }
 }
 
 /// As a shell has it: 128 + n for a command that a signal ended.
-fn status_of(changed: WaitStatus) -> u8 {
-    let signalled = || Some(128 + changed.terminating_signal()?);
-    let status = changed.exit_status().or_else(signalled);
-    status
-        .and_then(|status| u8::try_from(status).ok())
-        .unwrap_or(status::INTERNAL)
+fn exit_of(changed: WaitStatus) -> Exit {
+    let signal = changed.terminating_signal();
+    let status = changed
+        .exit_status()
+        .or_else(|| signal.map(|signal| 128 + signal));
+    Exit {
+        status: status
+            .and_then(|status| u8::try_from(status).ok())
+            .unwrap_or(status::INTERNAL),
+        by_signal: signal.is_some(),
+    }
 }

@@ -66,8 +66,8 @@ pub(crate) struct Run {
     /// Give the lock up after this long: the command is ended before, as if the lock was lost.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     max_hold: Option<Duration>,
-    /// From SIGTERM until the lock has to be given up; at most a third of the lease. Default: 5s, or a third
-    /// of the lease if that is less.
+    /// From SIGTERM until the lock has to be given up; at most a third of the lease or of --max-hold. Default:
+    /// 5s, or that third if it is less. 0s: SIGKILL alone.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     grace: Option<Duration>,
     /// Ask for a fencing token; the command finds it in LOCKSET_TOKEN.
@@ -98,9 +98,9 @@ Examples:
 
 /// The default of `--grace`.
 const GRACE: Duration = Duration::from_secs(5);
-/// The kill comes a twentieth of the lease before its local end, within these.
+/// The kill comes a twentieth of the shortest hold before the local end of the lock, within these.
 const MARGIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-/// How often to look at the lease: a twentieth of it, within these.
+/// How often to look how long the lock is held: a twentieth of the shortest hold, within these.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
 /// A handle that is left over somewhere keeps nobody waiting for what was told.
@@ -108,7 +108,7 @@ const REASON_WAIT: Duration = Duration::from_millis(500);
 
 impl Run {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
-        let limits = self.limits()?;
+        let limits = limits(self.shortest(), self.grace)?;
         let asked = self.asked();
         let mut signals = Signals::ending().map_err(Failure::internal)?;
         let (servers, reasons) = tokio::select! {
@@ -197,23 +197,34 @@ impl Run {
     fn shortest(&self) -> Duration {
         self.max_hold.unwrap_or(self.lease).min(self.lease)
     }
+}
 
-    fn limits(&self) -> Result<Limits, Failure> {
-        let longest = self.shortest() / 3;
-        if let Some(grace) = self.grace.filter(|grace| *grace > longest) {
-            return Err(Failure::usage(format!(
-                "a grace of {} needs a lease (and --max-hold) of {} at least: it has to fit between two \
-                 renewals",
-                span::show(grace),
-                span::show(grace * 3)
-            )));
-        }
-        Ok(Limits {
-            grace: self.grace.unwrap_or(GRACE).min(longest),
-            margin: (self.lease / 20).clamp(MARGIN.0, MARGIN.1),
-            look: (self.lease / 20).clamp(LOOK.0, LOOK.1),
-        })
+/// For a lock that is held for `shortest` at least.
+fn limits(shortest: Duration, grace: Option<Duration>) -> Result<Limits, Failure> {
+    let longest = shortest / 3;
+    let margin = (shortest / 20).clamp(MARGIN.0, MARGIN.1);
+    if let Some(grace) = grace.filter(|grace| *grace > longest) {
+        return Err(Failure::usage(format!(
+            "a grace of {} needs a lease (and --max-hold) of {} at least: it has to fit between two \
+             renewals",
+            span::show(grace),
+            span::show(grace * 3)
+        )));
     }
+    // With none at all the command is killed without being asked, and whoever says so means it.
+    if let Some(grace) = grace.filter(|grace| !grace.is_zero() && *grace <= margin) {
+        return Err(Failure::usage(format!(
+            "a grace of {} leaves no time between SIGTERM and SIGKILL, which comes {} before the lock has \
+             to be given up: ask for more, or for 0s to have SIGKILL alone",
+            span::show(grace),
+            span::show(margin)
+        )));
+    }
+    Ok(Limits {
+        grace: grace.unwrap_or(GRACE).min(longest),
+        margin,
+        look: (shortest / 20).clamp(LOOK.0, LOOK.1),
+    })
 }
 
 /// What operators wrote when they took the lock away. The clients have ended, and with them what they tell.
@@ -243,4 +254,35 @@ fn status_of(name: &str, ended: Ended, was_held: bool) -> Outcome {
         ),
     };
     Err(Failure::new(status, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn there_is_time_between_the_request_to_end_and_the_kill() {
+        for (shortest, grace, expected) in [
+            (30_000, None, (5_000, 500)),
+            (6_000, None, (2_000, 300)),
+            (1_000, None, (333, 50)),
+            (1_000, Some(300), (300, 50)),
+            (100, None, (33, 10)),
+            (30_000, Some(501), (501, 500)),
+            (30_000, Some(0), (0, 500)),
+        ] {
+            let limits = limits(ms(shortest), grace.map(ms)).expect("it is accepted");
+            let found = (limits.grace.as_millis(), limits.margin.as_millis());
+            assert_eq!(found, expected, "{shortest} ms, grace {grace:?}");
+            assert!(limits.look <= limits.margin, "{shortest} ms");
+        }
+        for (shortest, grace) in [(30_000, 500), (1_000, 50), (1_000, 334), (100, 10)] {
+            let refused = limits(ms(shortest), Some(ms(grace)));
+            assert!(refused.is_err(), "{shortest} ms, grace {grace} ms");
+        }
+    }
 }

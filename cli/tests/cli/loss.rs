@@ -1,10 +1,14 @@
 //! A lock that cannot be kept: the command is dead before anybody else is granted the lock.
 
+use std::time::Duration;
+
 use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually, within};
 use rustix::process::Signal;
 
-use crate::support::{BOUND, Running, all_gone, ended, is_alive, lockset, parent, send};
+use crate::support::{
+    BOUND, Running, all_gone, ended, is_alive, is_stopped, lockset, parent, send,
+};
 
 /// Says that it was asked to end, and does not.
 const STUBBORN: &str =
@@ -22,7 +26,7 @@ async fn start(url: &str, script: &str) -> (Running, Vec<i32>) {
 }
 
 /// Another client, which asks the server directly, gets the lock once its lease has ended there.
-async fn granted_only_after(client: &Client, pids: &[i32]) {
+pub(crate) async fn granted_only_after(client: &Client, pids: &[i32]) {
     let guard = within(BOUND, client.lock("a").lock()).await.unwrap();
     let alive: Vec<_> = pids.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(alive.is_empty(), "{alive:?} beside the next holder");
@@ -98,6 +102,78 @@ async fn a_supervisor_that_stands_still() {
     assert_eq!(ended.status, 76, "{ended:?}");
 }
 
+/// More signals than the socket between runner and supervisor has room for. The command ignores them.
+const FLOOD: [Signal; 9] = [
+    Signal::URG,
+    Signal::WINCH,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::XCPU,
+    Signal::XFSZ,
+];
+const IGNORED: &str = "trap '' USR1 USR2 ALRM VTALRM PROF XCPU XFSZ";
+
+/// A command whose supervisor stands still and takes no more orders.
+async fn start_with_full_socket(url: &str, lease: &str, script: &str) -> (Running, Vec<i32>) {
+    let script = format!("{IGNORED}; {script}");
+    let arguments = ["run", "a", "--lease", lease, "--", "sh", "-c", &script];
+    let mut running = Running::start(&mut lockset(url, &arguments));
+    let pids = running.pids().await;
+    let supervisor = parent(pids[0]);
+    send(supervisor, Signal::STOP);
+    eventually(BOUND, "it stops", async || is_stopped(supervisor)).await;
+    for _ in 0..100 {
+        for signal in FLOOD {
+            running.signal(signal);
+        }
+        // What comes twice before it was seen comes once.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (running, pids)
+}
+
+#[tokio::test]
+async fn a_supervisor_that_takes_no_more_orders_and_a_server_that_cannot_be_reached() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (running, pids) = start_with_full_socket(&proxy.url(), "3s", STUBBORN).await;
+    proxy.drop_requests();
+    granted_only_after(&client, &pids).await;
+    assert_eq!(running.ended().await.status, 76);
+}
+
+#[tokio::test]
+async fn a_supervisor_that_takes_no_more_orders_and_a_lock_that_was_freed_by_hand() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (running, pids) = start_with_full_socket(&server.url(), "3s", STUBBORN).await;
+    assert!(client.lock("a").force_unlock().await.unwrap());
+    all_gone(&pids).await;
+    assert_eq!(running.ended().await.status, 76);
+}
+
+/// It has to pass the signal on, so it is made to go on.
+#[tokio::test]
+async fn a_supervisor_that_takes_no_more_orders_and_a_request_to_end() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let (running, pids) = start_with_full_socket(&server.url(), "60s", POLITE).await;
+    running.signal(Signal::TERM);
+    let ended = running.ended().await;
+    assert_eq!(
+        (ended.status, &*ended.out),
+        (0, "asked\n"),
+        "{:?}",
+        ended.err
+    );
+    assert!(!pids.iter().any(|pid| is_alive(*pid)));
+    assert!(!client.lock("a").is_locked().await.unwrap(), "released");
+}
+
 #[tokio::test]
 async fn a_server_that_comes_back_in_time_costs_nothing() {
     let server = Server::start();
@@ -130,6 +206,16 @@ async fn a_command_that_takes_longer_than_it_may() {
     granted_only_after(&client, &pids).await;
     assert_eq!(running.line().await, "asked", "before it was killed");
     assert_eq!(running.ended().await.status, 76);
+}
+
+/// Also where that is far less than the lease, with the grace that nobody asked for.
+#[tokio::test]
+async fn a_command_with_little_time_is_asked_to_end_too() {
+    let server = Server::start();
+    let arguments = ["run", "a", "--max-hold", "1s", "--", "sh", "-c", POLITE];
+    let ended = ended(&mut lockset(&server.url(), &arguments)).await;
+    assert!(ended.out.contains("asked"), "{ended:?}");
+    assert_eq!(ended.status, 76, "{ended:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `lockset` end to end: the real program, real servers, real processes, a real terminal.
 
+mod group;
 mod killed;
 mod loss;
 mod once;
