@@ -44,7 +44,8 @@ async fn who_waits_while_there_is_no_primary_gets_in_once_there_is() {
     servers.advance(SECOND).await;
     servers.kill_primary();
     servers.advance(SECOND).await;
-    assert!(ours.lock("b").try_lock().await.unwrap_err().is_io());
+    let other = ours.lock("b").give_up_after(SECOND).try_lock().await;
+    assert!(other.is_err_and(|error| error.is_io()));
     servers.fail_over();
     servers.advance(SECOND).await;
     assert!(!held.is_lost() && !waiting.is_finished());
