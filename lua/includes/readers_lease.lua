@@ -1,14 +1,22 @@
--- uses: read_timeout
+-- uses: read_timeout, is_on_its_way
 
--- What is left of the longest lease of all readers, -2 without a living reader. Looks no further than to
--- the first with at least `enough`.
-local function readers_lease(lock, enough)
+-- What is left of the longest lease of all readers but `gone`, -2 without a living reader. Looks no further
+-- than to the first with at least `enough`. Of leases that may be on their way to another node nobody knows
+-- how long they are: the lock is to live for as long as it does.
+local function readers_lease(lock, enough, gone)
   local longest = -2
   local fields = redis.call('HGETALL', lock)
   for i = 1, #fields, 2 do
     -- Neither the mode nor a write hold has a number and such keys.
-    for hold = tonumber(fields[i + 1]) or 0, 1, -1 do
-      longest = math.max(longest, redis.call('PTTL', read_timeout(lock, fields[i], hold)))
+    local holds = fields[i] ~= gone and tonumber(fields[i + 1]) or 0
+    for hold = holds, 1, -1 do
+      local key = read_timeout(lock, fields[i], hold)
+      local left = redis.pcall('PTTL', key)
+      if type(left) ~= 'number' or left == -2 then
+        if is_on_its_way(lock, key) then return math.huge end
+        left = -2
+      end
+      longest = math.max(longest, left)
       if longest >= enough then return longest end
     end
   end

@@ -68,7 +68,9 @@ local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held
     longest = remaining
     -- Two looks at one lease in one call may differ by this.
     local slack_ms = 5
-    if was_writer or had_lease + slack_ms >= remaining then longest = readers_lease(lock, enough) end
+    if was_writer or had_lease + slack_ms >= remaining then
+      longest = readers_lease(lock, enough, reads == 0 and holder)
+    end
     if longest ~= -2 then
       if reads == 0 then redis.call('HDEL', lock, holder) end
       if was_writer then

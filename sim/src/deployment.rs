@@ -337,11 +337,16 @@ impl Deployment {
         }
     }
 
-    /// The slot of a lock begins to move to the next shard. False if another one moves.
+    /// The slot of a lock begins to move to the next shard. False if another one moves, or one of the two primaries is
+    /// down.
     pub(crate) fn begin_move(&self, name: &str) -> bool {
         let slot = slot_of(name.as_bytes());
         let from = self.shard_of(name);
         let to = (from + 1) % self.layout.shards();
+        let ends = [from, to].map(|shard| self.primary(shard));
+        if !ends.iter().all(|server| self.is_up(*server)) {
+            return false;
+        }
         {
             let mut truth = self.truth.lock();
             if truth.moving.is_some() || from == to {
@@ -349,7 +354,6 @@ impl Deployment {
             }
             truth.moving = Some((slot, from, to));
         }
-        let ends = [from, to].map(|shard| self.primary(shard));
         self.membership(ends[1], |member| member.importing.insert(slot, ends[0]));
         self.membership(ends[0], |member| member.migrating.insert(slot, ends[1]));
         true
@@ -368,27 +372,34 @@ impl Deployment {
         moving.is_some_and(|(slot, ..)| slot == slot_of(name.as_bytes()))
     }
 
+    /// The slot that moves, and between which servers; `None` while one of them is down, as nothing goes over then.
+    fn move_under_way(&self) -> Option<(u16, [ServerId; 2])> {
+        let (slot, from, to) = self.truth.lock().moving?;
+        let ends = [from, to].map(|shard| self.primary(shard));
+        let are_up = ends.iter().all(|server| self.is_up(*server));
+        are_up.then_some((slot, ends))
+    }
+
     /// So many keys of the slot that moves go over.
     pub(crate) fn move_keys(&self, most: usize) {
-        let Some((slot, from, to)) = self.truth.lock().moving else {
-            return;
-        };
-        let ends = [from, to].map(|shard| self.primary(shard));
-        self.net.migrate(slot, ends, most);
+        if let Some((slot, ends)) = self.move_under_way() {
+            self.net.migrate(slot, ends, most);
+        }
     }
 
     /// The rest goes over, and the two shards learn that the slot has moved.
     pub(crate) fn end_move(&self) {
-        self.move_keys(usize::MAX);
-        let Some((slot, from, to)) = self.truth.lock().moving.take() else {
+        let Some((slot, ends)) = self.move_under_way() else {
             return;
         };
+        self.net.migrate(slot, ends, usize::MAX);
         {
             let mut truth = self.truth.lock();
-            truth.shards[usize::from(slot)] = to;
-            truth.epoch += 1;
+            if let Some((slot, _, to)) = truth.moving.take() {
+                truth.shards[usize::from(slot)] = to;
+                truth.epoch += 1;
+            }
         }
-        let ends = [from, to].map(|shard| self.primary(shard));
         for server in ends.into_iter().rev() {
             self.membership(server, |member| {
                 member.importing.remove(&slot);

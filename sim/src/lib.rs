@@ -1,17 +1,19 @@
 //! The engine of lockset on a simulated server, in virtual time.
 //!
-//! For tests of programs that use lockset: [`Server`] is a server without a process, a port or a wait. The
-//! client on it is the real one, and the scripts that the server runs are the real ones, in the same Lua.
-//! Faults are calls. With tokio's paused time, a loss after thirty seconds takes microseconds.
+//! For tests of programs that use lockset: [`Server`] is a server without a process, a port or a wait; [`Sentinel`] and
+//! [`Cluster`] are several, with failovers. The client on them is the real one, and the scripts that they run are the
+//! real ones, in the same Lua. Faults are calls. With tokio's paused time, a loss after thirty seconds takes microseconds.
 
 mod called;
 mod channels;
+mod clients;
 mod cluster;
 mod commands;
 #[cfg(test)]
 mod conformance;
 mod connections;
 mod deployment;
+mod double;
 mod lua;
 mod net;
 mod node;
@@ -26,5 +28,6 @@ mod store;
 mod words;
 mod world;
 
+pub use double::{Cluster, Sentinel};
 pub use server::Server;
 pub use world::{Report, World};

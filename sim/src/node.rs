@@ -3,6 +3,7 @@
 //! Invariant: it does one command at a time, at the time that it is given, and knows of no network: what it
 //! sends unasked is left in its outbox.
 
+mod client;
 mod deployed;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ use crate::words::Words;
 #[derive(Debug, Default)]
 struct Connection {
     name: Vec<u8>,
+    /// At its client's end.
+    port: u64,
     /// Whether it speaks the newer protocol.
     is_newer: bool,
     /// How many changes the server had made after the last command of this connection that made one.
@@ -74,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) channels: Channels,
     connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
+    /// Of all runs: no two connections come from one address, though their numbers begin anew with each run.
+    last_port: u64,
     /// Those that a client has had ended.
     pub(crate) killed: Vec<ConnectionId>,
     pub(crate) replication: Replication,
@@ -85,6 +90,8 @@ pub(crate) struct Node {
     pub(crate) for_servers: Vec<(ServerId, Between)>,
     pub(crate) run_id: Arc<str>,
     started_us: u64,
+    /// Whether the command that is being done came behind an `ASKING`: what its script calls did, too.
+    is_asking: bool,
     /// What every command is refused with, for now.
     pub(crate) refuses_with: Option<&'static str>,
     draw: fastrand::Rng,
@@ -103,6 +110,7 @@ impl Node {
             channels: Channels::default(),
             connections: BTreeMap::new(),
             last_connection: 0,
+            last_port: 0,
             killed: Vec::new(),
             replication: Replication::default(),
             membership: None,
@@ -110,6 +118,7 @@ impl Node {
             for_servers: Vec::new(),
             run_id,
             started_us: now_us,
+            is_asking: false,
             refuses_with: None,
             draw,
             commands: 0,
@@ -144,8 +153,12 @@ impl Node {
 
     pub(crate) fn connect(&mut self) -> ConnectionId {
         self.last_connection += 1;
-        self.connections
-            .insert(self.last_connection, Connection::default());
+        self.last_port += 1;
+        let connection = Connection {
+            port: self.last_port,
+            ..Connection::default()
+        };
+        self.connections.insert(self.last_connection, connection);
         self.last_connection
     }
 
@@ -286,47 +299,6 @@ impl Node {
         Reply::Bulk(text.into_bytes())
     }
 
-    fn client(&mut self, from: ConnectionId, words: &Words) -> Reply {
-        match &*words.get(1).unwrap_or_default().to_ascii_uppercase() {
-            b"ID" => Reply::Int(i64::try_from(from).unwrap_or(i64::MAX)),
-            b"INFO" => Reply::Bulk(
-                format!(
-                    "id={from} addr=10.0.0.1:{from} name={}\n",
-                    self.name_of(from)
-                )
-                .into_bytes(),
-            ),
-            b"SETINFO" => Reply::OK,
-            b"SETNAME" => {
-                if let Some(connection) = self.connections.get_mut(&from) {
-                    connection.name = words.get(2).unwrap_or_default().to_vec();
-                }
-                Reply::OK
-            }
-            b"GETNAME" => self
-                .connections
-                .get(&from)
-                .map_or(Reply::Nil, |one| Reply::bulk(&one.name)),
-            b"KILL" => {
-                let id = words
-                    .from(2)
-                    .skip_while(|word| !word.eq_ignore_ascii_case(b"ID"))
-                    .nth(1);
-                let id = id
-                    .and_then(number::int)
-                    .and_then(|id| u64::try_from(id).ok());
-                let Some(id) = id else {
-                    return Reply::syntax();
-                };
-                let was_there = self.is_connected(id);
-                self.disconnect(id);
-                self.killed.extend(was_there.then_some(id));
-                Reply::Int(was_there.into())
-            }
-            _ => Reply::error("ERR unknown subcommand of CLIENT on this server"),
-        }
-    }
-
     fn script(&mut self, words: &Words) -> Reply {
         match &*words.get(1).unwrap_or_default().to_ascii_uppercase() {
             b"LOAD" if words.len() == 3 => {
@@ -412,7 +384,16 @@ impl Node {
 /// The commands that scripts call.
 impl lua::Host for Node {
     fn run_inside_script(&mut self, words: &Words) -> Reply {
-        self.on_keys(&words.verb(), words, Caller::Script)
+        let verb = &*words.verb();
+        let is_here = |membership: &Membership| {
+            let admitted = membership.admit(verb, words, self.is_asking, &self.store);
+            admitted.is_ok()
+        };
+        if !self.membership.as_ref().is_none_or(is_here) {
+            let why = "ERR Script attempted to access a non local key in a cluster node";
+            return Reply::error(why);
+        }
+        self.on_keys(verb, words, Caller::Script)
     }
 }
 

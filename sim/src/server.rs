@@ -2,21 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockset::{Client, ClientBuilder, Result};
-use parking_lot::Mutex;
 
+use crate::clients::Clients;
 use crate::connections::Peer;
 use crate::net::{Direction, Net};
 use crate::process::Process;
 
 /// The only server of this network.
 const SERVER: usize = 0;
-
-/// How many were made: each has an address of its own, so that several can make a `Redlock`.
-static SERVERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A simulated server, for tests of code that uses lockset.
 ///
@@ -46,15 +42,7 @@ static SERVERS: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone)]
 pub struct Server {
     net: Arc<Net>,
-    clients: Arc<Mutex<Vec<Known>>>,
-}
-
-/// One of its clients.
-struct Known {
-    id: String,
-    /// In the network.
-    number: usize,
-    process: Arc<Process>,
+    clients: Arc<Clients>,
 }
 
 impl Default for Server {
@@ -78,11 +66,8 @@ impl Server {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new() -> Self {
-        let net = Net::new(1, fastrand::u64(..));
-        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
-        net.with(|state| state.slots[SERVER].address = format!("simulated-{number}:6379"));
         Self {
-            net,
+            net: Net::of_a_test(1),
             clients: Arc::default(),
         }
     }
@@ -132,11 +117,7 @@ impl Server {
             let process = Arc::<Process>::default();
             let peer = Peer::new(&self.net, events, SERVER, Arc::clone(&process));
             let number = peer.client;
-            self.clients.lock().push(Known {
-                id,
-                number,
-                process,
-            });
+            self.clients.add(id, number, process);
             Arc::new(peer)
         })?;
         Ok(client)
@@ -199,8 +180,8 @@ impl Server {
     /// # Panics
     /// If it is no client of this server.
     pub fn pause(&self, client: &Client) {
-        let number = self.number(client);
-        self.process(number).pause();
+        let (number, process) = self.clients.find(client);
+        process.pause();
         self.net.pause(number);
     }
 
@@ -209,9 +190,9 @@ impl Server {
     /// # Panics
     /// If it is no client of this server.
     pub fn resume(&self, client: &Client) {
-        let number = self.number(client);
+        let (number, process) = self.clients.find(client);
         self.net.resume(number);
-        self.process(number).resume();
+        process.resume();
     }
 
     /// The client ends as in a process that is killed: its connections are closed, and what it held stays at
@@ -220,8 +201,8 @@ impl Server {
     /// # Panics
     /// If it is no client of this server.
     pub fn crash(&self, client: &Client) {
-        let number = self.number(client);
-        self.process(number).end();
+        let (number, process) = self.clients.find(client);
+        process.end();
         self.net.forget(number, true);
     }
 
@@ -288,14 +269,6 @@ impl Server {
     }
 
     fn number(&self, client: &Client) -> usize {
-        let clients = self.clients.lock();
-        let found = clients.iter().find(|known| known.id == client.id());
-        found.expect("a client of this server").number
-    }
-
-    fn process(&self, number: usize) -> Arc<Process> {
-        let clients = self.clients.lock();
-        let found = clients.iter().find(|known| known.number == number);
-        Arc::clone(&found.expect("a client of this server").process)
+        self.clients.find(client).0
     }
 }

@@ -84,11 +84,12 @@ impl Words {
             .any(|word| word.windows(name.len()).any(|part| part == name))
     }
 
-    /// For people; the SHA of a script by its name.
+    /// For people; a script, and its SHA, by its name.
     pub(crate) fn shown(&self) -> String {
         let word = |at: &[u8]| String::from_utf8_lossy(at).into_owned();
         let named = |text: String| {
-            let found = lockset::simulated::scripts().find(|(_, sha, _)| *sha == text);
+            let found = lockset::simulated::scripts()
+                .find(|(_, sha, whole)| [*sha, *whole].contains(&&*text));
             found.map_or(text, |(name, ..)| name.to_owned())
         };
         let words = self.from(0).map(|at| named(word(at)));

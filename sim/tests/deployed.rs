@@ -100,7 +100,12 @@ fn one_seed_can_be_seen() {
     let world = world(seed).with_history();
     let report = world.run();
     assert!(!report.history.is_empty());
-    if report.violation.is_some() {
+    if let Some(violation) = report.violation {
+        println!(
+            "{}\n{}\n{violation}",
+            world.plan(),
+            report.history.join("\n")
+        );
         let small = world.shrink();
         let report = small.run();
         panic!(

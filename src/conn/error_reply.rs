@@ -45,6 +45,10 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     {
         return Some("NOPERM-INSIDE");
     }
+    // A key that is not in KEYS has gone over already, of a slot that moves.
+    if detail.contains("attempted to access a non local key") {
+        return Some("TRYAGAIN");
+    }
     if code != "ERR" || !detail.contains("script") {
         return Some(code);
     }

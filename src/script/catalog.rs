@@ -88,6 +88,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     fair_release_hold
     grant
     is_dead_reader
+    is_on_its_way
     keep_hold
     keep_token
     lengthen

@@ -30,6 +30,8 @@ const AT_THE_OWNER: &[&str] = &[
     "EXISTS a{conform} b{conform}",
     "ASKING",
     "EXISTS a{conform} b{conform}",
+    "EVAL return(redis.call('EXISTS','b{conform}')) 1 a{conform}",
+    "EVAL return(redis.call('EXISTS','a{conform}','b{conform}')) 1 a{conform}",
 ];
 
 /// At the node that it goes to.
@@ -45,6 +47,10 @@ const WHERE_IT_GOES: &[&str] = &[
     "SPUBLISH a{conform} 1",
     "ASKING",
     "SET a{conform} 1",
+    "ASKING",
+    "EVAL return(redis.call('EXISTS','b{conform}')) 1 a{conform}",
+    "ASKING",
+    "EVAL return(redis.call('EXISTS','a{conform}','b{conform}')) 1 a{conform}",
     "ASKING",
     "EXISTS a{conform} b{conform}",
     "ASKING",

@@ -36,10 +36,9 @@ impl Net {
         self.with(|state| {
             state.partitions.clear();
             state.splits.clear();
-            let now = state.soon();
-            for event in std::mem::take(&mut state.held) {
-                state.post_at(now, event.what);
-            }
+            // In their old places: before what was sent behind them, though that may be due by now too.
+            let held = std::mem::take(&mut state.held);
+            state.queue.extend(held);
         });
     }
 

@@ -1,6 +1,7 @@
 //! The task that has everything arrive at its time, and the beginning of a network, which starts it.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl Net {
             partitions: BTreeSet::new(),
             splits: BTreeSet::new(),
             between_free_at: BTreeMap::new(),
-            lag: Duration::ZERO,
+            lag: Duration::ZERO..=Duration::ZERO,
             last_wait: 0,
             delay: Duration::ZERO..=Duration::ZERO,
             draw,
@@ -83,6 +84,20 @@ impl Net {
             changed: Arc::default(),
         });
         tokio::spawn(run(Arc::downgrade(&net), Arc::clone(&net.changed)));
+        net
+    }
+
+    /// The same for a test: the servers of each such network have addresses of their own, so that those of several
+    /// networks can make a `Redlock`.
+    pub(crate) fn of_a_test(servers: usize) -> Arc<Self> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let net = Self::new(servers, fastrand::u64(..));
+        net.with(|state| {
+            for (server, slot) in state.slots.iter_mut().enumerate() {
+                slot.address = format!("simulated-{number}-{server}:6379");
+            }
+        });
         net
     }
 
@@ -313,13 +328,8 @@ impl State {
     /// When everything on its way to a client that was paused arrives.
     pub(super) fn resume(&mut self, client: usize) {
         self.peers[client].is_paused = false;
-        let now = self.now();
-        for event in std::mem::take(&mut self.peers[client].inbox) {
-            self.post_at(now, event.what);
-        }
-    }
-
-    pub(super) fn soon(&self) -> Duration {
-        self.now()
+        // In their old places: before what was sent behind them, though that may be due by now too.
+        let inbox = std::mem::take(&mut self.peers[client].inbox);
+        self.queue.extend(inbox);
     }
 }

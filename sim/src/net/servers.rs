@@ -68,8 +68,9 @@ impl State {
     }
 
     fn post_between(&mut self, from: ServerId, to: ServerId, what: Between) {
-        let most = u64::try_from(self.lag.as_nanos()).unwrap_or(u64::MAX);
-        let lag = Duration::from_nanos(self.draw.u64(0..=most));
+        let (least, most) = (*self.lag.start(), *self.lag.end());
+        let spread = u64::try_from((most - least).as_nanos()).unwrap_or(u64::MAX);
+        let lag = least + Duration::from_nanos(self.draw.u64(0..=spread));
         let now = self.now();
         let free_at = self.between_free_at.entry([from, to]).or_default();
         *free_at = (*free_at).max(now + lag);

@@ -3,6 +3,7 @@
 //! Invariant: nothing is called back under the lock.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,10 +67,10 @@ pub(crate) struct State {
     pub(super) splits: BTreeSet<[usize; 2]>,
     /// By pair of servers: until when what was sent before is on its way.
     pub(super) between_free_at: BTreeMap<[usize; 2], Duration>,
-    /// So long at most is anything on its way between servers.
-    pub(crate) lag: Duration,
+    /// So long is anything on its way between servers.
+    pub(crate) lag: RangeInclusive<Duration>,
     pub(super) last_wait: u64,
-    pub(crate) delay: std::ops::RangeInclusive<Duration>,
+    pub(crate) delay: RangeInclusive<Duration>,
     pub(crate) draw: fastrand::Rng,
     pub(crate) trace: Option<Trace>,
     pub(crate) deliveries: u64,

@@ -22,8 +22,8 @@ impl Node {
             return Ok(());
         };
         let connection = self.connections.get_mut(&from);
-        let is_asking = connection.is_some_and(|one| std::mem::take(&mut one.is_asking));
-        membership.admit(verb, words, is_asking, &self.store)
+        self.is_asking = connection.is_some_and(|one| std::mem::take(&mut one.is_asking));
+        membership.admit(verb, words, self.is_asking, &self.store)
     }
 
     /// Passes on to replicas what a command has changed.

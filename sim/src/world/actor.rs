@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, Guard, Lock, Member, MultiLock, Redlock, Result};
+use lockset::{Client, Guard, Lock, Member, MultiGuard, MultiLock, Redlock, Result};
 use parking_lot::Mutex;
 
 use super::checks::{Checks, Grant};
@@ -42,8 +42,20 @@ pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
     }
 }
 
-fn boxed(guard: Option<impl Guard>) -> Option<Box<dyn Guard>> {
-    guard.map(|guard| Box::new(guard) as _)
+/// The name of a lock, and the holder id by which a server knows who has it.
+type NameAndHolder = (String, String);
+
+/// A guard of one lock, and what it holds.
+fn of_one(guard: impl Guard) -> (Vec<NameAndHolder>, Box<dyn Guard>) {
+    let holds = (guard.name().to_owned(), guard.holder_id().to_owned());
+    (vec![holds], Box::new(guard))
+}
+
+/// The same of several.
+fn of_several(guard: MultiGuard) -> (Vec<NameAndHolder>, Box<dyn Guard>) {
+    let holds = guard.names().into_iter().zip(guard.holder_ids());
+    let holds = holds.map(|(name, holder)| (name.to_owned(), holder.to_owned()));
+    (holds.collect(), Box::new(guard))
 }
 
 impl Actor {
@@ -110,17 +122,17 @@ impl Actor {
                     lock
                 };
                 let guard = self.acquire(lock, op).await?;
-                self.hold(op, &names, boxed(guard)).await
+                self.hold(op, guard.map(of_one)).await
             }
             Kind::Fair => {
                 let guard = self.acquire(self.client.fair_lock(&names[0]), op).await?;
-                self.hold(op, &names, boxed(guard)).await
+                self.hold(op, guard.map(of_one)).await
             }
             Kind::Read => {
                 let guard = self
                     .acquire(self.client.rw_lock(&names[0]).read_side(), op)
                     .await?;
-                self.hold(op, &names, boxed(guard)).await
+                self.hold(op, guard.map(of_one)).await
             }
             Kind::Write => {
                 let lock = self.client.rw_lock(&names[0]).write_side();
@@ -131,16 +143,14 @@ impl Actor {
                 };
                 let guard = self.acquire(lock, op).await?;
                 match guard {
-                    Some(guard) if op.end == End::Downgrade => {
-                        self.downgrade(op, &names, guard).await
-                    }
-                    guard => self.hold(op, &names, boxed(guard)).await,
+                    Some(guard) if op.end == End::Downgrade => self.downgrade(op, guard).await,
+                    guard => self.hold(op, guard.map(of_one)).await,
                 }
             }
             Kind::Redlock => {
                 let redlock = self.redlock.as_ref().expect("several servers");
                 let guard = self.acquire(redlock.lock(&names[0]), op).await?;
-                self.hold(op, &names, boxed(guard)).await
+                self.hold(op, guard.map(of_one)).await
             }
             Kind::Multi => {
                 let members = [
@@ -149,7 +159,7 @@ impl Actor {
                     Member::from(self.client.rw_lock(&names[2]).write_side()),
                 ];
                 let guard = self.acquire(MultiLock::new(members)?, op).await?;
-                self.hold(op, &names, boxed(guard)).await
+                self.hold(op, guard.map(of_several)).await
             }
         }
     }
@@ -192,33 +202,39 @@ impl Actor {
         })
     }
 
-    fn granted(&self, op: &Op, names: &[String], guard: &dyn Guard) -> Vec<Registered> {
+    fn granted(&self, op: &Op, holds: Vec<NameAndHolder>, guard: &dyn Guard) -> Vec<Registered> {
         let token = guard.fencing_token().map(lockset::FencingToken::get);
-        let token = token.filter(|_| names.len() == 1);
-        let holder = (names.len() == 1).then(|| guard.holder_id().to_owned());
-        let register = |name: &String| {
+        let token = token.filter(|_| holds.len() == 1);
+        let register = |(name, holder): NameAndHolder| {
             let grant = Grant {
                 kind: op.kind,
                 process: self.process,
                 loss: guard.loss(),
                 token,
-                holder: holder.clone(),
+                holder,
                 is_confirmed: op.replicas > 0,
+                is_renewed: op.fixed.is_none(),
             };
-            let number = self.checks.lock().granted(name, grant, &self.deployment);
+            let number = self.checks.lock().granted(&name, grant, &self.deployment);
             Registered {
-                name: name.clone(),
+                name,
                 number,
                 checks: Arc::clone(&self.checks),
             }
         };
-        names.iter().map(register).collect()
+        holds.into_iter().map(register).collect()
     }
 
-    async fn hold(&self, op: &Op, names: &[String], guard: Option<Box<dyn Guard>>) -> Result<()> {
-        let Some(guard) = guard else { return Ok(()) };
+    async fn hold(
+        &self,
+        op: &Op,
+        granted: Option<(Vec<NameAndHolder>, Box<dyn Guard>)>,
+    ) -> Result<()> {
+        let Some((holds, guard)) = granted else {
+            return Ok(());
+        };
         // Declared behind the guard, so that it is dropped before it, however this ends.
-        let held = self.granted(op, names, &*guard);
+        let held = self.granted(op, holds, &*guard);
         if self.work(op, &*guard).await {
             held.into_iter().for_each(Registered::lost);
             return Ok(());
@@ -240,8 +256,9 @@ impl Actor {
         }
     }
 
-    async fn downgrade(&self, op: &Op, names: &[String], guard: lockset::WriteGuard) -> Result<()> {
-        let held = self.granted(op, names, &guard);
+    async fn downgrade(&self, op: &Op, guard: lockset::WriteGuard) -> Result<()> {
+        let holds = (guard.name().to_owned(), guard.holder_id().to_owned());
+        let held = self.granted(op, vec![holds], &guard);
         if self.work(op, &guard).await {
             held.into_iter().for_each(Registered::lost);
             return Ok(());

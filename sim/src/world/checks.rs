@@ -14,16 +14,15 @@ use super::order::Order;
 use super::plan::{Kind, LEASE};
 use super::trace::Trace;
 use super::wakes::Wakes;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Layout};
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;
 
 impl Held {
-    /// Whether the true primary knows its holder; of several locks at once that is not looked at.
+    /// Whether the true primary knows its holder.
     fn stands(&self, name: &str, deployment: &Deployment) -> bool {
-        let holder = self.holder.as_ref();
-        holder.is_none_or(|holder| deployment.has_holder(name, holder))
+        deployment.has_holder(name, &self.holder)
     }
 }
 
@@ -37,10 +36,11 @@ struct Held {
     process: usize,
     is_shared: bool,
     loss: Loss,
-    /// Of a guard of one lock.
-    holder: Option<String>,
+    /// As the server knows it.
+    holder: String,
     /// By every replica.
     is_confirmed: bool,
+    is_renewed: bool,
 }
 
 /// A guard as it was given out.
@@ -49,8 +49,9 @@ pub(super) struct Grant {
     pub(super) process: usize,
     pub(super) loss: Loss,
     pub(super) token: Option<u64>,
-    pub(super) holder: Option<String>,
+    pub(super) holder: String,
     pub(super) is_confirmed: bool,
+    pub(super) is_renewed: bool,
 }
 
 /// All that is held, and the first thing that was wrong.
@@ -174,6 +175,7 @@ impl Checks {
             loss: grant.loss,
             holder: grant.holder,
             is_confirmed: grant.is_confirmed,
+            is_renewed: grant.is_renewed,
         };
         let meets = |held: &&Held| {
             let may_share = held.is_shared && is_shared;
@@ -236,10 +238,14 @@ impl Checks {
         }
     }
 
-    /// Everybody who believes to hold a lock has it at the true primary.
+    /// Everybody who believes to hold a lock has it at the true primary. In a cluster, where nobody is told of a
+    /// failover, a lease that is not renewed may be over before its holder asks for anything.
     pub(super) fn look(&mut self, deployment: &Deployment) {
+        let tells = !matches!(deployment.layout, Layout::Cluster { .. });
         let missing = self.held.iter().find_map(|(name, all)| {
-            let is_missing = |held: &&Held| !held.loss.is_lost() && !held.stands(name, deployment);
+            let is_missing = |held: &&Held| {
+                (tells || held.is_renewed) && !held.loss.is_lost() && !held.stands(name, deployment)
+            };
             let missing = all.iter().find(is_missing)?;
             Some((name.clone(), missing.number))
         });

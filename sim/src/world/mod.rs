@@ -181,13 +181,25 @@ impl World {
         smallest
     }
 
-    /// One that is smaller by one step, and still ends badly.
+    /// Tries each part once, whatever was taken out before it; `None` if all of them are needed.
     fn smaller(&self) -> Option<Self> {
-        let worlds = self.plan.smaller().map(|plan| Self {
-            plan,
-            ..self.clone()
-        });
-        { worlds }.find(|world| world.run().violation.is_some())
+        let mut smallest = None;
+        let mut part = 0;
+        loop {
+            let known: &Self = smallest.as_ref().unwrap_or(self);
+            let Some(plan) = known.plan.smaller().nth(part) else {
+                return smallest;
+            };
+            let smaller = Self {
+                plan,
+                ..self.clone()
+            };
+            if smaller.run().violation.is_some() {
+                smallest = Some(smaller);
+            } else {
+                part += 1;
+            }
+        }
     }
 
     /// Its plan, in words.

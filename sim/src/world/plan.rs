@@ -3,6 +3,7 @@
 mod deployed;
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -269,30 +270,31 @@ impl Plan {
 }
 
 impl Plan {
-    /// The same without one fault, without one task, without half of its calls or without one of them.
+    /// The same without one task, without half of its calls, without one fault or without one call: what is largest
+    /// comes first.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
+        let (mut many, mut single) = (Vec::new(), Vec::new());
+        for (process, tasks) in self.tasks.iter().enumerate() {
+            for (task, ops) in tasks.iter().enumerate() {
+                let (half, all) = (ops.len() / 2, ops.len());
+                many.extend([0..all, 0..half, half..all].map(|range| (process, task, range)));
+                single.extend((0..all).map(|at| (process, task, at..at + 1)));
+            }
+        }
+        many.retain(|(.., range)| range.len() > 1);
+        many.sort_by_key(|(.., range)| std::cmp::Reverse(range.len()));
+        let without = |(process, task, range): (usize, usize, Range<usize>)| {
+            let mut less = self.clone();
+            less.tasks[process][task].drain(range);
+            less
+        };
         let faults = (0..self.faults.len()).map(|at| {
             let mut less = self.clone();
             less.faults.remove(at);
             less
         });
-        let mut places = Vec::new();
-        for (process, tasks) in self.tasks.iter().enumerate() {
-            for (task, ops) in tasks.iter().enumerate().filter(|(_, ops)| !ops.is_empty()) {
-                places.extend([
-                    (process, task, 0..ops.len()),
-                    (process, task, 0..ops.len() / 2),
-                ]);
-                places.extend((0..ops.len()).map(|at| (process, task, at..at + 1)));
-            }
-        }
-        places.retain(|(.., range)| !range.is_empty());
-        let calls = places.into_iter().map(|(process, task, range)| {
-            let mut less = self.clone();
-            less.tasks[process][task].drain(range);
-            less
-        });
-        faults.chain(calls)
+        let many = many.into_iter().map(without);
+        many.chain(faults).chain(single.into_iter().map(without))
     }
 }
 

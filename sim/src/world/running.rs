@@ -101,7 +101,7 @@ impl Running {
         let layout = deployment.layout;
         let net = Arc::clone(&deployment.net);
         match fault {
-            Fault::Lag(most) => net.with(|state| state.lag = most),
+            Fault::Lag(most) => net.with(|state| state.lag = Duration::ZERO..=most),
             Fault::KillPrimary(shard) => net.kill(deployment.primary(shard)),
             Fault::Sever(shard) => {
                 self.kept_up = false;
@@ -179,7 +179,7 @@ impl Running {
             tokio::time::sleep(QUEUE).await;
         } else {
             // What was released last is on its way to replicas.
-            let lag = self.deployment.net.with(|state| state.lag);
+            let lag = self.deployment.net.with(|state| *state.lag.end());
             tokio::time::sleep(Duration::from_millis(200) + lag).await;
         }
         // Counters of tokens have lives of their own.

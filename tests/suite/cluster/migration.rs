@@ -206,6 +206,41 @@ async fn several_locks_wait_for_the_end_of_the_move() {
     idle(&client).await;
 }
 
+/// The leases of readers are keys that go over one by one, behind their lock: one that has not come is not over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_waits_while_the_leases_of_readers_are_on_their_way() {
+    let cluster = primaries_alone().await;
+    let (ours, also) = (client(&cluster, LONG).await, client(&cluster, LONG).await);
+    let (theirs, asks) = (client(&cluster, LONG).await, client(&cluster, LONG).await);
+    let name = "read";
+    let guard = ours.rw_lock(name).read().await.unwrap();
+    let leaves = also.rw_lock(name).read().await.unwrap();
+    let lock = theirs.rw_lock(name);
+    let writer = tokio::spawn(async move { lock.write().await.unwrap() });
+    waiting(&theirs, 1).await;
+    let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
+    let noted = format!("lockset_rw_waiting:{{{name}}}");
+    let owner = cluster.primary_of(name).await;
+    eventually(SOON, "the writer is noted", async || {
+        owner.keys().await.contains(&noted)
+    })
+    .await;
+    cluster.begin_migration(slot, to).await;
+    cluster.move_key(name, to).await;
+    cluster.move_key(&noted, to).await;
+    let lock = asks.rw_lock(name);
+    assert!(lock.try_write().await.unwrap().is_none());
+    // Nor does one that leaves take the others for dead.
+    leaves.release().await.unwrap();
+    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(!guard.is_lost() && !writer.is_finished());
+    cluster.move_keys(slot, to).await;
+    cluster.end_migration(slot, to).await;
+    guard.release().await.unwrap();
+    let written = within(A_WHILE, writer).await.unwrap();
+    written.release().await.unwrap();
+}
+
 /// A release is told at the node that has the key; who listens at the other one asks by its timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_gets_a_lock_whose_slot_is_half_moved() {

@@ -8,12 +8,21 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{Fault, Op, Plan, ServerClock, add_readers, faults, ms};
+use super::{Fault, LEASE, Op, Plan, ServerClock, add_readers, faults, ms};
 use crate::deployment::Layout;
 
-/// After the last server has learnt of a failover, every valid guard has its lock at the true primary within this:
-/// a client switches over and checks all it holds, where nothing else goes wrong.
+/// After a client has learnt of a failover, every valid guard has its lock at the true primary within this: it
+/// switches over and checks all it holds, where nothing else goes wrong.
 const CHECKED_MAX: Duration = Duration::from_millis(400);
+
+/// Within this a client learns of it, once the last server has: sentinels say so; in a cluster it has to ask for
+/// something, and renews at the latest.
+fn learnt_max(layout: Layout) -> Duration {
+    match layout {
+        Layout::Cluster { .. } => LEASE / 3,
+        _ => Duration::ZERO,
+    }
+}
 
 type Faults = Vec<(Duration, Fault)>;
 
@@ -151,8 +160,9 @@ fn a_failover(
     all.push((settled, Fault::RestartAll));
     all.push((settled, Fault::Heal));
     all.push((settled, Fault::Settle));
+    let checked = settled + learnt_max(layout) + CHECKED_MAX;
     if is_alone {
-        all.push((settled + CHECKED_MAX, Fault::Look));
+        all.push((checked, Fault::Look));
     }
-    settled + CHECKED_MAX + ms(draw, 300)
+    checked + ms(draw, 300)
 }
