@@ -2,7 +2,7 @@
 //!
 //! The server counts the reader that it granted the hold to, or the writer that had it before its readers. Others
 //! of the client join it in memory while it is open, and who of them leaves last gives it back. Invariants: who
-//! joins has the same lease as the first, so it is the same which of them the server counts; a hold that was closed
+//! joins has the same lease as one that the server counts, so it is the same which of them that is; a hold that was closed
 //! is open again only when it covers others; nobody joins after so long, or so many, whoever waits elsewhere.
 
 use std::time::Duration;
@@ -162,8 +162,18 @@ impl Readers {
         }
     }
 
-    /// An owner has one share less, which had this lease.
+    /// An owner has one share less, which had this lease. If the server counts it, none like it may be left for
+    /// others to join.
     pub(super) fn leave(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
+        let leave = self.take_out(owner, lease);
+        let is_like_others = |(_, open)| lease == ShareLease::Renewed(open);
+        if leave == Leave::Counted && self.open.is_some_and(is_like_others) {
+            self.close();
+        }
+        leave
+    }
+
+    fn take_out(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
         let Some(joined) = &mut self.joined else {
             return Leave::Counted;
         };
@@ -247,7 +257,9 @@ mod tests {
     fn it_takes_those_with_its_lease_while_it_is_open() {
         let (readers, _) = opened();
         assert!(readers.takes(at(0), LEASE) && readers.takes(at(4_999), LEASE));
-        assert!(!readers.takes(at(5_000), LEASE), "5 ms after its grant");
+        for late in [5_000, 5_001, 60_000_000] {
+            assert!(!readers.takes(at(late), LEASE), "5 ms after its grant");
+        }
         assert!(!readers.takes(at(1), LEASE / 2) && !readers.takes(at(1), LEASE * 2));
         assert!(!Readers::default().takes(at(0), LEASE), "it was never open");
     }
@@ -256,7 +268,7 @@ mod tests {
     fn it_takes_so_many_in_all() {
         let (mut readers, first) = opened();
         let mut taken = 0;
-        while readers.takes(at(1), LEASE) {
+        while readers.takes(at(1), LEASE) && taken < 2_000 {
             let owner = Owner::new();
             readers.join(owner.clone(), true, &first, 1);
             assert_eq!(readers.leave(&owner, renewed()), Leave::Uncounted);
@@ -322,6 +334,28 @@ mod tests {
         assert_eq!(readers.leave(&other, fixed), Leave::Counted);
         assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
         assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+    }
+
+    /// What was entered with another lease goes on alone: it would end with that, or be released with that.
+    #[test]
+    fn nobody_joins_when_none_with_its_lease_is_counted() {
+        let other_lease = ShareLease::Renewed(LEASE * 2);
+        let (mut readers, first) = opened();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+        assert!(!readers.takes(at(1), LEASE));
+        // One with another lease that leaves changes nothing.
+        let (mut readers, first) = opened();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&first, other_lease), Leave::Counted);
+        assert!(readers.takes(at(1), LEASE));
+        // Others had joined, and have left.
+        let (mut readers, first, [other]) = joined();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
+        assert!(readers.takes(at(1), LEASE));
+        assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+        assert!(!readers.takes(at(1), LEASE));
     }
 
     #[test]
