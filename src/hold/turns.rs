@@ -221,13 +221,19 @@ mod tests {
         Tick::ZERO.after(Duration::from_micros(micros))
     }
 
+    /// All that may go on in one turn.
+    fn spend_turn(turns: &mut Turns, now: Tick) {
+        let has_ended = (0..100).any(|_| !turns.try_spend_handoff(now));
+        assert!(has_ended, "a turn has a bound");
+    }
+
     /// One whose turn is over, while so many others listen; four messages had come before.
     fn after_a_turn(trip: Duration, others: u64) -> Turns {
         let mut turns = Turns::default();
         turns.note_trip(trip);
         turns.note_release(at(0), 4);
         turns.note_others(others);
-        while turns.try_spend_handoff(at(0)) {}
+        spend_turn(&mut turns, at(0));
         turns.end(at(0));
         turns
     }
@@ -290,7 +296,7 @@ mod tests {
     fn it_gives_the_others_as_long_as_it_took_itself() {
         let mut turns = Turns::default();
         turns.note_others(2);
-        while turns.try_spend_handoff(at(0)) {}
+        spend_turn(&mut turns, at(0));
         turns.end(at(3_000));
         assert_eq!(turns.stands_back(0, at(4_000)), Some(at(4_000 + 5_000)));
     }
@@ -315,7 +321,7 @@ mod tests {
     fn who_did_not_come_is_not_waited_for_again_for_a_while() {
         let again = |turns: &mut Turns, now| {
             turns.note_release(now, 0);
-            while turns.try_spend_handoff(now) {}
+            spend_turn(turns, now);
             turns.end(now);
             let mut all = 0..9;
             all.find(|messages| turns.stands_back(*messages, now).is_none())
@@ -343,7 +349,7 @@ mod tests {
     fn who_comes_is_waited_for_again() {
         let turn = |turns: &mut Turns, now, messages| {
             turns.note_release(now, messages);
-            while turns.try_spend_handoff(now) {}
+            spend_turn(turns, now);
             turns.end(now);
             let is_waited_for = turns.stands_back(messages, now).is_some();
             turns.begin(messages + 1, now);
@@ -367,12 +373,12 @@ mod tests {
         turns.note_others(2);
         for round in 0..3 {
             turns.note_release(at(320 + round), 20 + 2 * round);
-            while turns.try_spend_handoff(at(320 + round)) {}
+            spend_turn(&mut turns, at(320 + round));
             turns.end(at(320 + round));
             turns.begin(22 + 2 * round, at(320 + round));
         }
         turns.note_release(at(140), 14);
-        while turns.try_spend_handoff(at(140)) {}
+        spend_turn(&mut turns, at(140));
         turns.end(at(140));
         assert_eq!(
             turns.stands_back(16, at(140)),
