@@ -1,6 +1,6 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
-mod cover;
+mod deferred_downgrade;
 mod futures;
 mod handoff;
 mod handover;

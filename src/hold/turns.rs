@@ -19,7 +19,7 @@ const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 
 /// Readers elsewhere are kept out for so long for readers of this client, also where a turn lasts for longer as the
 /// server is far away.
-const COVER_MAX: Duration = Duration::from_millis(5);
+const DEFERRED_MAX: Duration = Duration::from_millis(5);
 
 /// More than this are not waited for one by one.
 const OTHERS_MAX: u32 = 64;
@@ -91,12 +91,12 @@ impl Turns {
         self.budget.try_spend(now, self.trip)
     }
 
-    /// The same for readers of this client, to whom a writer would pass on more than they need: not while others
-    /// listen. Until when they have it.
-    pub(super) fn try_spend_cover(&mut self, now: Tick) -> Option<Tick> {
+    /// The same for readers of this client, to whom a writer would pass its hold on as it is: not while others listen.
+    /// Until when its downgrade is deferred.
+    pub(super) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.others == 0 && self.try_spend_handoff(now);
         let end = self.budget.end(self.trip).filter(|_| is_left)?;
-        Some(end.min(now.after(COVER_MAX)))
+        Some(end.min(now.after(DEFERRED_MAX)))
     }
 
     /// A release was decided on, when so many messages had come.
@@ -250,26 +250,26 @@ mod tests {
     #[test]
     fn readers_have_it_for_a_turn_that_is_near_and_not_while_others_listen() {
         let mut turns = Turns::default();
-        assert_eq!(turns.try_spend_cover(at(0)), Some(at(5_000)));
+        assert_eq!(turns.try_defer_downgrade(at(0)), Some(at(5_000)));
         assert_eq!(
-            turns.try_spend_cover(at(4_000)),
+            turns.try_defer_downgrade(at(4_000)),
             Some(at(5_000)),
             "in one turn"
         );
-        assert_eq!(turns.try_spend_cover(at(5_001)), None);
+        assert_eq!(turns.try_defer_downgrade(at(5_001)), None);
         let mut far = Turns::default();
         far.note_trip(Duration::from_millis(40));
         assert!(far.try_spend_handoff(at(0)));
-        assert_eq!(far.try_spend_cover(at(20_000)), Some(at(25_000)));
-        assert_eq!(far.try_spend_cover(at(38_000)), Some(at(40_000)));
+        assert_eq!(far.try_defer_downgrade(at(20_000)), Some(at(25_000)));
+        assert_eq!(far.try_defer_downgrade(at(38_000)), Some(at(40_000)));
         let mut turns = Turns::default();
         for _ in 0..16 {
-            assert!(turns.try_spend_cover(at(0)).is_some());
+            assert!(turns.try_defer_downgrade(at(0)).is_some());
         }
-        assert_eq!(turns.try_spend_cover(at(0)), None, "so often");
+        assert_eq!(turns.try_defer_downgrade(at(0)), None, "so often");
         let mut turns = Turns::default();
         turns.note_others(1);
-        assert_eq!(turns.try_spend_cover(at(0)), None);
+        assert_eq!(turns.try_defer_downgrade(at(0)), None);
     }
 
     #[test]

@@ -11,11 +11,11 @@ use crate::rwlock::{ReadGuard, RwLock};
 use crate::testing::Answer;
 use crate::{LostReason, Owner};
 
-/// Down to a read hold, which is how a cover ends.
+/// Down to a read hold, which is the downgrade.
 const TOLD: What = What::Give(1);
 
 /// A reader that has the hold of the writer before it.
-async fn covered(lock: &RwLock) -> ReadGuard {
+async fn after_writer(lock: &RwLock) -> ReadGuard {
     let writing = lock.write().await.unwrap();
     let reading = reader(lock).await;
     writing.release().await.unwrap();
@@ -57,7 +57,7 @@ async fn readers_and_writers_have_it_in_their_order_without_the_server() {
 #[tokio::test(start_paused = true)]
 async fn more_join_until_a_writer_waits() {
     let (server, client, lock) = scene();
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     let joined = lock.read().await.unwrap();
     assert_eq!(joined.holder_id(), reading.holder_id());
     let second = writer(&lock).await;
@@ -74,7 +74,7 @@ async fn more_join_until_a_writer_waits() {
 #[tokio::test(start_paused = true)]
 async fn who_reads_for_longer_has_a_read_hold() {
     let (server, client, lock) = scene();
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     tokio::time::sleep(MS * 4).await;
     assert_eq!(asked(&server), [What::Write]);
     tokio::time::sleep(MS * 2).await;
@@ -96,7 +96,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
         What::Renew => Some(Answer::Silence),
         _ => None,
     });
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     client.core().locals.moved.give();
     others().await;
     assert_eq!(asked(&server), [What::Write, What::Renew], "it is in doubt");
@@ -109,7 +109,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_client_ends_while_its_readers_read() {
     let (server, client, lock) = scene();
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     let second = writer(&lock).await;
     tokio::time::sleep(MS * 8).await;
     let before = asked(&server);
@@ -141,7 +141,7 @@ async fn while_others_listen_a_writer_releases_as_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_recall_ends_it() {
     let (server, client, lock) = scene();
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     let number = reading.holder_id().rsplit(':').next().unwrap();
     client.core().watchdog.recall(number.parse().unwrap());
     others().await;
@@ -230,7 +230,7 @@ async fn a_reader_among_them_cannot_write_and_enters_again_at_the_server() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_forgotten_leaves_a_read_hold() {
     let (server, client, lock) = scene();
-    covered(&lock).await.forget();
+    after_writer(&lock).await.forget();
     others().await;
     assert_eq!(asked(&server), [What::Write, TOLD]);
     tokio::time::sleep(LEASE * 2).await;
@@ -239,7 +239,7 @@ async fn one_that_is_forgotten_leaves_a_read_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_more_than_to_read_is_covered_by_nobody() {
+async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
     let (server, client, lock) = scene();
     let cases = [
         lock.clone().owner(&Owner::new()),
@@ -266,7 +266,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
     for waits in [true, false] {
         let (server, client, lock) = scene();
         let other = lock.clone().lease(LEASE * 2);
-        let reading = covered(&lock).await;
+        let reading = after_writer(&lock).await;
         let beside = if waits {
             other.read().await.unwrap()
         } else {
@@ -283,7 +283,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
 #[tokio::test(start_paused = true)]
 async fn a_question_ends_it() {
     let (server, client, lock) = scene();
-    let reading = covered(&lock).await;
+    let reading = after_writer(&lock).await;
     let _whoever_reads = lock.read_side().holders().now_or_never();
     others().await;
     assert_eq!(asked(&server), [What::Write, TOLD]);
