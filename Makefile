@@ -7,7 +7,7 @@ VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
-.PHONY: nemesis mutants
+.PHONY: nemesis mutants mutants-core
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -36,6 +36,7 @@ help:
 	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down;"
 	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
 	@echo "make mutants      mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name or --missing"
+	@echo "make mutants-core  cargo-mutants over the pure files, where it is installed; MUTANTS=hold/ for some of them"
 	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run; bench-observability is part of it"
@@ -194,6 +195,9 @@ nemesis:
 
 mutants:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && scripts/mutants $(MUTANTS)
+
+mutants-core:
+	@scripts/mutants-core $(MUTANTS)
 
 # With the compiled dependencies of everything else, where they have the same features. The attribute is
 # published before the library that names its version.

@@ -136,13 +136,28 @@ mod tests {
     #[test]
     fn a_token_is_a_number_wherever_it_goes() {
         let token = FencingToken::from(LARGEST);
-        assert_eq!(u64::from(token), LARGEST);
+        assert_eq!((u64::from(token), token.get()), (LARGEST, LARGEST));
         assert_eq!(i64::try_from(token), Ok((1 << 53) - 1));
         assert!(i64::try_from(FencingToken::from(u64::MAX)).is_err());
         assert_eq!(token.to_string(), "9007199254740991");
         assert_eq!(token.to_string().parse(), Ok(token));
         for not_one in ["", "-1", "1.5", "x", "18446744073709551616"] {
             assert!(not_one.parse::<FencingToken>().is_err(), "{not_one}");
+        }
+    }
+
+    /// Scripts of operators compare them.
+    #[test]
+    fn what_became_of_a_counter_is_one_word() {
+        let all = [
+            (TokenPurge::Purged, "purged"),
+            (TokenPurge::Absent, "absent"),
+            (TokenPurge::UsedSince, "used-since"),
+            (TokenPurge::InUse, "in-use"),
+            (TokenPurge::Stays, "stays"),
+        ];
+        for (became, word) in all {
+            assert_eq!(became.as_str(), word);
         }
     }
 

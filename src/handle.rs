@@ -15,7 +15,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::hold::core::Core;
-use crate::hold::cover::covers_ended;
+use crate::hold::deferred_downgrade::deferrals_ended;
 use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
@@ -264,8 +264,8 @@ impl Handle {
     }
 
     /// What readers of this client have by a write hold is a read hold by the time that the server is asked next.
-    pub(crate) async fn end_covers(&self, operation: &'static str) -> Result<()> {
-        covers_ended(&self.core, self.local(self.name_for(operation)?)).await;
+    pub(crate) async fn end_deferrals(&self, operation: &'static str) -> Result<()> {
+        deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
         Ok(())
     }
 

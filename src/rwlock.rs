@@ -284,7 +284,7 @@ impl WriteSide {
 }
 
 async fn inspect(handle: &Handle, operation: &'static str, mode: Mode) -> Result<Vec<Holder>> {
-    handle.end_covers(operation).await?;
+    handle.end_deferrals(operation).await?;
     let seen = handle.inspect(operation).await?.into_iter();
     let of_side = seen.filter(|hold| hold.mode == mode);
     Ok(of_side.map(Holder::from).collect())
@@ -297,7 +297,7 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
             .arg(name.rw_channel())
             .arg(publish)
     };
-    handle.end_covers("force_unlock").await?;
+    handle.end_deferrals("force_unlock").await?;
     handle.force_unlock(call, mode).await
 }
 

@@ -14,7 +14,7 @@ use crate::counts::Mode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::hold::bound::Bound;
-use crate::hold::cover::end_covers;
+use crate::hold::deferred_downgrade::end_deferrals;
 use crate::hold::handoff::{Handoff, HandoffRequest};
 use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::protocol::Queue;
@@ -145,10 +145,10 @@ pub(super) async fn take_over(
 
 /// Readers of this client keep out no reader by the write hold that they have: the server is told that they read,
 /// before it is asked for one that cannot join them.
-pub(super) fn end_covers_for_readers(requests: Requests<'_>) {
+pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
     let readers = requests.all.iter();
     for request in readers.filter(|request| request.mode == Mode::Shared) {
-        let _whether_there_was_one = end_covers(&request.local);
+        let _whether_there_was_one = end_deferrals(&request.local);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
-mod cover;
+mod deferred_downgrade;
 mod futures;
 mod handoff;
 mod handover;
 mod hints;
 mod join;
+mod rw;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

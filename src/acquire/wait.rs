@@ -23,7 +23,8 @@ use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
 use super::join::join;
 use super::local::{
-    Turn, end_covers_for_readers, held_here, owned_or_joined, reenter, take_over, take_place, turn,
+    Turn, end_deferrals_for_readers, held_here, owned_or_joined, reenter, take_over, take_place,
+    turn,
 };
 use super::plan::{self, Next};
 use super::recall::recall;
@@ -115,7 +116,7 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> 
 async fn once(requests: Requests<'_>) -> Result<Outcome> {
     let now = requests.core().clock.now();
     let budget = requests.bound.call_budget(now);
-    end_covers_for_readers(requests);
+    end_deferrals_for_readers(requests);
     let now = requests.releases_sent_by(budget.deadline, now).await;
     Attempt::single(requests)
         .ask_at(now, 0, Lane::Command, budget)
@@ -286,7 +287,7 @@ impl<'a> Waiting<'a> {
             self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }
-        end_covers_for_readers(self.requests);
+        end_deferrals_for_readers(self.requests);
         let Some((held, until)) = held_here(self.requests, self.at) else {
             return Ok(self.wait_for_readers(marks).await);
         };

@@ -67,10 +67,10 @@ pub(super) enum Event {
         owner: Owner,
         is_claimed: bool,
     },
-    /// Its writer passes it on to readers of this client.
-    Covers(Cover),
-    /// They are to have a read hold: the time is over for which others are kept out, or one of them asks.
-    CoverOver,
+    /// Its writer passes it on to readers of this client, and the server is not told yet.
+    DowngradeDeferred(DeferredDowngrade),
+    /// It is to be downgraded: the time is over for which others are kept out, or one of them asks.
+    DowngradeDue,
     /// A guard of this owner gives its share back.
     ShareReleased {
         owner: Owner,
@@ -149,9 +149,9 @@ pub(super) struct NextOwner {
     pub(super) after: ShareLease,
 }
 
-/// A write hold that readers have.
+/// A write hold that readers have, of which the server is to hear later.
 #[derive(Clone, Debug)]
-pub(super) struct Cover {
+pub(super) struct DeferredDowngrade {
     /// The first of them.
     pub(super) first: Owner,
     /// That of all of them.

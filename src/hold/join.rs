@@ -28,7 +28,7 @@ impl Hold {
     /// Hands a share to each reader of this client that waits to join it.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         let admit = |terms: &JoinTerms| self.admit(terms);
-        let _none_may_wait = self.local.queue.hand_to_party(admit);
+        let _none_may_wait = self.local.queue.hand_to_cohort(admit);
     }
 
     /// One more share, for a reader that waits to join it.
@@ -121,7 +121,7 @@ impl RawShare {
         } = self;
         if mode == Mode::Shared {
             // What is left at the server is no more than its own.
-            hold.end_cover();
+            hold.end_deferral();
         }
         hold.apply(Event::ShareForgotten { owner, mode, lease });
     }

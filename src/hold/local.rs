@@ -355,8 +355,8 @@ impl LocalLock {
     }
 
     /// The same for the readers of this client, and until when they have it; not while others listen.
-    pub(super) fn try_spend_cover(&self, now: Tick) -> Option<Tick> {
-        self.state.lock().turns.try_spend_cover(now)
+    pub(super) fn try_defer_downgrade(&self, now: Tick) -> Option<Tick> {
+        self.state.lock().turns.try_defer_downgrade(now)
     }
 
     /// Counts a turn of this client. True if it has had enough in a row and others listen: then another

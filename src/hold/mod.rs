@@ -8,7 +8,7 @@
 pub(crate) mod bound;
 pub(crate) mod bundle;
 pub(crate) mod core;
-pub(crate) mod cover;
+pub(crate) mod deferred_downgrade;
 mod event;
 pub(crate) mod freed;
 pub(crate) mod grant_message;

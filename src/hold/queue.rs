@@ -1,16 +1,16 @@
 //! The local queue of one lock: which task of this client is next, first come, first served.
 //!
 //! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
-//! together; of a party that would share what one of them gets, the first, and the others follow it. Only the
+//! together; of a cohort, which would share what one of them gets, its leader, and the others follow it. Only the
 //! head talks to the server, unless a task of this client that has the lock hands it off to the head, or to a
-//! party. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `J` the terms that a party
+//! cohort. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `J` the terms that a cohort
 //! has in common, `T` is what is handed. Invariants: a place is taken when it is pushed, not when its future is
 //! first polled; nobody follows past one that wants the lock alone; a
 //! head that does not come when it should is passed over, and is next again when it does come; a waiter
 //! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
 //! dropped with the place or when that is passed over, and never under the lock of the queue.
 
-mod party;
+mod cohort;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use self::party::Parties;
+use self::cohort::Cohorts;
 use self::places::Places;
 use crate::clock::Tick;
 use crate::counts::Mode;
@@ -53,7 +53,7 @@ struct State<R, T, J> {
     /// The first in `places` that wants the lock alone.
     first_alone: Option<u64>,
     /// Those that would share what one at the head gets.
-    parties: Parties<J>,
+    cohorts: Cohorts<J>,
     /// Whether somebody checks on the head for those behind it.
     is_watched: bool,
     is_closed: bool,
@@ -93,7 +93,7 @@ impl<R, T, J> Default for LocalQueue<R, T, J> {
             heads: 0,
             alone: None,
             first_alone: None,
-            parties: Parties::default(),
+            cohorts: Cohorts::default(),
             is_watched: false,
             is_closed: false,
         }))
@@ -155,32 +155,34 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         head.handoff.is_some()
     }
 
-    /// Hands each of a party what `offer` makes of its terms, in their order and while it makes anything; but not
-    /// one that is asking. The first party for whom there is something gets it. True if any was handed something.
-    pub(crate) fn hand_to_party(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
+    /// Hands each of a cohort what `offer` makes of its terms, in their order and while it makes anything; but not
+    /// one that is asking. The first cohort for whom there is something gets it. True if any was handed something.
+    pub(crate) fn hand_to_cohort(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
         let mut woken = Vec::new();
         {
             let mut state = self.0.lock();
             let State {
                 places,
-                parties,
+                cohorts,
                 heads,
                 ..
             } = &mut *state;
-            for party in parties.all() {
-                let head = places.get_mut(party.head).filter(|head| head.is_free());
-                if let Some(head) = head {
-                    head.handoff = offer(&party.terms);
-                    if head.handoff.is_none() {
+            for cohort in cohorts.all() {
+                let leader = places
+                    .get_mut(cohort.leader)
+                    .filter(|leader| leader.is_free());
+                if let Some(leader) = leader {
+                    leader.handoff = offer(&cohort.terms);
+                    if leader.handoff.is_none() {
                         continue;
                     }
-                    woken.push(head.waiting.take());
+                    woken.push(leader.waiting.take());
                 }
-                while let Some(next) = party.followers.first().copied()
+                while let Some(next) = cohort.followers.first().copied()
                     && let Some(follower) = places.get_mut(next)
-                    && let Some(handoff) = offer(&party.terms)
+                    && let Some(handoff) = offer(&cohort.terms)
                 {
-                    party.followers.pop_first();
+                    cohort.followers.pop_first();
                     follower.handoff = Some(handoff);
                     follower.is_head = true;
                     *heads += 1;
@@ -308,13 +310,13 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
             }
             let follows = entry
                 .joins
-                .is_some_and(|terms| self.parties.follow(terms, number));
+                .is_some_and(|terms| self.cohorts.follow(terms, number));
             if !follows {
                 if self.heads >= HEADS_MAX {
                     return;
                 }
                 if let Some(terms) = entry.joins {
-                    self.parties.begin(terms, number);
+                    self.cohorts.begin(terms, number);
                 }
                 entry.wake();
                 entry.is_head = true;
@@ -372,7 +374,7 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
         }
         if let Some(next) = entry
             .joins
-            .and_then(|terms| self.parties.leave(terms, number))
+            .and_then(|terms| self.cohorts.leave(terms, number))
             && let Some(next) = self.places.get_mut(next)
         {
             next.wake();

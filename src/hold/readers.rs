@@ -2,8 +2,9 @@
 //!
 //! The server counts the reader that it granted the hold to, or the writer that had it before its readers. Others
 //! of the client join it in memory while it is open, and who of them leaves last gives it back. Invariants: who
-//! joins has the same lease as the first, so it is the same which of them the server counts; a hold that was closed
-//! is open again only when it covers others; nobody joins after so long, or so many, whoever waits elsewhere.
+//! joins has the same lease as one that the server counts, so it is the same which of them that is; a hold
+//! that was closed is open again only when it goes from a writer to readers; nobody joins after so long, or so many,
+//! whoever waits elsewhere.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(super) struct Readers {
     /// Until when it takes more, and with which lease; `None` if it is closed.
     open: Option<(Tick, Duration)>,
     /// Whether the one that the server counts is a writer there.
-    is_cover: bool,
+    is_counted_as_writer: bool,
     /// From the first that has joined on.
     joined: Option<Box<Joined>>,
 }
@@ -87,7 +88,7 @@ impl Readers {
 
     /// Of a hold that a writer has passed on to a reader, whose task has not taken it yet: others may join until
     /// then.
-    pub(super) fn covered(first: Owner, until: Tick, lease: Duration) -> Self {
+    pub(super) fn after_writer(first: Owner, until: Tick, lease: Duration) -> Self {
         let mut joined = Joined {
             lease,
             unclaimed: 1,
@@ -96,19 +97,19 @@ impl Readers {
         joined.enter(first, 1);
         Self {
             open: Some((until, lease)),
-            is_cover: true,
+            is_counted_as_writer: true,
             joined: Some(Box::new(joined)),
         }
     }
 
     /// Whether the server counts a writer for them.
-    pub(super) fn is_cover(&self) -> bool {
-        self.is_cover
+    pub(super) fn is_counted_as_writer(&self) -> bool {
+        self.is_counted_as_writer
     }
 
     /// The server counts a reader for them from here on.
-    pub(super) fn end_cover(&mut self) {
-        self.is_cover = false;
+    pub(super) fn count_as_reader(&mut self) {
+        self.is_counted_as_writer = false;
     }
 
     /// Whether a reader may join that wants this lease.
@@ -162,8 +163,18 @@ impl Readers {
         }
     }
 
-    /// An owner has one share less, which had this lease.
+    /// An owner has one share less, which had this lease. If the server counts it, none like it may be left for
+    /// others to join.
     pub(super) fn leave(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
+        let leave = self.take_out(owner, lease);
+        let is_like_others = |(_, open)| lease == ShareLease::Renewed(open);
+        if leave == Leave::Counted && self.open.is_some_and(is_like_others) {
+            self.close();
+        }
+        leave
+    }
+
+    fn take_out(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
         let Some(joined) = &mut self.joined else {
             return Leave::Counted;
         };
@@ -247,7 +258,9 @@ mod tests {
     fn it_takes_those_with_its_lease_while_it_is_open() {
         let (readers, _) = opened();
         assert!(readers.takes(at(0), LEASE) && readers.takes(at(4_999), LEASE));
-        assert!(!readers.takes(at(5_000), LEASE), "5 ms after its grant");
+        for late in [5_000, 5_001, 60_000_000] {
+            assert!(!readers.takes(at(late), LEASE), "5 ms after its grant");
+        }
         assert!(!readers.takes(at(1), LEASE / 2) && !readers.takes(at(1), LEASE * 2));
         assert!(!Readers::default().takes(at(0), LEASE), "it was never open");
     }
@@ -256,7 +269,7 @@ mod tests {
     fn it_takes_so_many_in_all() {
         let (mut readers, first) = opened();
         let mut taken = 0;
-        while readers.takes(at(1), LEASE) {
+        while readers.takes(at(1), LEASE) && taken < 2_000 {
             let owner = Owner::new();
             readers.join(owner.clone(), true, &first, 1);
             assert_eq!(readers.leave(&owner, renewed()), Leave::Uncounted);
@@ -324,6 +337,28 @@ mod tests {
         assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
     }
 
+    /// What was entered with another lease goes on alone: it would end with that, or be released with that.
+    #[test]
+    fn nobody_joins_when_none_with_its_lease_is_counted() {
+        let other_lease = ShareLease::Renewed(LEASE * 2);
+        let (mut readers, first) = opened();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+        assert!(!readers.takes(at(1), LEASE));
+        // One with another lease that leaves changes nothing.
+        let (mut readers, first) = opened();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&first, other_lease), Leave::Counted);
+        assert!(readers.takes(at(1), LEASE));
+        // Others had joined, and have left.
+        let (mut readers, first, [other]) = joined();
+        readers.enter(&first, None);
+        assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
+        assert!(readers.takes(at(1), LEASE));
+        assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
+        assert!(!readers.takes(at(1), LEASE));
+    }
+
     #[test]
     fn one_that_is_forgotten_closes_it_and_is_left() {
         let (mut readers, first, [other]) = joined();
@@ -354,10 +389,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_covered_joins_as_who_was_granted_to_read() {
+    fn who_has_it_from_a_writer_joins_as_who_was_granted_to_read() {
         let first = Owner::new();
-        let mut readers = Readers::covered(first.clone(), at(700), LEASE);
-        assert!(readers.is_cover() && readers.takes(at(699), LEASE));
+        let mut readers = Readers::after_writer(first.clone(), at(700), LEASE);
+        assert!(readers.is_counted_as_writer() && readers.takes(at(699), LEASE));
         assert!(!readers.takes(at(700), LEASE) && !readers.takes(at(1), LEASE / 2));
         assert_eq!(
             (readers.shares_of(&first), readers.uncounted()),
@@ -366,8 +401,8 @@ mod tests {
         let other = Owner::new();
         readers.join(other.clone(), true, &first, 1);
         assert_eq!(readers.leave(&first, renewed()), Leave::Uncounted);
-        readers.end_cover();
-        assert!(!readers.is_cover() && readers.takes(at(1), LEASE));
+        readers.count_as_reader();
+        assert!(!readers.is_counted_as_writer() && readers.takes(at(1), LEASE));
         assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
     }
 
@@ -375,7 +410,7 @@ mod tests {
     #[test]
     fn it_is_somebodys_while_one_of_them_has_taken_it() {
         let first = Owner::new();
-        let mut readers = Readers::covered(first.clone(), at(700), LEASE);
+        let mut readers = Readers::after_writer(first.clone(), at(700), LEASE);
         let other = Owner::new();
         readers.join(other.clone(), false, &first, 1);
         assert!(readers.are_unclaimed());

@@ -45,7 +45,7 @@ impl Hold {
     /// Somebody elsewhere waits for it.
     pub(super) fn recall(self: &Arc<Self>) {
         self.apply(Event::Recalled);
-        self.end_cover();
+        self.end_deferral();
         if !self.state().has_guard() {
             self.end_stay();
         }

@@ -447,7 +447,7 @@ impl Leased for Hold {
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
-        self.end_cover_if_over(now);
+        self.end_deferral_if_due(now);
         let state = self.state();
         match state.next_step(now) {
             NextStep::Gone => Due::Gone,
@@ -455,7 +455,7 @@ impl Leased for Hold {
             NextStep::Wait(until) => Due::Later(until),
             NextStep::Renew { lease, wait } => {
                 // Also while its renewal is on its way.
-                let deadline = state.deadline().min(state.cover_end());
+                let deadline = state.deadline().min(state.downgrade_due());
                 self.apply_to(state, now, Event::RenewalSent { lease });
                 Due::Renew {
                     request: RenewalRequest {

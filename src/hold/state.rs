@@ -66,8 +66,8 @@ pub(super) struct State {
     sticky: StickySpan,
     /// Who else reads by it, and who may.
     readers: Readers,
-    /// If it covers readers, or did: until when it may keep others out for them.
-    cover_end: Option<Tick>,
+    /// If its downgrade is deferred for readers, or was: until when it may keep others out for them.
+    downgrade_due: Option<Tick>,
     /// It was handed over and has not had its whole lease yet: no renewal is due before this.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
@@ -127,7 +127,7 @@ impl State {
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
-            cover_end: None,
+            downgrade_due: None,
             grace_end: new.handover.map(|_| now.after(grace)),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
@@ -156,8 +156,10 @@ impl State {
             Event::Recalled => self.sticky.recall(),
             Event::KeepWaived => self.kept_until = Tick::ZERO,
             Event::Joined { owner, is_claimed } => self.join(owner, is_claimed),
-            Event::Covers(cover) => effects.check_at = self.begin_cover(cover),
-            Event::CoverOver => return self.end_cover(),
+            Event::DowngradeDeferred(deferred) => {
+                effects.check_at = self.defer_downgrade(deferred);
+            }
+            Event::DowngradeDue => return self.end_deferral(),
             Event::ShareReleased { owner, mode, lease } => {
                 return self.end_share(now, mode, Some((&owner, lease)));
             }
@@ -385,9 +387,10 @@ impl State {
         NextStep::Renew { lease, wait }
     }
 
-    /// When the watchdog has to check it: when a third of the lease has passed, at its end, or at that of a cover.
+    /// When the watchdog has to check it: when a third of the lease has passed, at its end, or when its downgrade
+    /// is due.
     pub(super) fn next_check(&self) -> Tick {
-        self.next_check_of_lease().min(self.cover_end())
+        self.next_check_of_lease().min(self.downgrade_due())
     }
 
     fn next_check_of_lease(&self) -> Tick {

@@ -24,12 +24,12 @@ impl Hold {
     /// Hands the caller's share on to those at the head of the local queue. True if they have it now.
     pub(super) fn hand_on(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         // Who comes from here on asks behind the release.
-        let is_last = mode == Mode::Exclusive || self.state().is_last_covered();
+        let is_last = mode == Mode::Exclusive || self.state().is_last_of_deferred();
         if !is_last || !self.local.queue.is_wanted(Mode::Exclusive) || self.loss_of(lease).is_some()
         {
             return false;
         }
-        self.hand_off(lease) || self.cover_waiting(mode, lease)
+        self.hand_off(lease) || self.pass_to_readers(mode, lease)
     }
 
     fn hand_off(self: &Arc<Self>, lease: ShareLease) -> bool {

@@ -19,7 +19,7 @@ const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 
 /// Readers elsewhere are kept out for so long for readers of this client, also where a turn lasts for longer as the
 /// server is far away.
-const COVER_MAX: Duration = Duration::from_millis(5);
+const DEFERRED_MAX: Duration = Duration::from_millis(5);
 
 /// More than this are not waited for one by one.
 const OTHERS_MAX: u32 = 64;
@@ -91,12 +91,12 @@ impl Turns {
         self.budget.try_spend(now, self.trip)
     }
 
-    /// The same for readers of this client, to whom a writer would pass on more than they need: not while others
-    /// listen. Until when they have it.
-    pub(super) fn try_spend_cover(&mut self, now: Tick) -> Option<Tick> {
+    /// The same for readers of this client, to whom a writer would pass its hold on as it is: not while others listen.
+    /// Until when its downgrade is deferred.
+    pub(super) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.others == 0 && self.try_spend_handoff(now);
         let end = self.budget.end(self.trip).filter(|_| is_left)?;
-        Some(end.min(now.after(COVER_MAX)))
+        Some(end.min(now.after(DEFERRED_MAX)))
     }
 
     /// A release was decided on, when so many messages had come.
@@ -221,13 +221,19 @@ mod tests {
         Tick::ZERO.after(Duration::from_micros(micros))
     }
 
+    /// All that may go on in one turn.
+    fn spend_turn(turns: &mut Turns, now: Tick) {
+        let has_ended = (0..100).any(|_| !turns.try_spend_handoff(now));
+        assert!(has_ended, "a turn has a bound");
+    }
+
     /// One whose turn is over, while so many others listen; four messages had come before.
     fn after_a_turn(trip: Duration, others: u64) -> Turns {
         let mut turns = Turns::default();
         turns.note_trip(trip);
         turns.note_release(at(0), 4);
         turns.note_others(others);
-        while turns.try_spend_handoff(at(0)) {}
+        spend_turn(&mut turns, at(0));
         turns.end(at(0));
         turns
     }
@@ -244,26 +250,26 @@ mod tests {
     #[test]
     fn readers_have_it_for_a_turn_that_is_near_and_not_while_others_listen() {
         let mut turns = Turns::default();
-        assert_eq!(turns.try_spend_cover(at(0)), Some(at(5_000)));
+        assert_eq!(turns.try_defer_downgrade(at(0)), Some(at(5_000)));
         assert_eq!(
-            turns.try_spend_cover(at(4_000)),
+            turns.try_defer_downgrade(at(4_000)),
             Some(at(5_000)),
             "in one turn"
         );
-        assert_eq!(turns.try_spend_cover(at(5_001)), None);
+        assert_eq!(turns.try_defer_downgrade(at(5_001)), None);
         let mut far = Turns::default();
         far.note_trip(Duration::from_millis(40));
         assert!(far.try_spend_handoff(at(0)));
-        assert_eq!(far.try_spend_cover(at(20_000)), Some(at(25_000)));
-        assert_eq!(far.try_spend_cover(at(38_000)), Some(at(40_000)));
+        assert_eq!(far.try_defer_downgrade(at(20_000)), Some(at(25_000)));
+        assert_eq!(far.try_defer_downgrade(at(38_000)), Some(at(40_000)));
         let mut turns = Turns::default();
         for _ in 0..16 {
-            assert!(turns.try_spend_cover(at(0)).is_some());
+            assert!(turns.try_defer_downgrade(at(0)).is_some());
         }
-        assert_eq!(turns.try_spend_cover(at(0)), None, "so often");
+        assert_eq!(turns.try_defer_downgrade(at(0)), None, "so often");
         let mut turns = Turns::default();
         turns.note_others(1);
-        assert_eq!(turns.try_spend_cover(at(0)), None);
+        assert_eq!(turns.try_defer_downgrade(at(0)), None);
     }
 
     #[test]
@@ -290,7 +296,7 @@ mod tests {
     fn it_gives_the_others_as_long_as_it_took_itself() {
         let mut turns = Turns::default();
         turns.note_others(2);
-        while turns.try_spend_handoff(at(0)) {}
+        spend_turn(&mut turns, at(0));
         turns.end(at(3_000));
         assert_eq!(turns.stands_back(0, at(4_000)), Some(at(4_000 + 5_000)));
     }
@@ -315,7 +321,7 @@ mod tests {
     fn who_did_not_come_is_not_waited_for_again_for_a_while() {
         let again = |turns: &mut Turns, now| {
             turns.note_release(now, 0);
-            while turns.try_spend_handoff(now) {}
+            spend_turn(turns, now);
             turns.end(now);
             let mut all = 0..9;
             all.find(|messages| turns.stands_back(*messages, now).is_none())
@@ -343,7 +349,7 @@ mod tests {
     fn who_comes_is_waited_for_again() {
         let turn = |turns: &mut Turns, now, messages| {
             turns.note_release(now, messages);
-            while turns.try_spend_handoff(now) {}
+            spend_turn(turns, now);
             turns.end(now);
             let is_waited_for = turns.stands_back(messages, now).is_some();
             turns.begin(messages + 1, now);
@@ -367,12 +373,12 @@ mod tests {
         turns.note_others(2);
         for round in 0..3 {
             turns.note_release(at(320 + round), 20 + 2 * round);
-            while turns.try_spend_handoff(at(320 + round)) {}
+            spend_turn(&mut turns, at(320 + round));
             turns.end(at(320 + round));
             turns.begin(22 + 2 * round, at(320 + round));
         }
         turns.note_release(at(140), 14);
-        while turns.try_spend_handoff(at(140)) {}
+        spend_turn(&mut turns, at(140));
         turns.end(at(140));
         assert_eq!(
             turns.stands_back(16, at(140)),

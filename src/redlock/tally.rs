@@ -228,3 +228,167 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(1_500);
+
+    fn failed(kind: Kind) -> VoteOutcome {
+        VoteOutcome::Failed(Error::new(kind, "lock", format!("{kind:?}")))
+    }
+
+    fn held(millis: u64) -> VoteOutcome {
+        VoteOutcome::HeldElsewhere(Some(Duration::from_millis(millis)))
+    }
+
+    /// Of as many servers, of which so many are a quorum.
+    fn tally<const N: usize>(quorum: usize, outcomes: [VoteOutcome; N]) -> Tally {
+        let mut tally = Tally::new(N, quorum);
+        for (server, outcome) in outcomes.into_iter().enumerate() {
+            tally.record(server, outcome);
+        }
+        tally
+    }
+
+    fn error(tally: &Tally) -> Error {
+        tally.error("try_lock", ["a:1", "b:2", "c:3"].into_iter())
+    }
+
+    /// Each with what it says; whether it has a vote; whether asking again is of use; whether it is silent.
+    fn each() -> Vec<(VoteOutcome, &'static str, [bool; 3])> {
+        use VoteOutcome as Vote;
+        vec![
+            (Vote::Granted, "granted", [true, true, false]),
+            (Vote::Free, "free", [true, true, false]),
+            (Vote::Reachable, "answers", [true, true, false]),
+            (held(1), "held elsewhere", [true, true, false]),
+            (Vote::NotAwaited, "not waited for", [true, true, false]),
+            (
+                Vote::TooYoung {
+                    uptime: SOON,
+                    remaining: SOON * 2,
+                },
+                "up for only 1.5s and may have forgotten a vote, so it has none for another 3.0s",
+                [false, true, false],
+            ),
+            (Vote::UnknownUptime, "right +info", [false, false, false]),
+            (
+                Vote::Duplicate("b:2".to_owned()),
+                "the same server as b:2, which has its vote",
+                [false, false, false],
+            ),
+            (Vote::HasReplicas, HAS_REPLICAS, [false, false, false]),
+            (
+                Vote::NoAnswer(SOON),
+                "no answer within 1.5s",
+                [false, true, true],
+            ),
+            (Vote::Down, "no answer a moment ago", [false, true, false]),
+            (failed(Kind::Io), "Io", [false, true, true]),
+            (failed(Kind::Refused), "Refused", [false, true, false]),
+            (failed(Kind::WrongType), "WrongType", [false, false, false]),
+            (failed(Kind::Closed), "Closed", [false, false, false]),
+            (
+                Vote::GrantedTooLate(SOON),
+                "granted too late, with little left of a lease of 1.5s",
+                [false, true, false],
+            ),
+            (
+                Vote::Unfenced("why".to_owned()),
+                "its token counter was not raised: why",
+                [false, true, false],
+            ),
+        ]
+    }
+
+    #[test]
+    fn an_outcome_says_what_became_of_the_vote() {
+        for (outcome, says, [votes, is_worth_asking, is_silent]) in each() {
+            assert!(outcome.to_string().contains(says), "{outcome}: {says}");
+            assert_eq!(outcome.has_no_vote(), !votes, "{outcome}");
+            assert_eq!(outcome.is_permanent(), !is_worth_asking, "{outcome}");
+            assert_eq!(outcome.is_unreachable(), is_silent, "{outcome}");
+        }
+    }
+
+    #[test]
+    fn voters_are_lacking_when_fewer_than_a_quorum_are_left() {
+        use VoteOutcome::{Down, Granted, HasReplicas};
+        let one_down = tally(2, [Granted, held(1), Down]);
+        assert!(!one_down.lacks_voters() && !one_down.lacks_voters_for_good());
+        let two_down = tally(2, [Granted, HasReplicas, Down]);
+        assert!(two_down.lacks_voters() && !two_down.lacks_voters_for_good());
+        let never = tally(2, [Granted, HasReplicas, failed(Kind::Denied)]);
+        assert!(never.lacks_voters() && never.lacks_voters_for_good());
+        assert!(Tally::all_down(3, 2).lacks_voters());
+        assert!(!Tally::new(3, 2).lacks_voters(), "nobody was asked yet");
+    }
+
+    #[test]
+    fn it_is_contended_when_others_have_too_many_votes() {
+        use VoteOutcome::{Down, Granted, NotAwaited};
+        assert!(tally(2, [held(1), Granted, held(2)]).is_contended());
+        assert!(!tally(2, [held(1), Granted, Down]).is_contended());
+        assert!(tally(2, [held(1), Granted, NotAwaited]).can_still_win());
+        assert!(tally(2, [Granted, Granted, Down]).can_still_win());
+        assert!(!tally(2, [held(1), NotAwaited, Down]).can_still_win());
+        assert!(!Tally::all_down(3, 2).can_still_win());
+    }
+
+    #[test]
+    fn the_shortest_rest_of_a_lease_is_worth_waiting_for() {
+        let unknown = VoteOutcome::HeldElsewhere(None);
+        let some = tally(2, [held(7), unknown.clone(), held(3)]);
+        assert_eq!(some.remaining(), Some(Duration::from_millis(3)));
+        assert_eq!(tally(2, [unknown, VoteOutcome::Down]).remaining(), None);
+    }
+
+    #[test]
+    fn the_error_names_each_server_and_counts_those_that_agreed() {
+        use VoteOutcome::{Down, Granted, Reachable};
+        let said = error(&tally(2, [Granted, held(1), Down]));
+        assert!(said.is_quorum());
+        let expected = "try_lock: 2 of 3 servers are needed, 1 agreed: a:1 granted, \
+                        b:2 held elsewhere, c:3 no answer a moment ago; ";
+        assert!(said.to_string().starts_with(expected), "{said}");
+        assert!(said.source().is_none(), "no server said more");
+        let said = error(&tally(3, [Granted, Reachable, Down]));
+        assert!(
+            said.to_string()
+                .contains("3 of 3 servers are needed, 2 agreed"),
+            "{said}"
+        );
+    }
+
+    /// What most of them say decides which of their errors is the cause.
+    #[test]
+    fn the_cause_is_of_a_server_that_explains_why_there_is_no_majority() {
+        use VoteOutcome::Granted;
+        let cause = |said: &Error| said.source().expect("a cause").to_string();
+        let wrong = || failed(Kind::WrongType);
+        let one = error(&tally(2, [wrong(), failed(Kind::Io), failed(Kind::Denied)]));
+        assert_eq!(cause(&one), "lock: Io");
+        assert!(!one.is_wrong_type());
+        let most = error(&tally(2, [failed(Kind::Io), wrong(), wrong()]));
+        assert_eq!(cause(&most), "lock: WrongType");
+        assert!(most.is_wrong_type());
+        assert!(
+            error(&tally(2, [Granted, Granted, wrong()]))
+                .source()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn when_most_clients_are_closed_that_is_the_error() {
+        let closed = || failed(Kind::Closed);
+        let most = error(&tally(2, [failed(Kind::Io), closed(), closed()]));
+        assert!(most.is_closed(), "{most}");
+        assert_eq!(most.to_string(), "try_lock: Closed");
+        assert!(error(&tally(2, [failed(Kind::Io), failed(Kind::Io), closed()])).is_quorum());
+    }
+}

@@ -274,9 +274,47 @@ mod tests {
         schedule.remove(1);
         assert_eq!(schedule.plan_wake(tick(1)), tick(10), "the plan stands");
         assert!(!schedule.insert(2, tick(11), 'b'));
+        assert!(!schedule.insert(2, tick(10), 'b'), "it wakes then");
         assert!(schedule.insert(3, tick(9), 'c'));
         schedule.remove(2);
         schedule.remove(3);
-        assert_eq!(schedule.plan_wake(tick(20)), Tick::NEVER);
+        assert_eq!(schedule.plan_wake(tick(9)), Tick::NEVER, "it has woken");
+    }
+
+    #[test]
+    fn an_empty_schedule_has_no_plan_once_its_driver_has_woken() {
+        let mut schedule = Schedule::default();
+        assert!(schedule.insert(1, tick(10), 'a'));
+        schedule.remove(1);
+        assert_eq!(schedule.plan_wake(tick(9)), tick(10));
+        assert_eq!(schedule.plan_wake(tick(11)), Tick::NEVER);
+    }
+
+    #[test]
+    fn an_entry_is_brought_forward_and_never_put_off() {
+        let mut schedule = Schedule::default();
+        let _ = schedule.insert(1, tick(30), 'a');
+        schedule.bring_forward(1, tick(40));
+        assert_eq!(schedule.plan_wake(tick(0)), tick(30), "it is due before");
+        schedule.bring_forward(1, tick(20));
+        schedule.bring_forward(2, tick(10));
+        assert_eq!(schedule.plan_wake(tick(0)), tick(20), "and one is gone");
+        assert_eq!(schedule.take_due(tick(20), 9), [taken(1, 20, 'a')]);
+        // What would not be sooner for it waits for its server all the same.
+        schedule.wait(taken(3, 5, 'c'), 7, tick(50));
+        schedule.bring_forward(3, tick(50));
+        assert_eq!(schedule.take_waiting(7), Some(taken(3, 5, 'c')));
+    }
+
+    #[test]
+    fn what_is_in_it_can_be_seen() {
+        let mut schedule = Schedule::default();
+        let _ = schedule.insert(1, tick(30), 'a');
+        schedule.wait(taken(2, 5, 'b'), 7, tick(20));
+        assert_eq!(schedule.get(1), Some(&'a'));
+        assert_eq!((schedule.get(2), schedule.get(3)), (Some(&'b'), None));
+        assert_eq!(schedule.items().collect::<String>(), "ba");
+        schedule.remove(2);
+        assert_eq!(schedule.items().collect::<String>(), "a");
     }
 }

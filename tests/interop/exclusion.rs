@@ -117,7 +117,7 @@ async fn java_reads_beside_readers_that_have_a_rust_writers_hold() {
     let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));
     assert!(java.is(1, "try_lock", &read).await);
     java.tell(1, "unlock", &read).await;
-    let mut covered = 0;
+    let mut read_by_it = 0;
     for _ in 0..50 {
         let writing = lock.write().await.unwrap();
         let holder = writing.holder_id().to_owned();
@@ -127,7 +127,7 @@ async fn java_reads_beside_readers_that_have_a_rust_writers_hold() {
         };
         let ((), reading) = tokio::join!(release, lock.read());
         let reading = reading.unwrap();
-        covered += u32::from(reading.holder_id() == holder);
+        read_by_it += u32::from(reading.holder_id() == holder);
         within(SOON, java.tell(1, "lock", &read)).await;
         assert!(!reading.is_lost(), "Java reads beside it");
         assert!(!java.is(2, "try_lock", &write).await);
@@ -135,7 +135,7 @@ async fn java_reads_beside_readers_that_have_a_rust_writers_hold() {
         assert!(!java.is(2, "try_lock", &write).await, "Java reads on");
         java.tell(1, "unlock", &read).await;
     }
-    assert!(covered > 0, "ours had what the writer had");
+    assert!(read_by_it > 0, "ours had what the writer had");
     assert!(java.is(2, "try_lock", &write).await);
     java.tell(2, "unlock", &write).await;
     pair.nothing_left().await;

@@ -1,118 +1,23 @@
 //! Readers of one client that have one hold together: who joins, what they share, and who gives it back.
 
-use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::FutureExt;
 use redis::Value;
-use tokio::task::JoinHandle;
 
+use super::rw::{
+    What, asked, got, holds_are_gone, nothing_is_left, others, reader, reads_are_slow, scene,
+    scene_where, writer,
+};
 use super::{LEASE, MS};
 use crate::client::Client;
-use crate::rwlock::{ReadGuard, RwLock, WriteGuard};
-use crate::script::catalog;
-use crate::testing::{Answer, Scripted, Sent, done, elsewhere};
+use crate::rwlock::ReadGuard;
+use crate::testing::{Answer, Scripted, done, elsewhere};
 use crate::{LostReason, Owner};
-
-/// What a command is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// So many read holds.
-    Read(u32),
-    Write,
-    /// Down to so many read holds.
-    Give(u32),
-    Renew,
-    Other,
-}
-
-impl What {
-    fn of(sent: &Sent) -> Self {
-        if !sent.is("EVALSHA") {
-            return Self::Other;
-        }
-        let args = &sent.script_args()[sent.script_keys()..];
-        let sha = &*sent.words[1];
-        if sha == catalog::READ_ACQUIRE.sha() {
-            Self::Read(args[1].parse().unwrap())
-        } else if sha == catalog::WRITE_ACQUIRE.sha() {
-            Self::Write
-        } else if sha == catalog::RW_RELEASE.sha() {
-            Self::Give(args[2].parse().unwrap())
-        } else if sha == catalog::RW_RENEW.sha() {
-            Self::Renew
-        } else {
-            Self::Other
-        }
-    }
-}
-
-/// What the server was asked about locks.
-pub(super) fn asked(server: &Scripted) -> Vec<What> {
-    let sent = server.sent();
-    let whats = sent.iter().map(What::of);
-    whats.filter(|what| *what != What::Other).collect()
-}
-
-/// A server that grants and confirms everything, but where `otherwise` says something else.
-pub(super) fn generous(
-    otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
-) -> Arc<Scripted> {
-    Scripted::new(move |sent| {
-        let what = What::of(sent);
-        otherwise(sent, what).unwrap_or_else(|| {
-            Answer::Value(match what {
-                What::Give(_) => done(),
-                What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
-                _ => Value::Nil,
-            })
-        })
-    })
-}
-
-pub(super) fn client() -> (Arc<Scripted>, Client) {
-    let server = generous(|_, _| None);
-    let client = Client::over(&server, LEASE);
-    (server, client)
-}
-
-pub(super) async fn others() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
-
-pub(super) async fn nothing_is_left(client: &Client) {
-    tokio::time::sleep(MS * 200).await;
-    assert!(client.stats().is_idle(), "{:?}", client.stats());
-}
-
-pub(super) type Got<G> = JoinHandle<crate::Result<G>>;
-
-pub(super) async fn reader(lock: &RwLock) -> Got<ReadGuard> {
-    let lock = lock.clone();
-    let task = tokio::spawn(async move { lock.read().await });
-    others().await;
-    task
-}
-
-pub(super) async fn writer(lock: &RwLock) -> Got<WriteGuard> {
-    let lock = lock.clone();
-    let task = tokio::spawn(async move { lock.write().await });
-    others().await;
-    task
-}
-
-pub(super) async fn got<G>(task: Got<G>) -> G {
-    others().await;
-    assert!(task.is_finished(), "it has it");
-    task.await.unwrap().unwrap()
-}
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
-    let (server, client) = client();
-    let lock = client.rw_lock("x");
+    let (server, client, lock) = scene();
     let first = lock.read().await.unwrap();
     let second = lock.read_side().lock().await.unwrap();
     let third = lock.try_read().await.unwrap().expect("beside the others");
@@ -143,12 +48,7 @@ async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
 /// The one who asks gets it for all who wait.
 #[tokio::test(start_paused = true)]
 async fn readers_that_wait_ask_once() {
-    let server = generous(|_, what| match what {
-        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (server, client, lock) = scene_where(reads_are_slow);
     let mut readers = Vec::new();
     for _ in 0..20 {
         readers.push(reader(&lock).await);
@@ -167,12 +67,7 @@ async fn readers_that_wait_ask_once() {
 /// Each has its share before the first of them runs, so it is there when the next comes.
 #[tokio::test(start_paused = true)]
 async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
-    let server = generous(|_, what| match what {
-        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (server, client, lock) = scene_where(reads_are_slow);
     let readers = (0..20).map(|_| async { drop(lock.read().await.unwrap()) });
     futures_util::future::join_all(readers).await;
     nothing_is_left(&client).await;
@@ -183,8 +78,7 @@ async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_takes_readers_for_so_long_and_so_many() {
-    let (server, client) = client();
-    let lock = client.rw_lock("x");
+    let (server, client, lock) = scene();
     let first = lock.read().await.unwrap();
     tokio::time::sleep(MS * 4).await;
     let joined = lock.read().await.unwrap();
@@ -210,12 +104,10 @@ async fn a_hold_takes_readers_for_so_long_and_so_many() {
 /// A writer of the same client that waits comes before new readers, and after those that waited before it.
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_waits_comes_first() {
-    let server = generous(|_, what| match what {
+    let (_, client, lock) = scene_where(|_, what| match what {
         What::Write => Some(Answer::Value(elsewhere(30_000))),
         _ => None,
     });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
     let first = lock.read().await.unwrap();
     let writing = writer(&lock).await;
     assert!(!writing.is_finished());
@@ -234,8 +126,7 @@ async fn a_writer_that_waits_comes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
-    let (_, client) = client();
-    let lock = client.rw_lock("x");
+    let (_, client, lock) = scene();
     let first = lock.read().await.unwrap();
     for (what, other) in [
         ("an owner", lock.clone().owner(&Owner::new())),
@@ -260,8 +151,7 @@ async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
 /// By its guard, and by its owner in another call.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_joined_enters_again_and_cannot_write() {
-    let (server, client) = client();
-    let lock = client.rw_lock("x");
+    let (server, client, lock) = scene();
     let first = lock.read().await.unwrap();
     let second = lock.read().await.unwrap();
     let again = second.reenter().await.unwrap();
@@ -290,15 +180,31 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     nothing_is_left(&client).await;
 }
 
+/// What its owner entered with another lease is all that the server counts: whoever joined that would read on when
+/// it is given back.
+#[tokio::test(start_paused = true)]
+async fn nobody_joins_what_is_left_with_another_lease() {
+    let (_, client, lock) = scene();
+    let first = lock.read().await.unwrap();
+    let longer = lock.clone().owner(first.owner()).lease(LEASE * 2);
+    let longer = longer.read().await.unwrap();
+    assert_eq!(longer.holder_id(), first.holder_id());
+    first.release().await.unwrap();
+    let next = lock.read().await.unwrap();
+    assert_ne!(next.holder_id(), longer.holder_id());
+    longer.release().await.unwrap();
+    assert!(!next.is_lost());
+    next.release().await.unwrap();
+    nothing_is_left(&client).await;
+}
+
 /// Nothing is asked in between: it is released, or about to be.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_being_released_takes_nobody() {
-    let server = generous(|_, what| match what {
+    let (server, client, lock) = scene_where(|_, what| match what {
         What::Give(_) => Some(Answer::Late(MS * 100, done())),
         _ => None,
     });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
     let first = lock.read().await.unwrap();
     let holder = first.holder_id().to_owned();
     let mut release = Box::pin(first.release());
@@ -314,15 +220,7 @@ async fn a_hold_that_is_being_released_takes_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn all_who_joined_lose_it_once_each() {
-    let server = generous(|sent, what| match what {
-        What::Renew => Some(Answer::Value(Value::Array(vec![
-            Value::Int(0);
-            sent.script_keys()
-        ]))),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (_, client, lock) = scene_where(holds_are_gone);
     let guards = [lock.read().await.unwrap(), lock.read().await.unwrap()];
     let views = [guards[0].loss(), guards[1].loss()];
     for guard in &guards {
@@ -348,12 +246,10 @@ fn lockset_is_lost(view: &crate::Loss) -> bool {
 /// The process stood still for longer than the lease: what it had is lost, and nobody joins that.
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_what_is_over_by_the_clock() {
-    let server = generous(|_, what| match what {
+    let (_, client, lock) = scene_where(|_, what| match what {
         What::Renew => Some(Answer::Silence),
         _ => None,
     });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
     let first = lock.read().await.unwrap();
     tokio::time::advance(LEASE * 2).await;
     let second = lock.read().await.unwrap();
@@ -366,12 +262,7 @@ async fn nobody_joins_what_is_over_by_the_clock() {
 /// A waiter that is dropped at any moment leaves the hold to the others.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_is_dropped_takes_nothing_along() {
-    let server = generous(|_, what| match what {
-        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (_, client, lock) = scene_where(reads_are_slow);
     let mut head = Box::pin(lock.read());
     assert!(matches!(poll(&mut head).await, Poll::Pending));
     let behind = reader(&lock).await;
@@ -393,12 +284,7 @@ async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
 /// Others wait behind a reader whose future nobody polls: it is passed over.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_is_not_polled_holds_up_no_reader() {
-    let server = generous(|_, what| match what {
-        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (_, client, lock) = scene_where(reads_are_slow);
     let mut head = Box::pin(lock.read());
     assert!(matches!(poll(&mut head).await, Poll::Pending));
     let behind = reader(&lock).await;
@@ -416,8 +302,7 @@ async fn a_head_that_is_not_polled_holds_up_no_reader() {
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_forgotten_leaves_the_hold_to_its_lease() {
     for first_is_forgotten in [false, true] {
-        let (server, client) = client();
-        let lock = client.rw_lock("x");
+        let (server, client, lock) = scene();
         let (one, other) = (lock.read().await.unwrap(), lock.read().await.unwrap());
         let (forgotten, stays) = if first_is_forgotten {
             (one, other)
@@ -457,5 +342,78 @@ async fn a_token_is_of_the_owner_that_asked_for_it() {
     let third = lock.read().await.unwrap();
     assert_ne!(third.holder_id(), first.holder_id(), "it has a token");
     drop((first, second, fenced, third));
+    nothing_is_left(&client).await;
+}
+
+/// A reader with other terms need not wait for one that asks for itself and for those like it.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
+    let (server, client, lock) = scene_where(reads_are_slow);
+    let other = lock.clone().lease(LEASE * 2);
+    let readers = [
+        reader(&lock).await,
+        reader(&lock).await,
+        reader(&other).await,
+        reader(&other).await,
+    ];
+    assert_eq!(asked(&server), [What::Read(1); 2], "one of each");
+    tokio::time::sleep(MS * 2).await;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(got(reader).await);
+    }
+    assert_eq!(asked(&server), [What::Read(1); 2]);
+    assert_eq!(guards[0].holder_id(), guards[1].holder_id());
+    assert_eq!(guards[2].holder_id(), guards[3].holder_id());
+    drop(guards);
+    nothing_is_left(&client).await;
+}
+
+/// It was out of reach: who leaves others waits for the answer to whether it is still held.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_doubt_waits_for_the_answer() {
+    for is_there in [true, false] {
+        let (_, client, lock) = scene_where(move |sent, what| match what {
+            What::Renew => {
+                let held = vec![Value::Int(i64::from(is_there)); sent.script_keys()];
+                Some(Answer::Late(MS, Value::Array(held)))
+            }
+            _ => None,
+        });
+        let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
+        // The watchdog's task runs, and then hears of it.
+        others().await;
+        client.core().locals.moved.give();
+        others().await;
+        let mut releasing = Box::pin(one.release());
+        assert!((&mut releasing).now_or_never().is_none());
+        match releasing.await {
+            Ok(()) => assert!(is_there && !other.is_lost()),
+            Err(error) => assert!(!is_there && error.is_not_held()),
+        }
+        drop(other);
+        nothing_is_left(&client).await;
+    }
+}
+
+/// A writer waits a moment for readers of its client, and has the lock behind their release.
+#[tokio::test(start_paused = true)]
+async fn a_writer_asks_behind_the_release_of_its_readers() {
+    let (server, client, lock) = scene();
+    let reading = lock.read().await.unwrap();
+    let second = writer(&lock).await;
+    assert_eq!(asked(&server), [What::Read(1)], "it would be refused");
+    reading.release().await.unwrap();
+    drop(got(second).await);
+    nothing_is_left(&client).await;
+    let give = What::Give(0);
+    assert_eq!(asked(&server), [What::Read(1), give, What::Write, give]);
+    // They read for longer: the server is to know that it waits.
+    let reading = lock.read().await.unwrap();
+    let second = writer(&lock).await;
+    tokio::time::sleep(MS).await;
+    others().await;
+    assert_eq!(asked(&server).last(), Some(&What::Write));
+    drop((got(second).await, reading));
     nothing_is_left(&client).await;
 }

@@ -163,9 +163,9 @@ fn offers(to: char, most: u32) -> impl FnMut(&char) -> Option<u32> {
 }
 
 #[test]
-fn a_party_is_handed_what_there_is_in_its_order() {
+fn a_cohort_is_handed_what_there_is_in_its_order() {
     let queue = LocalQueue::<(), u32, char>::default();
-    assert!(!queue.hand_to_party(offers('a', 9)));
+    assert!(!queue.hand_to_cohort(offers('a', 9)));
     let of = |terms| queue.push_joining(terms);
     let places = [of('a'), of('b'), of('a'), of('a'), of('b')];
     let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
@@ -173,19 +173,19 @@ fn a_party_is_handed_what_there_is_in_its_order() {
     assert_eq!(
         all(),
         [true, true, false, false, false],
-        "one of each party"
+        "one of each cohort"
     );
     let writer = queue.push(Mode::Exclusive, Some(()));
     let behind = queue.push_joining('a');
-    assert!(queue.hand_to_party(offers('a', 2)));
+    assert!(queue.hand_to_cohort(offers('a', 2)));
     assert_eq!(all(), [true, true, true, false, false]);
     let first_two = [Some(1), None, Some(2), None, None];
     assert_eq!(handed(&places), first_two);
-    assert!(queue.hand_to_party(offers('b', 9)));
+    assert!(queue.hand_to_cohort(offers('b', 9)));
     let second = [None, Some(1), None, None, Some(2)];
     assert_eq!(handed(&places), second);
     assert!(
-        queue.hand_to_party(offers('a', 9)),
+        queue.hand_to_cohort(offers('a', 9)),
         "the head and who follows"
     );
     assert_eq!(handed(&places), [Some(1), None, None, Some(2), None]);
@@ -203,12 +203,12 @@ fn who_asks_is_handed_nothing_and_who_follows_is() {
     let queue = LocalQueue::<(), u32, char>::default();
     let places = [(); 3].map(|()| queue.push_joining('a'));
     assert_eq!(places[0].begin_attempt(), None);
-    assert!(queue.hand_to_party(offers('a', 9)));
+    assert!(queue.hand_to_cohort(offers('a', 9)));
     assert_eq!(handed(&places), [None, Some(1), Some(2)]);
-    assert!(!queue.hand_to_party(offers('a', 9)), "nobody else waits");
+    assert!(!queue.hand_to_cohort(offers('a', 9)), "nobody else waits");
     places[0].rest(Hint::default().mark(), Tick::NEVER);
-    assert!(queue.hand_to_party(offers('a', 9)), "it asks no more");
-    assert!(!queue.hand_to_party(offers('a', 9)), "it has something");
+    assert!(queue.hand_to_cohort(offers('a', 9)), "it asks no more");
+    assert!(!queue.hand_to_cohort(offers('a', 9)), "it has something");
     assert_eq!(handed(&places), [Some(1), None, None]);
     let [first, second, third] = places;
     drop(first);
@@ -217,7 +217,7 @@ fn who_asks_is_handed_nothing_and_who_follows_is() {
 }
 
 #[test]
-fn who_leaves_a_party_is_followed_by_the_next() {
+fn who_leaves_a_cohort_is_followed_by_the_next() {
     let queue = LocalQueue::<(), u32, char>::default();
     let [a, b, c] = [(); 3].map(|()| queue.push_joining('a'));
     let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
@@ -233,7 +233,7 @@ fn who_leaves_a_party_is_followed_by_the_next() {
     assert!(is_head(&d) && !is_head(&c), "it has come back, and follows");
     drop(d);
     assert!(is_head(&c));
-    assert!(queue.hand_to_party(offers('a', 9)));
+    assert!(queue.hand_to_cohort(offers('a', 9)));
     // It does not come for it: that is for others, if anybody waits.
     let _writer = queue.push(Mode::Exclusive, Some(()));
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));

@@ -1,4 +1,5 @@
-//! Readers of one client that have one hold together, a read hold or one that covers them: who joins, and what their shares are to the server.
+//! Readers of one client that have one hold together, a read hold, or a write hold whose downgrade is deferred: who
+//! joins, and what their shares are to the server.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::State;
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::fencing::FencingToken;
-use crate::hold::event::{Cover, Effects, ReleaseStep};
+use crate::hold::event::{DeferredDowngrade, Effects, ReleaseStep};
 use crate::hold::readers::{Leave, Readers};
 use crate::hold::share_lease::ShareLease;
 use crate::owner::Owner;
@@ -38,11 +39,16 @@ impl State {
 
     /// Whether those who have it may write.
     pub(in crate::hold) fn is_written(&self) -> bool {
-        self.is_exclusive() && !self.readers.is_cover()
+        self.is_exclusive() && !self.readers.is_counted_as_writer()
     }
 
     /// Whether the writer who has this share of it can pass it on to readers who want this lease.
-    pub(in crate::hold) fn can_cover(&self, now: Tick, share: ShareLease, lease: Duration) -> bool {
+    pub(in crate::hold) fn can_pass_to_readers(
+        &self,
+        now: Tick,
+        share: ShareLease,
+        lease: Duration,
+    ) -> bool {
         let is_recalled = self.is_recalled();
         !is_recalled
             && self.is_one_certain_share(now)
@@ -54,46 +60,47 @@ impl State {
         now.until(self.deadline) >= lease / 2
     }
 
-    /// A writer passes it on. When the watchdog has to check it, if that has changed.
-    pub(super) fn begin_cover(&mut self, cover: Cover) -> Option<Tick> {
-        self.readers = Readers::covered(cover.first.clone(), cover.until, cover.lease);
-        self.owner = cover.first;
+    /// A writer passes it on, and the server is not told yet. When the watchdog has to check it, if that has changed.
+    pub(super) fn defer_downgrade(&mut self, deferred: DeferredDowngrade) -> Option<Tick> {
+        self.readers =
+            Readers::after_writer(deferred.first.clone(), deferred.until, deferred.lease);
+        self.owner = deferred.first;
         self.has_guard = false;
-        self.give_up = cover.give_up;
+        self.give_up = deferred.give_up;
         self.token = None;
         self.sticky.pass_on();
-        let before = self.cover_end.replace(cover.until);
-        (before != Some(cover.until)).then(|| self.next_check())
+        let before = self.downgrade_due.replace(deferred.until);
+        (before != Some(deferred.until)).then(|| self.next_check())
     }
 
-    /// Until when it may cover readers, if it did.
-    pub(in crate::hold) fn cover_end(&self) -> Tick {
-        self.cover_end.unwrap_or(Tick::NEVER)
+    /// Until when its downgrade may be deferred, if it was.
+    pub(in crate::hold) fn downgrade_due(&self) -> Tick {
+        self.downgrade_due.unwrap_or(Tick::NEVER)
     }
 
-    /// Whether the time is over for which it may cover readers.
-    pub(in crate::hold) fn is_cover_over(&self, now: Tick) -> bool {
-        self.cover_end() <= now
+    /// Whether the time is over for which its downgrade may be deferred.
+    pub(in crate::hold) fn is_downgrade_due(&self, now: Tick) -> bool {
+        self.downgrade_due() <= now
     }
 
-    pub(in crate::hold) fn is_cover(&self) -> bool {
-        self.is_held() && self.readers.is_cover()
+    pub(in crate::hold) fn is_downgrade_deferred(&self) -> bool {
+        self.is_held() && self.readers.is_counted_as_writer()
     }
 
     /// Whether only one reader has it, for whom the server counts a writer.
-    pub(in crate::hold) fn is_last_covered(&self) -> bool {
-        self.readers.is_cover() && self.readers.uncounted() == 0
+    pub(in crate::hold) fn is_last_of_deferred(&self) -> bool {
+        self.readers.is_counted_as_writer() && self.readers.uncounted() == 0
     }
 
     /// The readers have a read hold from here on, of which the server has yet to hear.
-    pub(super) fn end_cover(&mut self) -> Effects {
-        self.cover_end = None;
+    pub(super) fn end_deferral(&mut self) -> Effects {
+        self.downgrade_due = None;
         self.is_check_put_off |= self.is_unclaimed();
         let mut effects = Effects::default();
-        if !self.is_cover() {
+        if !self.is_downgrade_deferred() {
             return effects;
         }
-        self.readers.end_cover();
+        self.readers.count_as_reader();
         self.counts = self.counts.lowered(Mode::Exclusive).raised(Mode::Shared);
         if !std::mem::replace(&mut self.is_release_unsent, true) {
             effects.release = Some(ReleaseStep::Decided);
@@ -117,7 +124,8 @@ impl State {
         true
     }
 
-    /// What the server counts for the last of those who have it in this mode: a writer, if it covers them.
+    /// What the server counts for the last of those who have it in this mode: a writer, while its downgrade is
+    /// deferred.
     pub(super) fn counted_as(&self, mode: Mode) -> Mode {
         match mode {
             Mode::Shared if self.counts.shared == 0 => Mode::Exclusive,

@@ -47,7 +47,7 @@ impl State {
         let after = ShareLease::Renewed(lease.renewed()?);
         // The next task wants a token too.
         let has_token = self.token.is_none() || !self.spare_tokens.is_empty();
-        let is_writers = self.is_one_certain_share(now) && !self.is_cover();
+        let is_writers = self.is_one_certain_share(now) && !self.is_downgrade_deferred();
         (is_writers && has_token).then_some((end, after))
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::group::Group;
 use crate::hint::Hint;
-use crate::hold::event::{Cover, NextOwner};
+use crate::hold::event::{DeferredDowngrade, NextOwner};
 use crate::hold::readers::JOINS_MAX;
 use crate::holder::HolderId;
 use crate::options::LeasePolicy;
@@ -495,8 +495,8 @@ fn joins(owner: &Owner) -> Event {
     }
 }
 
-fn covers(first: &Owner, until: Tick) -> Event {
-    Event::Covers(Cover {
+fn deferred(first: &Owner, until: Tick) -> Event {
+    Event::DowngradeDeferred(DeferredDowngrade {
         first: first.clone(),
         lease: LEASE,
         give_up: REPLY,
@@ -504,16 +504,16 @@ fn covers(first: &Owner, until: Tick) -> Event {
     })
 }
 
-/// Granted at 100 s to a writer, and covers a reader for 5 ms, which has come for it.
-fn covering() -> (State, Owner) {
+/// Granted at 100 s to a writer, then of a reader for 5 ms, which has come for it.
+fn read_by_write_hold() -> (State, Owner) {
     let new = NewHold {
         token: None,
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
     let (mut state, share) = State::new(secs(100), &new);
     let first = Owner::new();
-    assert!(state.is_written() && state.can_cover(secs(100), share, LEASE));
-    let effects = state.apply(secs(100), covers(&first, at(100_005)));
+    assert!(state.is_written() && state.can_pass_to_readers(secs(100), share, LEASE));
+    let effects = state.apply(secs(100), deferred(&first, at(100_005)));
     assert_eq!(effects, Effects::check(at(100_005)));
     assert!(!state.has_guard(), "its task has not come");
     let accepted = state.apply(secs(100), Event::HandoffAccepted(Mode::Shared));
@@ -522,21 +522,21 @@ fn covering() -> (State, Owner) {
 }
 
 #[test]
-fn a_write_hold_that_covers_readers_is_read() {
-    let (mut state, first) = covering();
-    assert!(state.is_cover() && state.is_exclusive() && !state.is_written());
+fn a_write_hold_that_readers_have_is_read() {
+    let (mut state, first) = read_by_write_hold();
+    assert!(state.is_downgrade_deferred() && state.is_exclusive() && !state.is_written());
     assert!(state.is_of(&first) && state.shares_of(&first, Mode::Shared) == 1);
     assert!(state.can_be_joined(secs(100), LEASE, REPLY));
     assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
     let other = Owner::new();
     state.apply(secs(100), joins(&other));
-    assert!(!state.is_last_covered());
+    assert!(!state.is_last_of_deferred());
     let policy = LeasePolicy::Renewed(LEASE);
     let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false, REPLY);
     assert_eq!(can_go_on(&state), None, "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
     assert!(left.is_joined && !left.is_over);
-    assert!(state.is_last_covered());
+    assert!(state.is_last_of_deferred());
     assert_eq!(can_go_on(&state), Some(true));
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
@@ -546,8 +546,8 @@ fn a_write_hold_that_covers_readers_is_read() {
 
 /// The next writer has it as the first had.
 #[test]
-fn a_cover_ends_with_a_hand_off_to_a_writer() {
-    let (mut state, first) = covering();
+fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
+    let (mut state, first) = read_by_write_hold();
     let owner = Owner::new();
     state.apply(
         secs(100),
@@ -560,26 +560,26 @@ fn a_cover_ends_with_a_hand_off_to_a_writer() {
         }),
     );
     state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
-    assert!(state.is_written() && !state.is_cover());
+    assert!(state.is_written() && !state.is_downgrade_deferred());
     assert!(state.is_of(&owner) && !state.is_of(&first));
     assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
     assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
     // Its time is over all the same: the watchdog looks in vain.
-    assert!(state.is_cover_over(at(100_005)));
+    assert!(state.is_downgrade_due(at(100_005)));
     assert_eq!(
-        state.apply(at(100_005), Event::CoverOver),
+        state.apply(at(100_005), Event::DowngradeDue),
         Effects::default()
     );
-    assert!(!state.is_cover_over(at(100_006)) && state.is_written());
+    assert!(!state.is_downgrade_due(at(100_006)) && state.is_written());
     assert_eq!(state.target_counts(), Counts::one(Mode::Exclusive));
 }
 
 #[test]
-fn who_still_reads_when_a_cover_is_over_has_a_read_hold() {
-    let (mut state, first) = covering();
+fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
+    let (mut state, first) = read_by_write_hold();
     let other = Owner::new();
     state.apply(secs(100), joins(&other));
-    let over = state.apply(at(100_005), Event::CoverOver);
+    let over = state.apply(at(100_005), Event::DowngradeDue);
     let decided = Effects {
         release: Some(ReleaseStep::Decided),
         ..Effects::default()
@@ -587,9 +587,9 @@ fn who_still_reads_when_a_cover_is_over_has_a_read_hold() {
     assert_eq!(over, decided);
     let counts = Counts::one(Mode::Shared);
     assert_eq!((state.target_counts(), state.is_settled()), (counts, false));
-    assert!(!state.is_exclusive() && !state.is_cover());
+    assert!(!state.is_exclusive() && !state.is_downgrade_deferred());
     assert_eq!(
-        state.apply(at(100_006), Event::CoverOver),
+        state.apply(at(100_006), Event::DowngradeDue),
         Effects::default()
     );
     let sent = state.apply(at(100_006), Event::CountsSent(counts));
@@ -611,15 +611,15 @@ fn who_still_reads_when_a_cover_is_over_has_a_read_hold() {
 /// What the server may have lets them read until it has answered.
 #[test]
 fn readers_join_while_the_server_is_told_that_they_read() {
-    let (mut state, _) = covering();
-    state.apply(at(100_001), Event::CoverOver);
+    let (mut state, _) = read_by_write_hold();
+    state.apply(at(100_001), Event::DowngradeDue);
     assert!(state.can_be_joined(at(100_002), LEASE, REPLY));
     state.apply(at(100_002), Event::CountsInDoubt);
     assert!(!state.can_be_joined(at(100_002), LEASE, REPLY));
 }
 
 #[test]
-fn a_hold_that_is_not_certain_covers_nobody() {
+fn a_hold_that_is_not_certain_goes_to_no_reader() {
     let kept = Event::GuardMade {
         kept_until: secs(109),
         sticky: Duration::ZERO,
@@ -634,22 +634,31 @@ fn a_hold_that_is_not_certain_covers_nobody() {
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
     for (what, before) in cases {
         let (mut state, share) = State::new(secs(100), &new);
-        assert!(state.can_cover(secs(100), share, LEASE), "{what}");
+        assert!(state.can_pass_to_readers(secs(100), share, LEASE), "{what}");
         state.apply(secs(100), before);
-        assert!(!state.can_cover(secs(100), share, LEASE), "{what}");
+        assert!(
+            !state.can_pass_to_readers(secs(100), share, LEASE),
+            "{what}"
+        );
     }
     let (state, share) = State::new(secs(100), &new);
     assert!(
-        !state.can_cover(secs(100), share, LEASE * 2),
+        !state.can_pass_to_readers(secs(100), share, LEASE * 2),
         "another lease"
     );
-    assert!(!state.can_cover(secs(115), share, LEASE), "little is left");
+    assert!(
+        !state.can_pass_to_readers(secs(115), share, LEASE),
+        "little is left"
+    );
     let fixed = NewHold {
         policy: LeasePolicy::Fixed(LEASE),
         ..new
     };
     let (state, share) = State::new(secs(100), &fixed);
-    assert!(!state.can_cover(secs(100), share, LEASE), "a fixed lease");
+    assert!(
+        !state.can_pass_to_readers(secs(100), share, LEASE),
+        "a fixed lease"
+    );
 }
 
 /// Tasks that never come for what they were handed do not keep it.
@@ -661,8 +670,8 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
     };
     let (mut state, _) = State::new(secs(100), &new);
     let first = Owner::new();
-    state.apply(secs(100), covers(&first, at(100_005)));
-    state.apply(at(100_005), Event::CoverOver);
+    state.apply(secs(100), deferred(&first, at(100_005)));
+    state.apply(at(100_005), Event::DowngradeDue);
     assert_eq!(state.next_check(), state.deadline());
     // It comes when the watchdog has already put off the next check.
     let accepted = state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
@@ -1024,7 +1033,7 @@ struct Model {
     joined: u32,
     joins: u32,
     /// Whether readers have a write hold, and until when more may join.
-    is_cover: bool,
+    is_downgrade_deferred: bool,
     joined_until: Tick,
     /// How many shares were handed to tasks that have not come.
     unclaimed: usize,
@@ -1056,7 +1065,7 @@ impl Model {
             now: secs(100),
             joined: 0,
             joins: 0,
-            is_cover: false,
+            is_downgrade_deferred: false,
             joined_until: at(100_005),
             unclaimed: 0,
             is_one_left: false,
@@ -1103,7 +1112,7 @@ impl Model {
                 self.unclaimed -= 1;
                 Event::HandoffAccepted(Mode::Shared)
             }
-            9 if self.state.is_cover() => self.cover_over(),
+            9 if self.state.is_downgrade_deferred() => self.downgrade_due(),
             6..=8 => {
                 let (owner, mode, lease) = self.end_one(number)?;
                 let is_uncounted = self.is_uncounted(mode, lease);
@@ -1117,7 +1126,7 @@ impl Model {
                 if self.is_uncounted(mode, lease) {
                     self.is_one_left = true;
                 } else {
-                    // One that covered them and is lost: there is nothing to be told of.
+                    // One whose downgrade was deferred and that is lost: there is nothing to be told of.
                     let is_writer = self.state.counts().shared == 0;
                     let mode = if is_writer { Mode::Exclusive } else { mode };
                     self.forgotten = self.forgotten.raised(mode);
@@ -1175,8 +1184,8 @@ impl Model {
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
-                let has_covered = self.state.cover_end.is_some() || self.unclaimed > 0;
-                let reads = self.joins > 0 || self.is_cover || has_covered;
+                let has_deferred = self.state.downgrade_due.is_some() || self.unclaimed > 0;
+                let reads = self.joins > 0 || self.is_downgrade_deferred || has_deferred;
                 let mode = if reads { Mode::Shared } else { mode };
                 if self.state.is_held() && self.now < self.state.deadline() {
                     self.shares.push((owner.clone(), mode, share));
@@ -1214,7 +1223,7 @@ impl Model {
                 };
                 let owner = Owner::new();
                 self.shares[0] = (owner.clone(), Mode::Exclusive, after);
-                (self.is_cover, self.joins, self.unclaimed) = (false, 0, 0);
+                (self.is_downgrade_deferred, self.joins, self.unclaimed) = (false, 0, 0);
                 Event::HandedOff(NextOwner {
                     owner,
                     fenced: false,
@@ -1257,7 +1266,7 @@ impl Model {
             }
             30 | 31 => {
                 let (_, _, share) = self.shares.first()?;
-                if !self.state.can_cover(self.now, *share, LEASE) {
+                if !self.state.can_pass_to_readers(self.now, *share, LEASE) {
                     return None;
                 }
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
@@ -1265,11 +1274,11 @@ impl Model {
                 assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
                 let first = Owner::new();
                 self.shares[0] = (first.clone(), Mode::Shared, renewed());
-                (self.is_cover, self.joins, self.unclaimed) = (true, 0, 1);
+                (self.is_downgrade_deferred, self.joins, self.unclaimed) = (true, 0, 1);
                 self.joined_until = self.now.after(Duration::from_millis(5));
-                covers(&first, self.joined_until)
+                deferred(&first, self.joined_until)
             }
-            32 => self.cover_over(),
+            32 => self.downgrade_due(),
             33 => {
                 self.unclaimed = self.unclaimed.checked_sub(1)?;
                 Event::HandoffAccepted(Mode::Shared)
@@ -1278,9 +1287,9 @@ impl Model {
         })
     }
 
-    fn cover_over(&mut self) -> Event {
-        self.is_cover &= !self.state.is_held();
-        Event::CoverOver
+    fn downgrade_due(&mut self) -> Event {
+        self.is_downgrade_deferred &= !self.state.is_held();
+        Event::DowngradeDue
     }
 
     fn step(&mut self, (millis, kind, number): Step) {
@@ -1317,14 +1326,14 @@ impl Model {
         // Shares.
         let modes = self.shares.iter().map(|(_, mode, _)| *mode);
         let all = modes.fold(Counts::NONE, Counts::raised);
-        let of_writer = u32::from(self.is_cover && all.shared > 0);
+        let of_writer = u32::from(self.is_downgrade_deferred && all.shared > 0);
         let counts = Counts {
             exclusive: all.exclusive + of_writer,
             shared: all.shared - self.joined - of_writer,
         };
         assert_eq!(state.counts(), counts, "{what}");
         assert!(
-            !self.is_cover || all.exclusive == 0,
+            !self.is_downgrade_deferred || all.exclusive == 0,
             "a writer among readers: {what}"
         );
         assert!(all.exclusive == 0 || state.is_written(), "{what}");
@@ -1335,7 +1344,7 @@ impl Model {
             let of_owner = self.shares.iter();
             let of_owner = of_owner.filter(|(other, of, _)| (other, of) == (owner, mode));
             let count = u32::try_from(of_owner.count()).unwrap();
-            if self.joins > 0 || self.is_cover {
+            if self.joins > 0 || self.is_downgrade_deferred {
                 assert_eq!(state.shares_of(owner, *mode), count, "{what}");
             }
             assert!(state.is_of(owner) || !state.is_held(), "{what}");
@@ -1404,9 +1413,9 @@ proptest! {
         }
     }
 
-    /// It covers readers, some join while they can, then anything.
+    /// It goes to readers, some join while they can, then anything.
     #[test]
-    fn whatever_happens_to_readers_that_it_covers_the_invariants_stand(
+    fn whatever_happens_to_readers_of_a_write_hold_the_invariants_stand(
         joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..34, 0..26_u8], any::<u64>()), 1..12),
         steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..60),
     ) {

@@ -1,7 +1,7 @@
 //! The read-write lock: what it promises beyond what every lock does.
 
 mod counts;
-mod covered;
+mod deferred_downgrade;
 mod downgrade;
 mod exclusion;
 mod joined;

@@ -34,7 +34,7 @@ async fn try_covered(lock: &RwLock) -> Option<[ReadGuard; 2]> {
     are_covered.then_some(guards)
 }
 
-async fn covered(lock: &RwLock) -> [ReadGuard; 2] {
+async fn after_writer(lock: &RwLock) -> [ReadGuard; 2] {
     for _ in 0..TRIES {
         if let Some(guards) = try_covered(lock).await {
             return guards;
@@ -50,7 +50,7 @@ async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Mes
         if let Some(guards) = try_covered(lock).await {
             return (guards, messages);
         }
-        // Its client covers no reader while it knows of a listener; it learns with a release that there is none.
+        // Its client hands no write hold to readers while it knows of a listener; it learns with a release that there is none.
         drop(messages);
         eventually(SOON, "nobody listens", async || {
             scene.server.pubsub_channels().await.is_empty()
@@ -66,7 +66,7 @@ async fn the_server_hears_that_they_read_when_the_turn_is_over() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = covered(&lock).await;
+    let guards = after_writer(&lock).await;
     let holder = guards[0].holder_id().to_owned();
     eventually(SOON, "the server knows", async || {
         scene.hash().await == fields("read", &holder, 0, 1)
@@ -109,14 +109,14 @@ async fn questions_of_the_same_client_find_readers() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = covered(&lock).await;
+    let guards = after_writer(&lock).await;
     let holders = lock.read_side().holders().await.unwrap();
     let ids: Vec<_> = holders.iter().map(|holder| &*holder.id).collect();
     assert_eq!(ids, [guards[0].holder_id()]);
     assert!(!lock.write_side().is_locked().await.unwrap());
     drop(guards);
     scene.nothing_left([&ours]).await;
-    let guards = covered(&lock).await;
+    let guards = after_writer(&lock).await;
     assert!(lock.read_side().force_unlock().await.unwrap());
     assert!(guards.iter().all(ReadGuard::is_lost));
     drop(guards);
@@ -130,7 +130,7 @@ async fn that_they_read_is_said_until_it_is_answered() {
     let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
     let ours = crate::support::client(&proxy.url()).await;
     let lock = scene.lock(&ours);
-    let [reading, other] = covered(&lock).await;
+    let [reading, other] = after_writer(&lock).await;
     proxy.swallow_next_reply_then_cut();
     other.release().await.unwrap();
     let holder = reading.holder_id().to_owned();
@@ -149,7 +149,7 @@ async fn shutdown_leaves_what_guards_have_to_its_lease() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = covered(&lock).await;
+    let guards = after_writer(&lock).await;
     ours.shutdown().await.unwrap();
     assert!(guards.iter().all(ReadGuard::is_lost));
     assert!(scene.lease().await > 0, "as it was");

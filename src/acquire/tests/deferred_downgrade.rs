@@ -1,25 +1,25 @@
 //! Readers that have a write hold of their client: who gets it in which order, and when the server hears of it.
 
-use std::sync::Arc;
-
 use futures_util::FutureExt;
 use redis::Value;
 
-use super::join::{What, asked, client, generous, got, nothing_is_left, others, reader, writer};
+use super::rw::{
+    What, asked, got, holds_are_gone, nothing_is_left, others, reader, scene, scene_where, writer,
+};
 use super::{LEASE, MS};
-use crate::client::Client;
-use crate::rwlock::RwLock;
-use crate::testing::{Answer, Scripted};
+use crate::rwlock::{ReadGuard, RwLock};
+use crate::testing::Answer;
 use crate::{LostReason, Owner};
 
-/// Down to a read hold, which is how a cover ends.
+/// Down to a read hold, which is the downgrade.
 const TOLD: What = What::Give(1);
 
-/// A writer that others wait behind, and what the server was asked.
-fn scene() -> (Arc<Scripted>, Client, RwLock) {
-    let (server, client) = client();
-    let lock = client.rw_lock("x");
-    (server, client, lock)
+/// A reader that has the hold of the writer before it.
+async fn after_writer(lock: &RwLock) -> ReadGuard {
+    let writing = lock.write().await.unwrap();
+    let reading = reader(lock).await;
+    writing.release().await.unwrap();
+    got(reading).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,10 +57,7 @@ async fn readers_and_writers_have_it_in_their_order_without_the_server() {
 #[tokio::test(start_paused = true)]
 async fn more_join_until_a_writer_waits() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     let joined = lock.read().await.unwrap();
     assert_eq!(joined.holder_id(), reading.holder_id());
     let second = writer(&lock).await;
@@ -77,10 +74,7 @@ async fn more_join_until_a_writer_waits() {
 #[tokio::test(start_paused = true)]
 async fn who_reads_for_longer_has_a_read_hold() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     tokio::time::sleep(MS * 4).await;
     assert_eq!(asked(&server), [What::Write]);
     tokio::time::sleep(MS * 2).await;
@@ -98,16 +92,11 @@ async fn who_reads_for_longer_has_a_read_hold() {
 /// Its renewal is on its way, and is not answered: the server hears that they read all the same.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
-    let server = generous(|_, what| match what {
+    let (server, client, lock) = scene_where(|_, what| match what {
         What::Renew => Some(Answer::Silence),
         _ => None,
     });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     client.core().locals.moved.give();
     others().await;
     assert_eq!(asked(&server), [What::Write, What::Renew], "it is in doubt");
@@ -120,10 +109,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_client_ends_while_its_readers_read() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     let second = writer(&lock).await;
     tokio::time::sleep(MS * 8).await;
     let before = asked(&server);
@@ -134,12 +120,10 @@ async fn the_turn_of_a_client_ends_while_its_readers_read() {
 
 #[tokio::test(start_paused = true)]
 async fn while_others_listen_a_writer_releases_as_ever() {
-    let server = generous(|_, what| match what {
+    let (server, client, lock) = scene_where(|_, what| match what {
         What::Give(_) => Some(Answer::Value(Value::Int(1))),
         _ => None,
     });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
     // A handle that goes on remembers that others heard of its release.
     let side = lock.write_side();
     side.lock().await.unwrap().release().await.unwrap();
@@ -157,10 +141,7 @@ async fn while_others_listen_a_writer_releases_as_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_recall_ends_it() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     let number = reading.holder_id().rsplit(':').next().unwrap();
     client.core().watchdog.recall(number.parse().unwrap());
     others().await;
@@ -249,10 +230,7 @@ async fn a_reader_among_them_cannot_write_and_enters_again_at_the_server() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_forgotten_leaves_a_read_hold() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    got(reading).await.forget();
+    after_writer(&lock).await.forget();
     others().await;
     assert_eq!(asked(&server), [What::Write, TOLD]);
     tokio::time::sleep(LEASE * 2).await;
@@ -261,7 +239,7 @@ async fn one_that_is_forgotten_leaves_a_read_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_more_than_to_read_is_covered_by_nobody() {
+async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
     let (server, client, lock) = scene();
     let cases = [
         lock.clone().owner(&Owner::new()),
@@ -288,10 +266,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
     for waits in [true, false] {
         let (server, client, lock) = scene();
         let other = lock.clone().lease(LEASE * 2);
-        let first = lock.write().await.unwrap();
-        let reading = reader(&lock).await;
-        first.release().await.unwrap();
-        let reading = got(reading).await;
+        let reading = after_writer(&lock).await;
         let beside = if waits {
             other.read().await.unwrap()
         } else {
@@ -308,10 +283,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
 #[tokio::test(start_paused = true)]
 async fn a_question_ends_it() {
     let (server, client, lock) = scene();
-    let first = lock.write().await.unwrap();
-    let reading = reader(&lock).await;
-    first.release().await.unwrap();
-    let reading = got(reading).await;
+    let reading = after_writer(&lock).await;
     let _whoever_reads = lock.read_side().holders().now_or_never();
     others().await;
     assert_eq!(asked(&server), [What::Write, TOLD]);
@@ -335,15 +307,7 @@ async fn shutdown_gives_back_what_nobody_came_for() {
 /// The server has lost it: all of them are told, once each.
 #[tokio::test(start_paused = true)]
 async fn they_lose_it_together() {
-    let server = generous(|sent, what| match what {
-        What::Renew => Some(Answer::Value(Value::Array(vec![
-            Value::Int(0);
-            sent.script_keys()
-        ]))),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
+    let (_, client, lock) = scene_where(holds_are_gone);
     let first = lock.write().await.unwrap();
     let readers = [reader(&lock).await, reader(&lock).await];
     first.release().await.unwrap();
@@ -353,85 +317,5 @@ async fn they_lose_it_together() {
         assert!(guard.release().await.unwrap_err().is_not_held());
     }
     assert_eq!(client.stats().totals.losses.of(LostReason::Revoked), 1);
-    nothing_is_left(&client).await;
-}
-
-/// A reader with other terms need not wait for one that asks for itself and for those like it.
-#[tokio::test(start_paused = true)]
-async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
-    let server = generous(|_, what| match what {
-        What::Read(_) => Some(Answer::Late(MS, Value::Nil)),
-        _ => None,
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = client.rw_lock("x");
-    let other = lock.clone().lease(LEASE * 2);
-    let readers = [
-        reader(&lock).await,
-        reader(&lock).await,
-        reader(&other).await,
-        reader(&other).await,
-    ];
-    assert_eq!(asked(&server), [What::Read(1); 2], "one of each");
-    tokio::time::sleep(MS * 2).await;
-    let mut guards = Vec::new();
-    for reader in readers {
-        guards.push(got(reader).await);
-    }
-    assert_eq!(asked(&server), [What::Read(1); 2]);
-    assert_eq!(guards[0].holder_id(), guards[1].holder_id());
-    assert_eq!(guards[2].holder_id(), guards[3].holder_id());
-    drop(guards);
-    nothing_is_left(&client).await;
-}
-
-/// It was out of reach: who leaves others waits for the answer to whether it is still held.
-#[tokio::test(start_paused = true)]
-async fn a_release_in_doubt_waits_for_the_answer() {
-    for is_there in [true, false] {
-        let server = generous(move |sent, what| match what {
-            What::Renew => {
-                let held = vec![Value::Int(i64::from(is_there)); sent.script_keys()];
-                Some(Answer::Late(MS, Value::Array(held)))
-            }
-            _ => None,
-        });
-        let client = Client::over(&server, LEASE);
-        let lock = client.rw_lock("x");
-        let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
-        // The watchdog's task runs, and then hears of it.
-        others().await;
-        client.core().locals.moved.give();
-        others().await;
-        let mut releasing = Box::pin(one.release());
-        assert!((&mut releasing).now_or_never().is_none());
-        match releasing.await {
-            Ok(()) => assert!(is_there && !other.is_lost()),
-            Err(error) => assert!(!is_there && error.is_not_held()),
-        }
-        drop(other);
-        nothing_is_left(&client).await;
-    }
-}
-
-/// A writer waits a moment for readers of its client, and has the lock behind their release.
-#[tokio::test(start_paused = true)]
-async fn a_writer_asks_behind_the_release_of_its_readers() {
-    let (server, client, lock) = scene();
-    let reading = lock.read().await.unwrap();
-    let second = writer(&lock).await;
-    assert_eq!(asked(&server), [What::Read(1)], "it would be refused");
-    reading.release().await.unwrap();
-    drop(got(second).await);
-    nothing_is_left(&client).await;
-    let give = What::Give(0);
-    assert_eq!(asked(&server), [What::Read(1), give, What::Write, give]);
-    // They read for longer: the server is to know that it waits.
-    let reading = lock.read().await.unwrap();
-    let second = writer(&lock).await;
-    tokio::time::sleep(MS).await;
-    others().await;
-    assert_eq!(asked(&server).last(), Some(&What::Write));
-    drop((got(second).await, reading));
     nothing_is_left(&client).await;
 }

@@ -1,0 +1,127 @@
+//! What the tests of read-write locks have in common: a server, what it was asked, and tasks that read and write.
+
+use std::sync::Arc;
+
+use redis::Value;
+use tokio::task::JoinHandle;
+
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::rwlock::{ReadGuard, RwLock, WriteGuard};
+use crate::script::catalog;
+use crate::testing::{Answer, Scripted, Sent, done};
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// So many read holds.
+    Read(u32),
+    Write,
+    /// Down to so many read holds.
+    Give(u32),
+    Renew,
+    Other,
+}
+
+impl What {
+    pub(super) fn of(sent: &Sent) -> Self {
+        if !sent.is("EVALSHA") {
+            return Self::Other;
+        }
+        let args = &sent.script_args()[sent.script_keys()..];
+        let sha = &*sent.words[1];
+        if sha == catalog::READ_ACQUIRE.sha() {
+            Self::Read(args[1].parse().unwrap())
+        } else if sha == catalog::WRITE_ACQUIRE.sha() {
+            Self::Write
+        } else if sha == catalog::RW_RELEASE.sha() {
+            Self::Give(args[2].parse().unwrap())
+        } else if sha == catalog::RW_RENEW.sha() {
+            Self::Renew
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What the server was asked about locks.
+pub(super) fn asked(server: &Scripted) -> Vec<What> {
+    let sent = server.sent();
+    let whats = sent.iter().map(What::of);
+    whats.filter(|what| *what != What::Other).collect()
+}
+
+/// A server that grants and confirms everything, but where `otherwise` says something else.
+fn generous(
+    otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    Scripted::new(move |sent| {
+        let what = What::of(sent);
+        otherwise(sent, what).unwrap_or_else(|| {
+            Answer::Value(match what {
+                What::Give(_) => done(),
+                What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
+                _ => Value::Nil,
+            })
+        })
+    })
+}
+
+/// Such a server, a client, and its handle of one lock.
+pub(super) fn scene_where(
+    otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
+) -> (Arc<Scripted>, Client, RwLock) {
+    let server = generous(otherwise);
+    let client = Client::over(&server, LEASE);
+    let lock = client.rw_lock("x");
+    (server, client, lock)
+}
+
+/// The same, where the server grants and confirms everything.
+pub(super) fn scene() -> (Arc<Scripted>, Client, RwLock) {
+    scene_where(|_, _| None)
+}
+
+/// A reader has its grant a moment later.
+pub(super) fn reads_are_slow(_: &Sent, what: What) -> Option<Answer> {
+    matches!(what, What::Read(_)).then(|| Answer::Late(MS, Value::Nil))
+}
+
+/// What is to be renewed is not there.
+pub(super) fn holds_are_gone(sent: &Sent, what: What) -> Option<Answer> {
+    let gone = || Value::Array(vec![Value::Int(0); sent.script_keys()]);
+    (what == What::Renew).then(|| Answer::Value(gone()))
+}
+
+pub(super) async fn others() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(super) async fn nothing_is_left(client: &Client) {
+    tokio::time::sleep(MS * 200).await;
+    assert!(client.stats().is_idle(), "{:?}", client.stats());
+}
+
+pub(super) type Got<G> = JoinHandle<crate::Result<G>>;
+
+pub(super) async fn reader(lock: &RwLock) -> Got<ReadGuard> {
+    let lock = lock.clone();
+    let task = tokio::spawn(async move { lock.read().await });
+    others().await;
+    task
+}
+
+pub(super) async fn writer(lock: &RwLock) -> Got<WriteGuard> {
+    let lock = lock.clone();
+    let task = tokio::spawn(async move { lock.write().await });
+    others().await;
+    task
+}
+
+pub(super) async fn got<G>(task: Got<G>) -> G {
+    others().await;
+    assert!(task.is_finished(), "it has it");
+    task.await.unwrap().unwrap()
+}

@@ -1,0 +1,66 @@
+//! Waiters of one queue that would share what one of them gets: their leader is at the head and asks, the others
+//! follow it.
+//!
+//! Invariants: a cohort has one leader; who has other terms is in another cohort; nobody is in two.
+
+use std::collections::BTreeSet;
+
+#[derive(Debug)]
+pub(super) struct Cohort<J> {
+    pub(super) terms: J,
+    /// By the numbers of their places.
+    pub(super) leader: u64,
+    pub(super) followers: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cohorts<J>(Vec<Cohort<J>>);
+
+impl<J> Default for Cohorts<J> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<J: Copy + PartialEq> Cohorts<J> {
+    /// Those whose leader came first are first.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Cohort<J>> {
+        self.0.iter_mut()
+    }
+
+    /// Follows whoever is at the head on these terms. False if nobody is.
+    pub(super) fn follow(&mut self, terms: J, number: u64) -> bool {
+        let cohort = self.0.iter_mut().find(|cohort| cohort.terms == terms);
+        cohort
+            .map(|cohort| cohort.followers.insert(number))
+            .is_some()
+    }
+
+    /// It is at the head, and others may follow.
+    pub(super) fn begin(&mut self, terms: J, leader: u64) {
+        let followers = BTreeSet::new();
+        self.0.push(Cohort {
+            terms,
+            leader,
+            followers,
+        });
+    }
+
+    /// It is in no cohort any more. The one that leads in its place, if there is one.
+    pub(super) fn leave(&mut self, terms: J, number: u64) -> Option<u64> {
+        let at = self.0.iter().position(|cohort| cohort.terms == terms)?;
+        let cohort = &mut self.0[at];
+        if cohort.leader != number {
+            cohort.followers.remove(&number);
+            return None;
+        }
+        match cohort.followers.pop_first() {
+            Some(next) => cohort.leader = next,
+            None => {
+                self.0.remove(at);
+                return None;
+            }
+        }
+        Some(self.0[at].leader)
+    }
+}
