@@ -136,6 +136,10 @@ pub struct FairGuard(Share);
 
 guard_methods!(FairGuard);
 
+/// So many places at the server are looked through for that of one waiter: the server does nothing else meanwhile,
+/// and in a long queue many wait for long.
+const PLACES_MAX: usize = 1000;
+
 static PROTOCOL: FairProtocol = FairProtocol;
 
 #[derive(Debug)]
@@ -213,6 +217,12 @@ impl Protocol for FairProtocol {
 
     fn queue(&self) -> Queue {
         Queue::Server
+    }
+
+    fn place(&self, name: &LockName, holder: &str) -> Option<Call> {
+        let queue = name.fair_queue_key();
+        let call = Call::new(&catalog::FAIR_PLACE, name.key(), &[&queue]);
+        Some(call.arg(holder).arg(PLACES_MAX))
     }
 
     fn waits_at_server(&self) -> bool {

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::acquire::{self, LockRequest, Wait};
+use crate::acquire::{self, LockRequest, Queued, Wait};
 use crate::busy::Busy;
 use crate::client::Client;
 use crate::clock::Tick;
@@ -21,7 +21,7 @@ use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::holder::Holder;
 use crate::keys::LockName;
-use crate::long_wait::{Waited, told_if_long};
+use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
@@ -155,6 +155,7 @@ impl Handle {
             policy,
             mode: self.mode,
             operation,
+            queued: Queued::default(),
         })
     }
 
@@ -191,7 +192,8 @@ impl Handle {
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquire::one(&request, wait, began));
         let (name, busy) = (self.given_name(), || self.refused("lock"));
-        let waited = Waited::new(name, || self.waiters(), busy);
+        let place = || place_of(&request);
+        let waited = Waited::new(name, || self.waiters(), place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let share = self.recorded(began, call).await?;
         Ok(self.given(&request, share))

@@ -18,7 +18,7 @@ use crate::fencing::FencingToken;
 use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
-use crate::long_wait::{Waited, told_if_long};
+use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
 use crate::options::{LeasePolicy, Options, Replication};
@@ -324,7 +324,10 @@ impl MultiLock {
         let call = pin!(acquire::several(&requests, wait, began));
         let most = || self.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
-        let waited = Waited::new(self.name(), waiters, || self.refused());
+        // Of those it asks for it waits for one at a time.
+        let queued = || requests.iter().find(|each| each.queued.number().is_some());
+        let place = || async { place_of(queued()?).await };
+        let waited = Waited::new(self.name(), waiters, place, || self.refused());
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;

@@ -14,7 +14,7 @@ mod on {
     use tracing::{Instrument, Level, Span, debug_span, enabled, field, info, level_enabled, warn};
 
     use crate::error::Result;
-    use crate::events::Event;
+    use crate::events::{Event, Place};
     use crate::fencing::FencingToken;
     use crate::group::Group;
 
@@ -94,6 +94,7 @@ mod on {
                 waited,
                 busy,
                 waiters,
+                place,
             } => warn!(
                 name: "lockset.long_wait",
                 target: "lockset",
@@ -102,6 +103,8 @@ mod on {
                     lockset.waited_seconds = seconds(*waited),
                     lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
                     lockset.waiters = waiters,
+                    lockset.place = place.map(Place::number),
+                    lockset.queue = place.map(Place::queue),
                 },
                 "{event}"
             ),

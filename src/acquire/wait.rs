@@ -421,6 +421,7 @@ impl<'a> Waiting<'a> {
     fn wait_for(&mut self, at: usize, lane: Lane) {
         // Never waits for one place while it has another.
         self.place = None;
+        self.request().queued.clear();
         self.place = take_place(self.requests, at);
         self.has_recalled = false;
         (self.at, self.lane) = (at, lane);

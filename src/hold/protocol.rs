@@ -74,6 +74,11 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         Queue::Local
     }
 
+    /// Asks for the place of a waiter in the queue at the server; `None` where there is no such queue.
+    fn place(&self, _name: &LockName, _holder: &str) -> Option<Call> {
+        None
+    }
+
     /// Whether a refused waiter leaves something at the server that has to be taken back.
     fn waits_at_server(&self) -> bool {
         false

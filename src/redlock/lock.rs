@@ -1,5 +1,6 @@
 //! The handle on a lock of several servers.
 
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +185,8 @@ impl RedlockLock {
         let call = pin!(acquisition.run(wait));
         let began = core.clock.now();
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
-        let waited = Waited::new(self.name(), waiters, busy);
+        let place = || ready(acquisition.place());
+        let waited = Waited::new(self.name(), waiters, place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core.observed().meter.call(KIND, group, began, core.clock);
         let ended = trace::acquire(KIND, self.name(), group, call).await;
