@@ -201,7 +201,7 @@ async fn a_call_that_waits_for_long<P: Primitive>() {
 }
 
 impl Told {
-    /// Where those stood who waited for long, in the order of the numbers.
+    /// Where those stood who waited for long: those at the server last, each in the order of the numbers.
     fn places(&self) -> Vec<Place> {
         let events = self.0.lock().unwrap();
         let places = events.iter().filter_map(|event| match event {
@@ -209,7 +209,7 @@ impl Told {
             _ => None,
         });
         let mut places: Vec<_> = places.collect();
-        places.sort_by_key(|place| place.number());
+        places.sort_by_key(|place| (matches!(place, Place::Server(_)), place.number()));
         places
     }
 
