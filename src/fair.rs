@@ -17,6 +17,7 @@ use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
+use crate::totals::CountedKind;
 
 impl Client {
     /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock).
@@ -148,6 +149,10 @@ struct FairProtocol;
 impl Protocol for FairProtocol {
     fn kind(&self) -> &'static str {
         "fair"
+    }
+
+    fn counted(&self, _mode: Mode) -> CountedKind {
+        CountedKind::Fair
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {

@@ -25,6 +25,7 @@ use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
+use crate::totals::CountedKind;
 use crate::trace;
 use crate::watchdog::Leased;
 
@@ -84,12 +85,8 @@ impl Handle {
         }
     }
 
-    fn kind(&self) -> &'static str {
-        match (self.protocol.kind(), self.mode) {
-            ("rw", Mode::Shared) => "read",
-            ("rw", Mode::Exclusive) => "write",
-            (kind, _) => kind,
-        }
+    fn kind(&self) -> CountedKind {
+        self.protocol.counted(self.mode)
     }
 
     /// For `Debug`, on one line.
@@ -205,17 +202,18 @@ impl Handle {
         began: Tick,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
-        let observed = self.core.observed();
-        if !observed.records(began) {
-            return call.await;
-        }
-        let (kind, group) = (self.kind(), self.options.group);
-        let timer = observed.meter.call(kind, group, began, self.core.clock);
-        let mut ended = trace::acquire(kind, self.given_name(), group, call).await;
+        let (group, clock) = (self.options.group, self.core.clock);
+        let meter = &self.core.observed().meter;
+        let timer = meter.call(|| self.kind(), group, began, clock);
+        let mut ended = if trace::has_spans() {
+            trace::acquire(self.kind().name(), self.given_name(), group, call).await
+        } else {
+            call.await
+        };
         // What replicas have to confirm is there only after that.
         let is_final = self.options.replication.is_none();
-        let timer = timer.ends(&ended, |share| share.since().filter(|_| is_final));
-        Share::time(&mut ended, timer);
+        let timed = timer.ends(&ended, |share| share.since().filter(|_| is_final));
+        Share::time(&mut ended, timed);
         ended
     }
 
@@ -327,7 +325,7 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.show(self.kind(), f)
+        self.show(self.kind().name(), f)
     }
 }
 

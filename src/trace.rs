@@ -207,18 +207,24 @@ mod on {
             Self { _span: None }
         }
 
+        #[inline]
         pub(crate) fn begin<'a>(
-            name: &str,
+            name: impl FnOnce() -> &'a str,
             holder: impl FnOnce() -> &'a str,
             token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {
             if !has_spans() {
                 return Self::none();
             }
+            Self::begin_if_wanted(name(), holder(), token())
+        }
+
+        #[cold]
+        fn begin_if_wanted(name: &str, holder: &str, token: Option<FencingToken>) -> Self {
             let span = debug_span!(
                 target: "lockset", parent: None, "lockset.hold",
-                lockset.name = name, lockset.holder = holder(),
-                lockset.token = token().map(FencingToken::get)
+                lockset.name = name, lockset.holder = holder,
+                lockset.token = token.map(FencingToken::get)
             );
             if span.is_disabled() {
                 return Self::none();
@@ -268,7 +274,7 @@ mod off {
         }
 
         pub(crate) fn begin<'a>(
-            _name: &str,
+            _name: impl FnOnce() -> &'a str,
             _holder: impl FnOnce() -> &'a str,
             _token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {

@@ -144,7 +144,7 @@ struct Waiting<'a> {
     /// Whether those who were in the way at the last refusal know of it.
     has_recalled: bool,
     /// Once it has to wait.
-    counted: Option<WaitCount>,
+    counted: Option<WaitCount<'a>>,
 }
 
 /// What a turn of the loop led to.
