@@ -4,6 +4,7 @@
 //! whatever holds a share, a future or a guard, leaves nothing behind when it is dropped.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,7 +221,8 @@ impl Share {
             Some(raw) => {
                 let now = raw.hold.core.clock.now();
                 raw.timed(self.timer, self.since, now);
-                raw.release(now).await
+                let released = pin!(raw.release(now));
+                released.await
             }
             None => Ok(()),
         }

@@ -136,6 +136,7 @@ impl Meter {
     }
 
     /// For what a call leads to: that has looked for a recorder when it began.
+    #[inline]
     fn found(&self) -> Option<&Arc<Found>> {
         self.found.get()
     }
