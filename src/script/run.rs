@@ -172,14 +172,13 @@ impl Scripts {
             };
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
-            let is_last = budget.retry == Retry::Never;
             let now = self.clock.now();
             // What the server said is worth more than another attempt that it has no time to answer.
             let needed = match cause {
                 Cause::Answered(_) => jittered + sent.until(now),
                 _ => jittered,
             };
-            if is_last || now.after(needed) >= budget.deadline {
+            if budget.retry == Retry::Never || now.after(needed) >= budget.deadline {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             last = Some(cause);
