@@ -67,6 +67,9 @@ pub enum Event<'a> {
         /// How many calls of this client wait for it by now, this one included. Of a multi-lock, for the member
         /// that most of them wait for.
         waiters: usize,
+        /// Where it stands; of a multi-lock, in the queue of the member that it waits for. `None` if that is not
+        /// known: the server did not say, or it is a fair lock and more than a thousand are before it.
+        place: Option<Place>,
     },
     /// A connection was made anew after it had broken.
     #[non_exhaustive]
@@ -111,6 +114,48 @@ pub enum Event<'a> {
     },
 }
 
+/// Where a call stands in the queue for a lock, from 1: of [`Event::LongWait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Place {
+    /// Among the calls of its client that wait for the lock, in the order in which they came. Only the first asks the
+    /// server for it; of others the server knows nothing, nor they of waiters of other clients. Readers who are
+    /// granted the lock together have a place each.
+    Client(usize),
+    /// Of a [`FairLock`](crate::FairLock): in its queue at the server, with the waiters of all clients and of
+    /// Redisson. Waiters that died count until they are passed over, and so do those of the other lock with this
+    /// queue, where there are `x` and `{x}`.
+    Server(usize),
+}
+
+impl Place {
+    /// The number alone.
+    #[must_use]
+    pub fn number(self) -> usize {
+        let (Self::Client(number) | Self::Server(number)) = self;
+        number
+    }
+
+    /// Whose queue it is, for a log.
+    pub(crate) fn queue(self) -> &'static str {
+        match self {
+            Self::Client(_) => "client",
+            Self::Server(_) => "server",
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "place {} in the queue of the {}",
+            self.number(),
+            self.queue()
+        )
+    }
+}
+
 impl Event<'_> {
     /// The same event, to be kept.
     #[must_use]
@@ -148,11 +193,13 @@ impl Event<'_> {
                 waited,
                 busy,
                 waiters,
+                place,
             } => Event::LongWait {
                 lock: own(lock),
                 waited,
                 busy,
                 waiters,
+                place,
             },
             Event::Reconnected { server, lane } => Event::Reconnected {
                 server: own(server),
@@ -206,8 +253,12 @@ impl fmt::Display for Event<'_> {
                 waited,
                 busy,
                 waiters,
+                place,
             } => {
                 write!(f, "a call has waited for {waited:?} for lock {lock:?}")?;
+                place
+                    .iter()
+                    .try_for_each(|place| write!(f, ", at {place}"))?;
                 if *waiters > 1 {
                     write!(f, ", one of {waiters} in this client")?;
                 }

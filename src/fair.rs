@@ -17,6 +17,7 @@ use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
+use crate::totals::CountedKind;
 
 impl Client {
     /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock).
@@ -136,6 +137,10 @@ pub struct FairGuard(Share);
 
 guard_methods!(FairGuard);
 
+/// So many places at the server are looked through for that of one waiter: the server does nothing else meanwhile,
+/// and in a long queue many wait for long.
+const PLACES_MAX: usize = 1000;
+
 static PROTOCOL: FairProtocol = FairProtocol;
 
 #[derive(Debug)]
@@ -144,6 +149,10 @@ struct FairProtocol;
 impl Protocol for FairProtocol {
     fn kind(&self) -> &'static str {
         "fair"
+    }
+
+    fn counted(&self, _mode: Mode) -> CountedKind {
+        CountedKind::Fair
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
@@ -213,6 +222,12 @@ impl Protocol for FairProtocol {
 
     fn queue(&self) -> Queue {
         Queue::Server
+    }
+
+    fn place(&self, name: &LockName, holder: &str) -> Option<Call> {
+        let queue = name.fair_queue_key();
+        let call = Call::new(&catalog::FAIR_PLACE, name.key(), &[&queue]);
+        Some(call.arg(holder).arg(PLACES_MAX))
     }
 
     fn waits_at_server(&self) -> bool {

@@ -227,7 +227,9 @@ macro_rules! guard_methods {
             /// # Ok(()) }
             /// ```
             pub async fn release(self) -> $crate::Result<()> {
-                self.0.release().await
+                // By reference: a future that is moved into another is there twice.
+                let released = ::std::pin::pin!(self.0.release());
+                released.await
             }
 
             /// Drops the guard without releasing: renewals stop, and the lock stays held until its lease

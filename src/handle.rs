@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::acquire::{self, LockRequest, Wait};
+use crate::acquire::{self, LockRequest, Queued, Wait};
 use crate::busy::Busy;
 use crate::client::Client;
 use crate::clock::Tick;
@@ -21,10 +21,11 @@ use crate::hold::protocol::Protocol;
 use crate::hold::{Hold, Share};
 use crate::holder::Holder;
 use crate::keys::LockName;
-use crate::long_wait::{Waited, told_if_long};
+use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::options::{Options, check_give_up};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
+use crate::totals::CountedKind;
 use crate::trace;
 use crate::watchdog::Leased;
 
@@ -84,12 +85,8 @@ impl Handle {
         }
     }
 
-    fn kind(&self) -> &'static str {
-        match (self.protocol.kind(), self.mode) {
-            ("rw", Mode::Shared) => "read",
-            ("rw", Mode::Exclusive) => "write",
-            (kind, _) => kind,
-        }
+    fn kind(&self) -> CountedKind {
+        self.protocol.counted(self.mode)
     }
 
     /// For `Debug`, on one line.
@@ -155,6 +152,7 @@ impl Handle {
             policy,
             mode: self.mode,
             operation,
+            queued: Queued::default(),
         })
     }
 
@@ -191,7 +189,8 @@ impl Handle {
         // By reference: a future that is moved into another is there twice.
         let call = pin!(acquire::one(&request, wait, began));
         let (name, busy) = (self.given_name(), || self.refused("lock"));
-        let waited = Waited::new(name, || self.waiters(), busy);
+        let place = || place_of(&request);
+        let waited = Waited::new(name, || self.waiters(), place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let share = self.recorded(began, call).await?;
         Ok(self.given(&request, share))
@@ -203,17 +202,18 @@ impl Handle {
         began: Tick,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
-        let observed = self.core.observed();
-        if !observed.records(began) {
-            return call.await;
-        }
-        let (kind, group) = (self.kind(), self.options.group);
-        let timer = observed.meter.call(kind, group, began, self.core.clock);
-        let mut ended = trace::acquire(kind, self.given_name(), group, call).await;
+        let (group, clock) = (self.options.group, self.core.clock);
+        let meter = &self.core.observed().meter;
+        let timer = meter.call(|| self.kind(), group, began, clock);
+        let mut ended = if trace::has_spans() {
+            trace::acquire(self.kind().name(), self.given_name(), group, call).await
+        } else {
+            call.await
+        };
         // What replicas have to confirm is there only after that.
         let is_final = self.options.replication.is_none();
-        let timer = timer.ends(&ended, |share| share.since().filter(|_| is_final));
-        Share::time(&mut ended, timer);
+        let timed = timer.ends(&ended, |share| share.since().filter(|_| is_final));
+        Share::time(&mut ended, timed);
         ended
     }
 
@@ -325,7 +325,7 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.show(self.kind(), f)
+        self.show(self.kind().name(), f)
     }
 }
 

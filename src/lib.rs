@@ -132,7 +132,7 @@ pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
 pub use error::{Error, ErrorKind, Result};
-pub use events::Event;
+pub use events::{Event, Place};
 pub use fair::{FairGuard, FairLock};
 pub use fencing::{FencingToken, TokenPurge};
 pub use holder::Holder;

@@ -1,43 +1,54 @@
-//! A call that waits for long: whoever observes the client is told once, and of who is in the way.
+//! A call that waits for long: whoever observes the client is told once, of its place and of who is in
+//! the way.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use crate::acquire::Wait;
+use crate::acquire::{LockRequest, Wait};
 use crate::busy::Busy;
 use crate::clock::Tick;
-use crate::events::Event;
+use crate::conn::Lane;
+use crate::events::{Event, Place};
 use crate::hold::core::Core;
+use crate::holder::HolderId;
+use crate::script::reply;
 
 /// What a call waits for.
-pub(crate) struct Waited<'a, W, B> {
+pub(crate) struct Waited<'a, W, P, B> {
     /// As it was given to the client.
     name: &'a str,
     /// How many calls of this client wait for it.
     waiters: W,
+    /// Finds out where it waits.
+    place: P,
     /// Asks who is in the way.
     busy: B,
 }
 
-impl<'a, W, B> Waited<'a, W, B> {
-    pub(crate) fn new(name: &'a str, waiters: W, busy: B) -> Self {
+impl<'a, W, P, B> Waited<'a, W, P, B> {
+    pub(crate) fn new(name: &'a str, waiters: W, place: P, busy: B) -> Self {
         Self {
             name,
             waiters,
+            place,
             busy,
         }
     }
 }
 
 /// Drives `call`, which began then, and tells whoever observes the client if it waits for long.
-pub(crate) async fn told_if_long<T, B: Future<Output = Busy>>(
+pub(crate) async fn told_if_long<T, P, B>(
     core: &Core,
     wait: Wait,
     began: Tick,
-    waited: Waited<'_, impl Fn() -> usize, impl Fn() -> B>,
+    waited: Waited<'_, impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
     mut call: Pin<&mut impl Future<Output = T>>,
-) -> T {
+) -> T
+where
+    P: Future<Output = Option<Place>>,
+    B: Future<Output = Busy>,
+{
     if matches!(wait, Wait::Never) || !core.observed().is_on() {
         return call.await;
     }
@@ -66,16 +77,33 @@ pub(crate) async fn told_if_long<T, B: Future<Output = Busy>>(
     .await
 }
 
-async fn tell<B: Future<Output = Busy>>(
+/// Asks both in one round trip.
+async fn tell<P, B>(
     core: &Core,
     began: Tick,
-    waited: &Waited<'_, impl Fn() -> usize, impl Fn() -> B>,
-) {
-    let busy = (waited.busy)().await;
+    waited: &Waited<'_, impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
+) where
+    P: Future<Output = Option<Place>>,
+    B: Future<Output = Busy>,
+{
+    let (place, busy) = tokio::join!((waited.place)(), (waited.busy)());
     core.observed().tell(|| Event::LongWait {
         lock: waited.name.into(),
         waited: began.until(core.clock.now()),
         busy: busy.holder.is_some().then_some(busy),
         waiters: (waited.waiters)(),
+        place,
     });
+}
+
+/// Where the call waits that has asked for this, as far as the server says so in the time of one reply.
+pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
+    let (core, number) = (&request.core, request.queued.number()?);
+    let holder = HolderId::new(core.id(), number);
+    let Some(ask) = request.protocol.place(&request.name, &holder) else {
+        return request.local.queue.place_of(number).map(Place::Client);
+    };
+    let budget = core.call_budget(core.timing.reply);
+    let answer = core.scripts.run(Lane::Command, &ask, budget).await.ok()?;
+    reply::place(&answer.value).map(Place::Server)
 }

@@ -18,20 +18,22 @@ use crate::fencing::FencingToken;
 use crate::handle::Handle;
 use crate::hold::Share;
 use crate::hold::bundle::Bundle;
-use crate::long_wait::{Waited, told_if_long};
+use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
+use crate::meter::GuardTimer;
 use crate::options::{LeasePolicy, Options, Replication};
 use crate::owner::Owner;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
+use crate::totals::CountedKind;
 use crate::trace;
 
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
 /// What it is called where kinds are told apart.
-const KIND: &str = "multi";
+const KIND: CountedKind = CountedKind::Multi;
 
 /// The operation that errors of [`MultiLock::new`] name.
 const NEW: &str = "multi_lock";
@@ -324,11 +326,18 @@ impl MultiLock {
         let call = pin!(acquire::several(&requests, wait, began));
         let most = || self.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
-        let waited = Waited::new(self.name(), waiters, || self.refused());
+        // Of those it asks for it waits for one at a time.
+        let queued = || requests.iter().find(|each| each.queued.number().is_some());
+        let place = || async { place_of(queued()?).await };
+        let waited = Waited::new(self.name(), waiters, place, || self.refused());
         let call = pin!(told_if_long(core, wait, began, waited, call));
-        let timer = core.observed().meter.call(KIND, group, began, core.clock);
-        let ended = trace::acquire(KIND, self.name(), group, call).await;
-        let timer = timer.ends(&ended, |_| None);
+        let timer = core
+            .observed()
+            .meter
+            .call(|| KIND, group, began, core.clock);
+        let ended = trace::acquire(KIND.name(), self.name(), group, call).await;
+        let timed = timer.ends(&ended, |_| None);
+        let timer = GuardTimer::of(timed, &core.observed().meter, core.clock);
         let shares = ended?;
         if shares.is_none() {
             core.observed().refused(group);

@@ -9,12 +9,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::counts::Mode;
 use crate::events::Event;
 use crate::group::Group;
 use crate::lost::LostReason;
 use crate::meter::{Meter, WaitCount};
-use crate::totals::{Counters, GrantedBy, count, place_of};
+use crate::totals::{CountedKind, Counters, GrantedBy, count};
 use crate::trace;
 use crate::waits::Waits;
 
@@ -91,11 +90,6 @@ impl Observed {
         self.events.is_some() || trace::is_on()
     }
 
-    /// Whether a call that began now has a span, or is measured.
-    pub(crate) fn records(&self, now: Tick) -> bool {
-        self.meter.is_on(now) || trace::has_spans()
-    }
-
     /// Tells it, if anybody is told. Neither blocks nor panics.
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if self.events.is_none() && !cfg!(feature = "tracing") {
@@ -121,8 +115,8 @@ impl Observed {
     }
 
     /// A call got a lock.
-    pub(crate) fn granted(&self, kind: &str, mode: Mode, by: GrantedBy, group: Group) {
-        let kind = place_of(kind, mode);
+    #[inline]
+    pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
         self.counters.granted(kind, by);
         self.meter.granted(kind, by, group);
     }
@@ -134,7 +128,7 @@ impl Observed {
     }
 
     /// A call has to wait. To be kept for as long as it does.
-    pub(crate) fn waits(&self, group: Group) -> WaitCount {
+    pub(crate) fn waits(&self, group: Group) -> WaitCount<'_> {
         count(&self.counters.waits);
         self.meter.waits(group)
     }

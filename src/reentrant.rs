@@ -15,6 +15,7 @@ use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::script::{Call, Part, catalog, millis, tell};
+use crate::totals::CountedKind;
 
 impl Client {
     /// A handle on the reentrant lock called `name`.
@@ -130,6 +131,10 @@ pub(crate) struct ReentrantProtocol;
 impl Protocol for ReentrantProtocol {
     fn kind(&self) -> &'static str {
         "reentrant"
+    }
+
+    fn counted(&self, _mode: Mode) -> CountedKind {
+        CountedKind::Reentrant
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {

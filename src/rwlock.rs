@@ -20,6 +20,7 @@ use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::script::reply::{self, Inspected};
 use crate::script::{Call, Part, Script, catalog, millis};
+use crate::totals::CountedKind;
 
 impl Client {
     /// A handle on the read-write lock called `name`. Names are as for [`lock`](Self::lock); use a name for
@@ -359,6 +360,13 @@ struct RwProtocol;
 impl Protocol for RwProtocol {
     fn kind(&self) -> &'static str {
         "rw"
+    }
+
+    fn counted(&self, mode: Mode) -> CountedKind {
+        match mode {
+            Mode::Shared => CountedKind::Read,
+            Mode::Exclusive => CountedKind::Write,
+        }
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {

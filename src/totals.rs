@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::counts::Mode;
 use crate::lost::LostReason;
 
 /// One round trip of a lane is timed in this time: a look at the clock costs more than all else that is counted.
@@ -171,13 +170,28 @@ pub(crate) enum GrantedBy {
     Reentry,
 }
 
-/// The place of locks of this kind, in this mode, among those that are counted.
-pub(crate) fn place_of(kind: &str, mode: Mode) -> usize {
-    match (kind, mode) {
-        ("fair", _) => 1,
-        ("rw", Mode::Shared) => 2,
-        ("rw", Mode::Exclusive) => 3,
-        _ => 0,
+/// What is counted together. Those of locks of one server come first: their grants are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedKind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    Multi,
+    Redlock,
+}
+
+impl CountedKind {
+    /// For spans, labels of metrics, and `Debug`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Multi => "multi",
+            Self::Redlock => "redlock",
+        }
     }
 }
 
@@ -215,9 +229,9 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Counters {
-    /// A call got a lock of the kind at this place.
-    pub(crate) fn granted(&self, kind: usize, by: GrantedBy) {
-        count(&self.grants[kind][by as usize]);
+    /// A call got a lock of this kind, which is one of one server.
+    pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy) {
+        count(&self.grants[kind as usize][by as usize]);
     }
 
     pub(crate) fn lost(&self, reason: LostReason) {
@@ -317,13 +331,13 @@ mod tests {
     #[test]
     fn a_grant_is_counted_where_it_belongs() {
         let counters = Counters::default();
-        for (kind, mode, by) in [
-            ("reentrant", Mode::Exclusive, GrantedBy::Server),
-            ("fair", Mode::Exclusive, GrantedBy::Handover),
-            ("rw", Mode::Shared, GrantedBy::Reentry),
-            ("rw", Mode::Exclusive, GrantedBy::Handoff),
+        for (kind, by) in [
+            (CountedKind::Reentrant, GrantedBy::Server),
+            (CountedKind::Fair, GrantedBy::Handover),
+            (CountedKind::Read, GrantedBy::Reentry),
+            (CountedKind::Write, GrantedBy::Handoff),
         ] {
-            counters.granted(place_of(kind, mode), by);
+            counters.granted(kind, by);
         }
         let totals = counters.totals();
         assert_eq!(totals.reentrant.by_server, 1);

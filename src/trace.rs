@@ -14,7 +14,7 @@ mod on {
     use tracing::{Instrument, Level, Span, debug_span, enabled, field, info, level_enabled, warn};
 
     use crate::error::Result;
-    use crate::events::Event;
+    use crate::events::{Event, Place};
     use crate::fencing::FencingToken;
     use crate::group::Group;
 
@@ -94,6 +94,7 @@ mod on {
                 waited,
                 busy,
                 waiters,
+                place,
             } => warn!(
                 name: "lockset.long_wait",
                 target: "lockset",
@@ -102,6 +103,8 @@ mod on {
                     lockset.waited_seconds = seconds(*waited),
                     lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
                     lockset.waiters = waiters,
+                    lockset.place = place.map(Place::number),
+                    lockset.queue = place.map(Place::queue),
                 },
                 "{event}"
             ),
@@ -204,18 +207,24 @@ mod on {
             Self { _span: None }
         }
 
+        #[inline]
         pub(crate) fn begin<'a>(
-            name: &str,
+            name: impl FnOnce() -> &'a str,
             holder: impl FnOnce() -> &'a str,
             token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {
             if !has_spans() {
                 return Self::none();
             }
+            Self::begin_if_wanted(name(), holder(), token())
+        }
+
+        #[cold]
+        fn begin_if_wanted(name: &str, holder: &str, token: Option<FencingToken>) -> Self {
             let span = debug_span!(
                 target: "lockset", parent: None, "lockset.hold",
-                lockset.name = name, lockset.holder = holder(),
-                lockset.token = token().map(FencingToken::get)
+                lockset.name = name, lockset.holder = holder,
+                lockset.token = token.map(FencingToken::get)
             );
             if span.is_disabled() {
                 return Self::none();
@@ -265,7 +274,7 @@ mod off {
         }
 
         pub(crate) fn begin<'a>(
-            _name: &str,
+            _name: impl FnOnce() -> &'a str,
             _holder: impl FnOnce() -> &'a str,
             _token: impl FnOnce() -> Option<FencingToken>,
         ) -> Self {

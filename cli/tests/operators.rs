@@ -347,6 +347,8 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     };
     let url = server.url();
     assert_eq!(verdict("eviction", &[], &url, 0).await["verdict"], "ok");
+    let native_path = verdict("native path", &[], &url, 0).await;
+    assert_eq!(native_path["verdict"], "ok", "{native_path}");
     let mut admin = server.admin().await;
     for setting in [
         ["CONFIG", "SET", "maxmemory", "100mb"],

@@ -194,6 +194,7 @@ impl<'a> Attempt<'a> {
         // A place elsewhere was given up, and one that it had here is still there.
         let had_place = self.holders.queued_at == Some(member);
         self.holders.queued_at = (has_place || had_place).then_some(member);
+        self.holders.note_queued();
     }
 
     /// Makes holds of a grant, once the replicas that were asked for have it.

@@ -15,7 +15,7 @@ use crate::counts::Counts;
 use crate::fencing::FencingToken;
 use crate::few::Few;
 use crate::hint::Mark;
-use crate::hold::protocol::HolderRef;
+use crate::hold::protocol::{HolderRef, Queue};
 use crate::hold::undo::{PendingRelease, Undo};
 use crate::hold::unguarded::Unguarded;
 use crate::hold::{NewHold, Share};
@@ -135,6 +135,16 @@ impl<'a> Holders<'a> {
     pub(super) fn gone(&mut self) {
         self.unanswered = None;
         self.queued_at = None;
+    }
+
+    /// Notes for the call where it has a place at the server, if it queues there.
+    pub(super) fn note_queued(&self) {
+        if let Some(at) = self.queued_at
+            && let request = &self.requests.all[at]
+            && request.protocol.queue() == Queue::Server
+        {
+            request.queued.note(self.ids[at].0);
+        }
     }
 
     /// Gives up whatever the server has under these ids.

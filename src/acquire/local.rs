@@ -179,6 +179,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
         local.queue.push(request.mode, handoff)
     };
+    request.queued.note(place.number());
     local.wanted.give();
     Some(place)
 }

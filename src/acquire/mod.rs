@@ -14,6 +14,7 @@ mod holders;
 mod join;
 mod local;
 mod plan;
+mod queued;
 mod recall;
 mod request;
 mod several;
@@ -27,6 +28,7 @@ mod waiter;
 
 pub(crate) use attempt_once::attempt_once;
 pub(crate) use local::{Turn, turn};
+pub(crate) use queued::Queued;
 pub(crate) use request::{LockRequest, Outcome, Wait, bound};
 pub(crate) use several::several;
 pub(crate) use subscriber::subscribe;

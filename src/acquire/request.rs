@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::queued::Queued;
 use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
@@ -32,6 +33,7 @@ pub(crate) struct LockRequest {
     pub(crate) mode: Mode,
     /// The public method that was called, for errors.
     pub(crate) operation: &'static str,
+    pub(crate) queued: Queued,
 }
 
 impl LockRequest {

@@ -145,7 +145,7 @@ struct Waiting<'a> {
     /// Whether those who were in the way at the last refusal know of it.
     has_recalled: bool,
     /// Once it has to wait.
-    counted: Option<WaitCount>,
+    counted: Option<WaitCount<'a>>,
 }
 
 /// What a turn of the loop led to.
@@ -422,6 +422,7 @@ impl<'a> Waiting<'a> {
     fn wait_for(&mut self, at: usize, lane: Lane) {
         // Never waits for one place while it has another.
         self.place = None;
+        self.request().queued.clear();
         self.place = take_place(self.requests, at);
         self.has_recalled = false;
         (self.at, self.lane) = (at, lane);

@@ -23,7 +23,7 @@ use crate::fencing::FencingToken;
 use crate::few::Few;
 use crate::loss::{Losable, Loss, LossCell};
 use crate::lost::{Lost, LostReason, drive};
-use crate::meter::HoldTimer;
+use crate::meter::GuardTimer;
 use crate::owner::Owner;
 use crate::trace::HoldSpan;
 
@@ -34,12 +34,13 @@ pub(crate) struct Bundle(Arc<Members>);
 /// What the holds know of a bundle they belong to.
 #[derive(Debug)]
 struct Members {
+    /// Goes first: the last member may be the last of its client, which then tells what was counted.
+    _timer: GuardTimer,
     all: Vec<Member>,
     /// Which one was lost first, and why. What was given back after that has an end too, which means
     /// nothing any more.
     first_lost: OnceLock<(usize, LostReason)>,
     view: LossCell,
-    _timer: HoldTimer,
 }
 
 #[derive(Debug)]
@@ -156,7 +157,7 @@ impl Losable for Members {
 
 impl Bundle {
     /// Of shares that are a guard's.
-    pub(crate) fn of(shares: Vec<Share>, timer: HoldTimer) -> Self {
+    pub(crate) fn of(shares: Vec<Share>, timer: GuardTimer) -> Self {
         let members = shares.into_iter().filter_map(Share::into_parts);
         let members = members.map(|(raw, span)| Member {
             hold: raw.hold,
@@ -167,10 +168,10 @@ impl Bundle {
             _span: span,
         });
         let members = Arc::new(Members {
+            _timer: timer,
             all: members.collect(),
             first_lost: OnceLock::new(),
             view: LossCell::default(),
-            _timer: timer,
         });
         for Member { hold, .. } in &members.all {
             let members: Arc<dyn Group> = Arc::clone(&members) as _;
@@ -274,7 +275,7 @@ impl Bundle {
         let shares = shares.collect::<Result<Vec<_>>>();
         // That one was lost meanwhile is what is to be said, not that the others were given back.
         self.ensure_held("reenter")?;
-        shares.map(|shares| Self::of(shares, HoldTimer::none()))
+        shares.map(|shares| Self::of(shares, GuardTimer::none()))
     }
 
     pub(crate) async fn release(self) -> Result<()> {

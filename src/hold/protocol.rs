@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::keys::LockName;
 use crate::script::reply::{self, Acquired, Inspected, Released};
 use crate::script::{Call, Part, Script, catalog, millis};
+use crate::totals::CountedKind;
 
 /// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
 ///
@@ -17,6 +18,9 @@ use crate::script::{Call, Part, Script, catalog, millis};
 pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Tells the kinds apart that use one key in different ways.
     fn kind(&self) -> &'static str;
+
+    /// As what a share in this mode is counted.
+    fn counted(&self, mode: Mode) -> CountedKind;
 
     /// Takes a free lock, or raises the count of a hold that exists.
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
@@ -72,6 +76,11 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Where waiters queue.
     fn queue(&self) -> Queue {
         Queue::Local
+    }
+
+    /// Asks for the place of a waiter in the queue at the server; `None` where there is no such queue.
+    fn place(&self, _name: &LockName, _holder: &str) -> Option<Call> {
+        None
     }
 
     /// Whether a refused waiter leaves something at the server that has to be taken back.

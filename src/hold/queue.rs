@@ -206,6 +206,16 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         state.places.first().into_iter().chain(absent).min()
     }
 
+    /// How many came no later than the one with this number, and have not left; `None` if that one has.
+    pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
+        let mut state = self.0.lock();
+        let is_absent = state.absent.contains_key(&number);
+        if !is_absent && state.places.get_mut(number).is_none() {
+            return None;
+        }
+        Some(state.places.before(number) + state.absent.range(..number).count() + 1)
+    }
+
     /// Whether anybody waits who is kept out by a hold of this mode.
     pub(crate) fn is_wanted(&self, held: Mode) -> bool {
         let state = self.0.lock();
@@ -392,6 +402,11 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
 }
 
 impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
+    /// Later ones have higher numbers.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether it is at the head. One that was passed over and comes back is next.
     pub(crate) fn is_head(&self) -> bool {
         self.queue.0.lock().come(self.number)

@@ -4,6 +4,7 @@
 //! whatever holds a share, a future or a guard, leaves nothing behind when it is dropped.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +43,8 @@ pub(crate) struct Share {
     view: LossCell,
     span: HoldSpan,
     timer: HoldTimer,
-    /// When this client knew that it has it, if that was noted.
-    since: Option<Tick>,
+    /// When this client knew that it has it; zero if that was not noted.
+    since: Tick,
 }
 
 impl Share {
@@ -103,19 +104,19 @@ impl Share {
             view: LossCell::default(),
             span: HoldSpan::none(),
             timer: HoldTimer::none(),
-            since: None,
+            since: Tick::ZERO,
         }
     }
 
     /// This client knew of it at this time.
     fn noted_at(mut self, now: Tick) -> Self {
-        self.since = Some(now);
+        self.since = now;
         self
     }
 
     /// When this client knew of it, if that was noted.
     pub(crate) fn since(&self) -> Option<Tick> {
-        self.since
+        (self.since != Tick::ZERO).then_some(self.since)
     }
 
     /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then;
@@ -125,15 +126,18 @@ impl Share {
             self.hold().listen_for_recalls();
         }
         self.hold().apply(Event::GuardMade { kept_until, sticky });
-        self.span = HoldSpan::begin(self.name(), || self.holder_id(), || self.fencing_token());
+        self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
         self
     }
 
-    /// What measures for how long that is held which a call got.
-    pub(crate) fn time(got: &mut Result<Option<Self>>, timer: HoldTimer) {
+    /// What measures for how long that is held which a call got, from then on.
+    #[inline]
+    pub(crate) fn time(got: &mut Result<Option<Self>>, timed: Option<(HoldTimer, Tick)>) {
         // In its place: it is large.
-        if let Ok(Some(share)) = got {
-            share.timer = timer;
+        if let Some((timer, since)) = timed
+            && let Ok(Some(share)) = got
+        {
+            (share.timer, share.since) = (timer, since);
         }
     }
 
@@ -216,8 +220,9 @@ impl Share {
         match self.take_raw() {
             Some(raw) => {
                 let now = raw.hold.core.clock.now();
-                self.timer.ends(now);
-                raw.release(now).await
+                raw.timed(self.timer, self.since, now);
+                let released = pin!(raw.release(now));
+                released.await
             }
             None => Ok(()),
         }
@@ -227,6 +232,7 @@ impl Share {
     /// dropped, the share is given back. Whoever looks at its loss goes on to see that.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
         let raw = self.raw.take().expect("a guard holds its share");
+        raw.timed(self.timer, self.since, raw.hold.core.clock.now());
         let view = std::mem::take(&mut self.view);
         let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
         let raw = raw.begin_downgrade();
@@ -239,8 +245,7 @@ impl Share {
 
     pub(crate) fn forget(mut self) {
         if let Some(raw) = self.take_raw() {
-            // Before it may be the last of its client.
-            self.timer.ends(raw.hold.core.clock.now());
+            raw.timed(self.timer, self.since, raw.hold.core.clock.now());
             raw.forget();
         }
     }
@@ -309,7 +314,7 @@ impl Share {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
         hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
         let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
-        self.since = Some(now);
+        self.since = now;
         is_held
     }
 
@@ -342,6 +347,14 @@ impl Share {
     }
 }
 
+impl RawShare {
+    /// Its guard gives it back now.
+    #[inline]
+    fn timed(&self, timer: HoldTimer, since: Tick, now: Tick) {
+        timer.ends(|| &self.hold.core.observed().meter, since, now);
+    }
+}
+
 /// What a share has of a hold.
 struct Held(Arc<Hold>, ShareLease);
 
@@ -363,7 +376,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         if let Some(raw) = self.take_raw() {
             let now = raw.hold.core.clock.now();
-            self.timer.ends(now);
+            raw.timed(self.timer, self.since, now);
             raw.release_later_at(now);
         }
     }

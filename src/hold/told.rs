@@ -15,7 +15,7 @@ impl Hold {
     /// A call got it.
     pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
         let observed = self.core.observed();
-        observed.granted(self.protocol.kind(), mode, by, self.group.get());
+        observed.granted(self.protocol.counted(mode), by, self.group.get());
     }
 
     /// A call of another task of this client got it.

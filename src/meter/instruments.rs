@@ -156,8 +156,18 @@ impl Instruments {
         this
     }
 
+    #[inline]
     pub(super) fn of(&self, group: Group) -> &OfGroup {
-        self.groups[group.index()].get_or_init(|| Box::new(OfGroup::register(group.name())))
+        match self.groups[group.index()].get() {
+            Some(on) => on,
+            None => self.first_of(group),
+        }
+    }
+
+    #[cold]
+    fn first_of(&self, group: Group) -> &OfGroup {
+        let first = || Box::new(OfGroup::register(group.name()));
+        self.groups[group.index()].get_or_init(first)
     }
 
     pub(super) fn round_trip(&self, lane: usize) -> &Times {
@@ -197,7 +207,16 @@ impl OfGroup {
         &self.losses[reason]
     }
 
+    #[inline]
     pub(super) fn grant(&self, kind: usize, path: usize) -> &Count {
+        match self.grants[kind][path].get() {
+            Some(grants) => grants,
+            None => self.first_grant(kind, path),
+        }
+    }
+
+    #[cold]
+    fn first_grant(&self, kind: usize, path: usize) -> &Count {
         self.grants[kind][path].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("path", PATHS[path])];
             Count::of(counter(
@@ -207,7 +226,20 @@ impl OfGroup {
         })
     }
 
+    #[inline]
     pub(super) fn calls(&self, kind: usize, outcome: usize) -> &Calls {
+        match self.calls[kind][outcome].get() {
+            Some(calls) => calls,
+            None => self.first_call(kind, outcome),
+        }
+    }
+
+    #[cold]
+    fn first_call(&self, kind: usize, outcome: usize) -> &Calls {
+        if outcome == GRANTED {
+            // Before one is counted: what is counted without its series is not told to the gauge.
+            self.holds(kind);
+        }
         self.calls[kind][outcome].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("outcome", OUTCOMES[outcome])];
             let labels = [labels[0], labels[1], ("group", self.name)];
@@ -218,7 +250,16 @@ impl OfGroup {
         })
     }
 
+    #[inline]
     pub(super) fn holds(&self, kind: usize) -> &Holds {
+        match self.holds[kind].get() {
+            Some(holds) => holds,
+            None => self.first_hold(kind),
+        }
+    }
+
+    #[cold]
+    fn first_hold(&self, kind: usize) -> &Holds {
         self.holds[kind].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("group", self.name)];
             Holds {

@@ -19,6 +19,6 @@ mod on;
 mod times;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::off::{HoldTimer, Meter, WaitCount};
+pub(crate) use self::off::{GuardTimer, HoldTimer, Meter, WaitCount};
 #[cfg(feature = "metrics")]
-pub(crate) use self::on::{HoldTimer, Meter, WaitCount};
+pub(crate) use self::on::{GuardTimer, HoldTimer, Meter, WaitCount};

@@ -1,32 +1,36 @@
 //! Without the feature: nothing.
 
 use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::clock::{Clock, Now, Tick};
+use crate::clock::{Clock, Tick};
 use crate::error::Result;
 use crate::group::Group;
 use crate::lost::LostReason;
-use crate::totals::GrantedBy;
+use crate::totals::{CountedKind, GrantedBy};
 
 #[derive(Debug, Default)]
 pub(crate) struct Meter;
 
 impl Meter {
-    pub(crate) fn is_on(&self, _now: Tick) -> bool {
-        false
-    }
     pub(crate) fn publish(&self) {}
     pub(crate) async fn keep_publishing(&self, _clock: Clock) -> Infallible {
         std::future::pending().await
     }
-    pub(crate) fn granted(&self, _kind: usize, _by: GrantedBy, _group: Group) {}
+    pub(crate) fn granted(&self, _kind: CountedKind, _by: GrantedBy, _group: Group) {}
     pub(crate) fn refused(&self, _group: Group) {}
-    pub(crate) fn call(&self, _: &'static str, _: Group, _began: Tick, _: Clock) -> CallTimer {
+    pub(crate) fn call(
+        &self,
+        _: impl FnOnce() -> CountedKind,
+        _: Group,
+        _began: Tick,
+        _: Clock,
+    ) -> CallTimer {
         CallTimer
     }
-    pub(crate) fn waits(&self, _group: Group) -> WaitCount {
-        WaitCount
+    pub(crate) fn waits(&self, _group: Group) -> WaitCount<'_> {
+        WaitCount(PhantomData)
     }
     pub(crate) fn lost(&self, _reason: LostReason, _group: Group) {}
     pub(crate) fn renewed(&self, _left: Duration, _is_late: bool) {}
@@ -45,12 +49,12 @@ impl CallTimer {
         self,
         _ended: &Result<Option<T>>,
         _granted: impl FnOnce(&T) -> Option<Tick>,
-    ) -> HoldTimer {
-        HoldTimer
+    ) -> Option<(HoldTimer, Tick)> {
+        None
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTimer;
 
 impl HoldTimer {
@@ -58,8 +62,21 @@ impl HoldTimer {
         Self
     }
 
-    pub(crate) fn ends(&mut self, _now: impl Now) {}
+    pub(crate) fn ends<'a>(self, _: impl FnOnce() -> &'a Meter, _since: Tick, _now: Tick) {}
 }
 
 #[derive(Debug)]
-pub(crate) struct WaitCount;
+pub(crate) struct GuardTimer;
+
+impl GuardTimer {
+    pub(crate) fn none() -> Self {
+        Self
+    }
+
+    pub(crate) fn of(_: Option<(HoldTimer, Tick)>, _meter: &Meter, _clock: Clock) -> Self {
+        Self
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct WaitCount<'a>(PhantomData<&'a Meter>);

@@ -9,29 +9,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::instruments::{Instruments, is_recorded};
+use super::instruments::{Instruments, OfGroup, is_recorded};
 use super::names::{CANCELLED, ERROR, GRANTED, LANES, REFUSED};
-use crate::clock::{Clock, Now, Tick};
+use crate::clock::{Clock, Tick};
 use crate::error::Result;
 use crate::group::Group;
 use crate::lost::LostReason;
-use crate::totals::GrantedBy;
+use crate::totals::{CountedKind, GrantedBy};
 
 /// What is counted is told so long after that at most, while the runtime runs; and a call looks for a recorder
 /// no more often.
 const EVERY: Duration = Duration::from_millis(250);
-
-/// The place of a kind among their names.
-fn place_of(kind: &str) -> u8 {
-    match kind {
-        "fair" => 1,
-        "read" => 2,
-        "write" => 3,
-        "multi" => 4,
-        "redlock" => 5,
-        _ => 0,
-    }
-}
 
 /// Tells the recorder. While there is none, a call for a lock looks for one now and then, and what happens in
 /// the background does; the first that finds it registers the metrics, and the client keeps to that recorder.
@@ -56,12 +44,41 @@ struct Found {
 
 impl Found {
     /// To be called after something was counted.
+    #[inline]
     fn mark(&self) {
         // In one order with the counts: who finds it marked was before the look at them.
-        if !self.is_counted.load(Ordering::SeqCst) && !self.is_counted.swap(true, Ordering::SeqCst)
-        {
+        if !self.is_counted.load(Ordering::SeqCst) {
+            self.mark_first();
+        }
+    }
+
+    #[cold]
+    fn mark_first(&self) {
+        if !self.is_counted.swap(true, Ordering::SeqCst) {
             self.counted.notify_one();
         }
+    }
+
+    fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
+        let on = self.instruments.of(group);
+        on.grant(kind as usize, by as usize).add();
+        self.mark();
+    }
+
+    /// A call has ended so now.
+    fn called(&self, call: &Call<'_>, outcome: usize, now: Tick) {
+        let on = self.instruments.of(call.group);
+        on.calls(call.kind as usize, outcome)
+            .times
+            .add(call.began, now);
+        self.mark();
+    }
+
+    /// A guard had its lock from then until now.
+    fn held(&self, timer: HoldTimer, since: Tick, now: Tick) {
+        let on = self.instruments.of(timer.group);
+        on.holds(timer.kind as usize).times.add(since, now);
+        self.mark();
     }
 
     fn publish(&self) {
@@ -118,12 +135,8 @@ impl Meter {
         self.look()
     }
 
-    /// Whether a call at this time is measured.
-    pub(crate) fn is_on(&self, now: Tick) -> bool {
-        self.found_by(now).is_some()
-    }
-
     /// For what a call leads to: that has looked for a recorder when it began.
+    #[inline]
     fn found(&self) -> Option<&Arc<Found>> {
         self.found.get()
     }
@@ -144,12 +157,11 @@ impl Meter {
         }
     }
 
-    /// `kind` is a place in the table of totals.
-    pub(crate) fn granted(&self, kind: usize, by: GrantedBy, group: Group) {
+    /// `kind` is one whose grants are counted.
+    #[inline]
+    pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
         if let Some(found) = self.found() {
-            let on = found.instruments.of(group);
-            on.grant(kind, by as usize).add();
-            found.mark();
+            found.granted(kind, by, group);
         }
     }
 
@@ -160,17 +172,18 @@ impl Meter {
         }
     }
 
-    /// A call that asks for a lock began then.
+    /// A call that asks for a lock of this kind began then.
+    #[inline]
     pub(crate) fn call(
         &self,
-        kind: &'static str,
+        kind: impl FnOnce() -> CountedKind,
         group: Group,
         began: Tick,
         clock: Clock,
     ) -> CallTimer<'_> {
         CallTimer(self.found_by(began).map(|found| Call {
             found,
-            kind,
+            kind: kind(),
             group,
             clock,
             began,
@@ -178,11 +191,13 @@ impl Meter {
     }
 
     /// A call has to wait.
-    pub(crate) fn waits(&self, group: Group) -> WaitCount {
+    #[inline]
+    pub(crate) fn waits(&self, group: Group) -> WaitCount<'_> {
         WaitCount(self.found().map(|found| {
-            found.instruments.of(group).waits.add();
+            let on = found.instruments.of(group);
+            on.waits.add();
             found.mark();
-            (Arc::clone(found), group)
+            (&**found, on)
         }))
     }
 
@@ -249,114 +264,116 @@ pub(crate) struct CallTimer<'a>(Option<Call<'a>>);
 
 struct Call<'a> {
     found: &'a Arc<Found>,
-    kind: &'static str,
+    kind: CountedKind,
     group: Group,
     clock: Clock,
     began: Tick,
 }
 
-impl Call<'_> {
-    fn record(&self, outcome: usize, now: Tick) -> u8 {
-        let kind = place_of(self.kind);
-        let on = self.found.instruments.of(self.group);
-        if outcome == GRANTED {
-            // Before it is counted: what is counted without its series is not told to the gauge.
-            on.holds(kind.into());
-        }
-        on.calls(kind.into(), outcome).times.add(self.began, now);
-        self.found.mark();
-        kind
-    }
-}
-
 impl CallTimer<'_> {
-    /// It has ended so; `granted` says when, if that is known. With what is to be kept beside the guard, if it
-    /// got the lock.
+    /// It has ended so; `granted` says when, if that is known. If it got the lock, what is to be kept beside the
+    /// guard, and since when it has it.
+    #[inline]
     pub(crate) fn ends<T>(
         mut self,
         ended: &Result<Option<T>>,
         granted: impl FnOnce(&T) -> Option<Tick>,
-    ) -> HoldTimer {
-        let Some(call) = self.0.take() else {
-            return HoldTimer::none();
-        };
+    ) -> Option<(HoldTimer, Tick)> {
+        let call = self.0.take()?;
         let (outcome, at) = match ended {
             Ok(Some(got)) => (GRANTED, granted(got)),
             Ok(None) => (REFUSED, None),
             Err(_) => (ERROR, None),
         };
         let since = at.unwrap_or_else(|| call.clock.now());
-        let kind = call.record(outcome, since);
-        if outcome != GRANTED {
-            return HoldTimer::none();
-        }
-        HoldTimer(Some(Held {
-            found: Arc::clone(call.found),
-            since,
-            kind,
+        call.found.called(&call, outcome, since);
+        let timer = HoldTimer {
+            kind: call.kind,
             group: call.group,
-            clock: call.clock,
-        }))
+            is_on: true,
+        };
+        (outcome == GRANTED).then_some((timer, since))
     }
 }
 
 impl Drop for CallTimer<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(call) = &self.0 {
-            call.record(CANCELLED, call.clock.now());
+            call.found.called(call, CANCELLED, call.clock.now());
         }
     }
 }
 
-/// The time for which a guard has its lock, until it is said to be over or this is dropped.
-pub(crate) struct HoldTimer(Option<Held>);
-
-struct Held {
-    found: Arc<Found>,
-    since: Tick,
-    kind: u8,
+/// What is counted when a guard gives its lock back: to be ended once, by what the guard is made of. It knows of no
+/// recorder, and is small: guards go from hand to hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldTimer {
+    kind: CountedKind,
     group: Group,
-    clock: Clock,
+    is_on: bool,
 }
 
 impl HoldTimer {
+    /// Of a guard that no call for a lock has made.
+    #[inline]
+    pub(crate) fn none() -> Self {
+        Self {
+            kind: CountedKind::Reentrant,
+            group: Group::NONE,
+            is_on: false,
+        }
+    }
+
+    /// Its guard gives the lock back.
+    #[inline]
+    pub(crate) fn ends<'a>(self, meter: impl FnOnce() -> &'a Meter, since: Tick, now: Tick) {
+        if self.is_on
+            && let Some(found) = meter().found()
+        {
+            found.held(self, since, now);
+        }
+    }
+}
+
+/// The time for which a guard has its locks, until this is dropped.
+pub(crate) struct GuardTimer(Option<(Arc<Found>, HoldTimer, Tick, Clock)>);
+
+impl GuardTimer {
     /// Of a guard that no call for a lock has made.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Its guard gives the lock back.
-    pub(crate) fn ends(&mut self, now: impl Now) {
-        if let Some(held) = self.0.take() {
-            let on = held.found.instruments.of(held.group);
-            on.holds(held.kind.into()).times.add(held.since, now.tick());
-            held.found.mark();
-        }
+    /// Of one that a call has made.
+    pub(crate) fn of(timed: Option<(HoldTimer, Tick)>, meter: &Meter, clock: Clock) -> Self {
+        let timer = |(timer, since)| Some((Arc::clone(meter.found()?), timer, since, clock));
+        Self(timed.and_then(timer))
     }
 }
 
-impl Drop for HoldTimer {
+impl Drop for GuardTimer {
     fn drop(&mut self) {
-        if let Some(clock) = self.0.as_ref().map(|held| held.clock) {
-            self.ends(clock);
+        if let Some((found, timer, since, clock)) = &self.0 {
+            found.held(*timer, *since, clock.now());
         }
     }
 }
 
-impl fmt::Debug for HoldTimer {
+impl fmt::Debug for GuardTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = self.0.as_ref().map(|held| held.since);
-        f.debug_tuple("HoldTimer").field(&since).finish()
+        let timer = self.0.as_ref().map(|(_, timer, ..)| timer);
+        f.debug_tuple("GuardTimer").field(&timer).finish()
     }
 }
 
 /// A call that waits, until this is dropped.
-pub(crate) struct WaitCount(Option<(Arc<Found>, Group)>);
+pub(crate) struct WaitCount<'a>(Option<(&'a Found, &'a OfGroup)>);
 
-impl Drop for WaitCount {
+impl Drop for WaitCount<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some((found, group)) = &self.0 {
-            let on = found.instruments.of(*group);
+        if let Some((found, on)) = self.0 {
             on.waits_over.fetch_add(1, Ordering::SeqCst);
             found.mark();
         }
@@ -371,9 +388,16 @@ mod tests {
     /// The places that are counted by are those in the tables of names.
     #[test]
     fn every_place_has_its_name() {
-        for (at, kind) in KINDS.into_iter().enumerate() {
-            assert_eq!(usize::from(place_of(kind)), at, "{kind}");
-        }
+        let kinds = [
+            CountedKind::Reentrant,
+            CountedKind::Fair,
+            CountedKind::Read,
+            CountedKind::Write,
+            CountedKind::Multi,
+            CountedKind::Redlock,
+        ];
+        assert_eq!(kinds.map(CountedKind::name), KINDS);
+        assert_eq!(kinds.map(|kind| KINDS[kind as usize]), KINDS);
         let outcomes = [GRANTED, REFUSED, ERROR, CANCELLED].map(|at| OUTCOMES[at]);
         assert_eq!(outcomes, ["granted", "refused", "error", "cancelled"]);
         let paths = [

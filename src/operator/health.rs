@@ -40,6 +40,12 @@ impl Survey {
                     .map(|(name, value)| (name.into(), value.trim().into()))
                     .collect();
             }
+            let restore = command(&["COMMAND", "INFO", "RESTORE"]);
+            let restore = self.asking.ask(&route, &restore).await;
+            report.has_restore = restore.ok().as_ref().map(|found| {
+                let found = list(found).first();
+                found.is_some_and(|command| !list(command).is_empty())
+            });
             let user = self.asking.ask(&route, &command(&["ACL", "WHOAMI"])).await;
             report.user = user.ok().as_ref().and_then(text).map(str::to_owned);
             if let Some(user) = &report.user {

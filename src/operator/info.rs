@@ -218,6 +218,9 @@ pub struct ServerReport {
     /// How far its clock is ahead of this machine's, in ms; less than zero if it is behind. Exact to half a
     /// round trip.
     pub clock_ahead_ms: i64,
+    /// Whether it knows `RESTORE`, by which free locks are taken without a script. `None` without the right to ask
+    /// (`+command|info`).
+    pub has_restore: Option<bool>,
     /// The user that this client is there. `None` without the right to ask.
     pub user: Option<String>,
     /// What this user may do of what locks need, as far as the server says it without its being done: from

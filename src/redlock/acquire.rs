@@ -20,6 +20,7 @@ use crate::acquire::{self, LockRequest, Marks, Turn, Wait, Waiter};
 use crate::clock::{Clock, Tick};
 use crate::counts::Mode;
 use crate::error::{Error, Result};
+use crate::events::Place;
 use crate::hint::Hint;
 use crate::hold::bound::Bound;
 use crate::hold::local::{LocalLock, QueuePlace};
@@ -82,6 +83,7 @@ impl Acquisition {
             return self.run_single_round().await;
         }
         let place = self.local.queue.push(Mode::Exclusive, None);
+        self.queue_request.queued.note(place.number());
         self.local.wanted.give();
         let waiter = Waiter::new(&self.queue_request, &self.local);
         // Nobody subscribes for a lock that is free.
@@ -272,6 +274,12 @@ impl Acquisition {
         };
         let entry = Entry::Asked(self.request.requests[0].policy);
         reenter(&self.request, &hold, entry, Some(bound)).await
+    }
+
+    /// Where it waits among the calls of this process.
+    pub(super) fn place(&self) -> Option<Place> {
+        let number = self.queue_request.queued.number()?;
+        self.local.queue.place_of(number).map(Place::Client)
     }
 
     /// How many calls of this process wait.

@@ -11,7 +11,7 @@ use crate::hold::quorum::QuorumShare;
 use crate::hold::reenter::Entry;
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
-use crate::meter::HoldTimer;
+use crate::meter::GuardTimer;
 use crate::owner::Owner;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
@@ -37,10 +37,10 @@ use crate::owner::Owner;
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RedlockGuard {
+    /// Goes first with the guard, which may be the last of its clients; or once it is released.
+    pub(super) _timer: GuardTimer,
     pub(super) share: QuorumShare,
     pub(super) request: QuorumRequest,
-    /// Dropped with the guard, or once it is released.
-    pub(super) _timer: HoldTimer,
 }
 
 impl RedlockGuard {
@@ -173,7 +173,7 @@ impl RedlockGuard {
         Ok(Self {
             share,
             request: self.request.clone(),
-            _timer: HoldTimer::none(),
+            _timer: GuardTimer::none(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The handle on a lock of several servers.
 
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,13 @@ use crate::handle::option_methods;
 use crate::hold::protocol::Protocol;
 use crate::holder::Holder;
 use crate::long_wait::{Waited, told_if_long};
+use crate::meter::GuardTimer;
 use crate::reentrant::PROTOCOL;
+use crate::totals::CountedKind;
 use crate::trace;
 
 /// The local queue is one of its own: the members are reentrant locks.
-const KIND: &str = "redlock";
+const KIND: CountedKind = CountedKind::Redlock;
 
 /// A lock for one owner at a time on several independent servers; from
 /// [`Redlock::lock`](crate::Redlock::lock).
@@ -184,11 +187,16 @@ impl RedlockLock {
         let call = pin!(acquisition.run(wait));
         let began = core.clock.now();
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
-        let waited = Waited::new(self.name(), waiters, busy);
+        let place = || ready(acquisition.place());
+        let waited = Waited::new(self.name(), waiters, place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
-        let timer = core.observed().meter.call(KIND, group, began, core.clock);
-        let ended = trace::acquire(KIND, self.name(), group, call).await;
-        let timer = timer.ends(&ended, |_| None);
+        let timer = core
+            .observed()
+            .meter
+            .call(|| KIND, group, began, core.clock);
+        let ended = trace::acquire(KIND.name(), self.name(), group, call).await;
+        let timed = timer.ends(&ended, |_| None);
+        let timer = GuardTimer::of(timed, &core.observed().meter, core.clock);
         Ok(ended?.map(|share| RedlockGuard {
             share,
             request: acquisition.request.clone(),
@@ -204,7 +212,7 @@ impl RedlockLock {
             .owner
             .clone_from(&self.0.options.owner);
         let (locals, key) = (&queue_request.core.locals, queue_request.name.key());
-        let local = locals.get_or_insert(KIND, key);
+        let local = locals.get_or_insert(KIND.name(), key);
         let member = locals.get_or_insert(PROTOCOL.kind(), key);
         Ok(Acquisition {
             request,

@@ -242,6 +242,11 @@ pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
         .collect()
 }
 
+/// A place in a queue, from 1, if it was found.
+pub(crate) fn place(value: &Value) -> Option<usize> {
+    usize::try_from(int(Some(value)).ok()?).ok()
+}
+
 pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
     int(Some(value)).map(|status| status == YES)
 }

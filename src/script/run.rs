@@ -181,10 +181,9 @@ impl Scripts {
             };
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
-            let is_last = budget.retry == Retry::Never;
             let now = self.clock.now();
             let needed = jittered + needed_again(&cause, sent, now);
-            if is_last || now.after(needed) >= budget.deadline {
+            if budget.retry == Retry::Never || now.after(needed) >= budget.deadline {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             last = Some(cause);

@@ -122,9 +122,36 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     assert!(!page.render().contains("secret"));
 }
 
-for_every_primitive!("current_thread": a_call_and_its_hold_by_kind_and_group);
+for_every_primitive!("current_thread": a_call_and_its_hold_by_kind_and_group a_guard_that_is_the_last_of_its_client);
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    a_call_and_its_hold_by_kind_and_group
+    a_call_and_its_hold_by_kind_and_group a_guard_that_is_the_last_of_its_client
+}
+
+/// What its client has counted is told when that ends, the end of this guard included.
+async fn a_guard_that_is_the_last_of_its_client<P: Primitive>() {
+    let server = Server::start();
+    let (recorder, page) = recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let labels = [("kind", kind_of::<P>()), ("group", "last")];
+    for (count, forgets) in [(1.0, false), (2.0, true)] {
+        let client = patient_client(&server.url()).await;
+        let guard = P::of(&client, &format!("x{count}"))
+            .group("last")
+            .lock()
+            .await
+            .unwrap();
+        drop(client);
+        if forgets {
+            guard.forget()
+        } else {
+            drop(guard)
+        }
+        eventually(SOON, "its end is told", async || {
+            page.value("lockset_held", &labels) == Some(0.0)
+                && page.value("lockset_hold_seconds_count", &labels) == Some(count)
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

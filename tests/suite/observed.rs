@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockset::{Client, Event, LostReason, Owner};
+use lockset::{Client, Event, LostReason, Owner, Place};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
@@ -200,9 +200,104 @@ async fn a_call_that_waits_for_long<P: Primitive>() {
     );
 }
 
-for_every_primitive!("current_thread": a_call_that_waits_for_long);
+impl Told {
+    /// Where those stood who waited for long: those at the server last, each in the order of the numbers.
+    fn places(&self) -> Vec<Place> {
+        let events = self.0.lock().unwrap();
+        let places = events.iter().filter_map(|event| match event {
+            Event::LongWait { place, .. } => Some(place.expect("it is known")),
+            _ => None,
+        });
+        let mut places: Vec<_> = places.collect();
+        places.sort_by_key(|place| (matches!(place, Place::Server(_)), place.number()));
+        places
+    }
+
+    async fn has_places(&self, places: &[Place]) {
+        eventually(SOON, "all of them are told of", async || {
+            self.places().len() >= places.len()
+        })
+        .await;
+        assert_eq!(self.places(), places);
+    }
+}
+
+async fn where_calls_stand_that_wait_for_long<P: Primitive>() {
+    let (server, told, client) = observed(LONG).await;
+    let guard = P::rival(&client, "x").lock().await.unwrap();
+    let other = told.client(&server.url(), LONG).await;
+    let mut waiters = Vec::new();
+    for count in 1..=3 {
+        let lock = P::of(&other, "x");
+        waiters.push(tokio::spawn(async move {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }));
+        eventually(SOON, "it waits", async || other.stats().waiters == count).await;
+        if P::QUEUES_AT_SERVER {
+            let queue = client.fair_lock("x");
+            eventually(SOON, "it has a place", async || {
+                queue.waiters().await.unwrap().len() == count
+            })
+            .await;
+        }
+    }
+    let queue = match P::QUEUES_AT_SERVER {
+        true => Place::Server,
+        false => Place::Client,
+    };
+    told.has_places(&[1, 2, 3].map(queue)).await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        within(SOON, waiter).await.unwrap();
+    }
+}
+
+for_every_primitive!("current_thread": a_call_that_waits_for_long where_calls_stand_that_wait_for_long);
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    a_call_that_waits_for_long
+    a_call_that_waits_for_long where_calls_stand_that_wait_for_long
+}
+
+/// In the queue at the server waiters of all clients stand together; elsewhere each client has its own.
+#[tokio::test]
+async fn a_place_at_the_server_counts_other_clients() {
+    let (server, first, client) = observed(LONG).await;
+    let second = Told::default();
+    let other = second.client(&server.url(), LONG).await;
+    let locks = [
+        client.fair_lock("x"),
+        other.fair_lock("x"),
+        client.fair_lock("x"),
+    ];
+    let plain = [client.lock("y"), other.lock("y")];
+    let fair_guard = locks[0].lock().await.unwrap();
+    let guard = plain[0].lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for (before, lock) in locks.iter().enumerate() {
+        let lock = lock.clone();
+        waiters.push(tokio::spawn(async move {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }));
+        eventually(SOON, "it has a place", async || {
+            locks[0].waiters().await.unwrap().len() == before + 1
+        })
+        .await;
+    }
+    for lock in plain {
+        waiters.push(tokio::spawn(async move {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }));
+    }
+    first
+        .has_places(&[Place::Client(1), Place::Server(1), Place::Server(3)])
+        .await;
+    second
+        .has_places(&[Place::Client(1), Place::Server(2)])
+        .await;
+    fair_guard.release().await.unwrap();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        within(SOON, waiter).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -85,8 +85,18 @@ complete -F _lockset_with_names -o nosort -o bashdefault -o default lockset
 "#;
 
 const FISH_NAMES: &str = r#"
-complete -c lockset -n "__fish_seen_subcommand_from show wait free release run" -f \
-    -a "(command lockset names -- (commandline -ct) 2>/dev/null)"
+function __lockset_names
+    command lockset names -- (commandline -ct) 2>/dev/null
+end
+# Behind `--` stands a command.
+function __lockset_wants_name
+    __fish_seen_subcommand_from show wait free release run
+    and not contains -- -- (commandline -opc)
+end
+complete -c lockset -n __lockset_wants_name -f -a "(__lockset_names)"
+for option in with with-fair with-read with-write
+    complete -c lockset -n __lockset_wants_name -l $option -x -a "(__lockset_names)"
+end
 "#;
 
 /// Write the manual pages into a folder.

@@ -115,14 +115,25 @@ async fn bash_offers_the_names_of_locks() {
     );
 }
 
+/// Whether there is this shell. Where all tests have to run there is.
+fn is_installed(shell: &str) -> bool {
+    let is_there = |folder: std::path::PathBuf| folder.join(shell).exists();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(is_there);
+    if !is_there {
+        println!("not run: there is no {shell}");
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "install {shell}"
+        );
+    }
+    is_there
+}
+
 /// In a shell as people use it. Where there is none, its text is looked at in the unit tests alone.
 #[tokio::test]
 async fn zsh_offers_the_names_of_locks() {
-    let is_there = |folder: std::path::PathBuf| folder.join("zsh").exists();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(is_there) {
-        println!("not run: there is no zsh");
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "install zsh");
+    if !is_installed("zsh") {
         return;
     }
     let server = Server::start();
@@ -175,6 +186,43 @@ async fn zsh_offers_the_names_of_locks() {
     zsh.enter("echo at the e''nd");
     zsh.shows("at the end").await;
     assert!(!zsh.rest().contains("desk"));
+}
+
+/// Where there is none, its text is looked at by nobody but the test of all shells.
+#[tokio::test]
+async fn fish_offers_the_names_of_locks() {
+    if !is_installed("fish") {
+        return;
+    }
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for name in ["order:7", "order:8", "desk"] {
+        guards.push(client.lock(name).lock().await.unwrap());
+    }
+    let printed = ended(&mut lockset("", &["completions", "fish"])).await.out;
+    let bin = Path::new(LOCKSET).parent().unwrap().display();
+    let offered = async |line: &str| {
+        let script = format!("{printed}\nset -p PATH {bin}\ncomplete -C '{line}'");
+        let url = server.url();
+        let mut fish = crate::support::program("fish", &url, &["--no-config", "-c", &script]);
+        let ran = ended(&mut fish).await;
+        assert_eq!(ran.err, "", "{line}");
+        ran.out
+    };
+    for begin in [
+        "show",
+        "wait",
+        "run a",
+        "run --try",
+        "run --with-read",
+        "free",
+    ] {
+        let line = format!("lockset {begin} order:");
+        assert_eq!(offered(&line).await, "order:7\norder:8\n", "{line}");
+    }
+    // Behind `--` stands a command.
+    assert!(!offered("lockset run a -- de").await.contains("desk"));
 }
 
 #[tokio::test]

@@ -35,9 +35,20 @@ pub(super) fn pop(store: &mut Store, words: &Words) -> Outcome {
     Ok(first.map_or(Reply::Nil, |item| Reply::bulk(&item)))
 }
 
+/// With the bound `MAXLEN` or without; 0 is none.
 pub(super) fn position(store: &mut Store, words: &Words) -> Outcome {
-    let mut items = list(store, words.at(1))?.into_iter().flatten();
-    let at = items.position(|item| **item == *words.at(2));
+    let most = match (words.len(), words.get(3)) {
+        (3, _) => 0,
+        (5, Some(option)) if option.eq_ignore_ascii_case(b"MAXLEN") => int(words.at(4))?,
+        _ => return Err(Reply::syntax()),
+    };
+    let most = match usize::try_from(most) {
+        Ok(0) => usize::MAX,
+        Ok(most) => most,
+        Err(_) => return Err(Reply::error("ERR MAXLEN can't be negative")),
+    };
+    let items = list(store, words.at(1))?.into_iter().flatten();
+    let at = items.take(most).position(|item| **item == *words.at(2));
     Ok(at.map_or(Reply::Nil, Reply::count))
 }
 

@@ -69,7 +69,7 @@ impl Command {
             b"LINDEX" => command(3, lists::index),
             b"LLEN" => command(2, lists::len),
             b"LPOP" => command(2, lists::pop),
-            b"LPOS" => command(3, lists::position),
+            b"LPOS" => command(-3, lists::position),
             b"LRANGE" => command(4, lists::range),
             b"LREM" => command(4, lists::remove),
             b"LPUSH" => command(-3, lists::push_front),

@@ -268,6 +268,10 @@ impl Drawing<'_> {
             call.keys = [0, 2, 4].map(|at| call.keys[at].clone()).into();
             return vec![];
         }
+        if name == "fair_place" {
+            call.keys = vec![call.keys.remove(2)];
+            return vec![call.holder.clone(), self.count()];
+        }
         let token = call.keys.remove(1);
         call.keys.push(token);
         let retention = [call.retention.clone()];

@@ -399,6 +399,27 @@ fn those_behind_are_looked_after_once() {
 }
 
 #[test]
+fn a_place_counts_those_who_came_before_and_are_there() {
+    let queue = Queue::default();
+    let mut places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let numbers: Vec<_> = places.iter().map(QueuePlace::number).collect();
+    let all = || numbers.iter().map(|number| queue.place_of(*number));
+    let all = || all().collect::<Vec<_>>();
+    assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
+    // One that was passed over is the next when it comes back.
+    assert!(pass_over(&queue).is_empty());
+    assert!(is_head(&places[1]));
+    assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
+    drop(places.remove(2));
+    assert_eq!(all(), [Some(1), Some(2), None, Some(3)]);
+    drop(places.remove(0));
+    assert_eq!(all(), [None, Some(1), None, Some(2)]);
+    drop(places);
+    assert_eq!(all(), [None; 4]);
+    assert_eq!(queue.place_of(99), None);
+}
+
+#[test]
 fn a_closed_line_lets_all_go_on() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);

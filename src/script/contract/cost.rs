@@ -161,6 +161,7 @@ fn fair_without_listeners() -> Vec<Step> {
         fair(U2, GRANT).called("fair acquire, held elsewhere, the first to wait"),
         fair(U3, GRANT).called("fair acquire, held elsewhere, behind others"),
         fair(U2, GRANT).called("fair acquire, in the queue already"),
+        step("fair_place", &FAIR[1..2], &[U3, "1000"]).called("fair, where it stands"),
         fair(U4, NO_PLACE).called("fair acquire, held elsewhere, takes no place"),
         fair_ends(U1).called("fair release, the next one does not hear of it"),
         fair(U4, NO_PLACE).called("fair acquire, free, not its turn"),

@@ -67,6 +67,10 @@ impl Fixture {
             .await
     }
 
+    async fn place(&mut self, waiter: &str, places: &str) -> Value {
+        self.run("fair_place", &[QUEUE], &[waiter, places]).await
+    }
+
     pub(super) async fn queue(&mut self) -> Vec<String> {
         let reply = self.run("fair_waiters", &["F", QUEUE, ALIVE], &[]).await;
         reply::texts(&reply).unwrap()
@@ -102,6 +106,33 @@ impl Fixture {
             assert!(of(TIMEOUTS).contains(&waiter), "{waiter} blocks Redisson");
         }
     }
+}
+
+/// Where a waiter stands, and that no more of the queue is looked through than was asked for.
+#[tokio::test]
+async fn the_place_of_a_waiter() {
+    let mut fixture = Fixture::new().await;
+    let nowhere = Value::Nil;
+    assert_eq!(fixture.place(U1, "0").await, nowhere, "there is no queue");
+    for holder in [U0, U1, U2, U3] {
+        fixture.fair(holder).await;
+    }
+    for (waiter, places, place) in [
+        (U1, "1000", Value::Int(1)),
+        (U3, "1000", Value::Int(3)),
+        (U3, "0", Value::Int(3)),
+        (U3, "3", Value::Int(3)),
+        (U3, "2", nowhere.clone()),
+        (U0, "1000", nowhere.clone()),
+        (U1, "-1", nowhere.clone()),
+    ] {
+        assert_eq!(fixture.place(waiter, places).await, place, "{places}");
+    }
+    let before = fixture.keys().await;
+    let mut user = fixture.user("-lpos").await;
+    let denied = user.run("fair_place", &[QUEUE], &[U1, "1000"]).await;
+    assert_eq!(denied.unwrap(), nowhere, "without the right");
+    assert_eq!(fixture.keys().await, before, "it changes nothing");
 }
 
 /// The trace of Redisson's `RFairLock`, step by step, with our own replies and without its defects.

@@ -48,8 +48,24 @@ pub(super) fn of(report: &ServerReport, is_cluster: bool) -> Vec<Check> {
         checks.push(clock(report));
         checks.push(distance(report));
     }
+    checks.extend(report.has_restore.map(native_path));
     checks.extend(rights(report));
     checks
+}
+
+/// Whether free locks can be taken without a script; whether the user may do so is among the rights.
+fn native_path(has_restore: bool) -> Check {
+    if has_restore {
+        return Check::ok("native path", "free locks are taken by a plain command");
+    }
+    let advice = "locks work all the same, and taking a free one costs the server about three times as much: \
+        do not rename or disable the command, where you can choose";
+    Check::wrong(
+        "native path",
+        Verdict::Warn,
+        "the server has no RESTORE",
+        advice,
+    )
 }
 
 fn field<'a>(report: &'a ServerReport, name: &str) -> &'a str {
@@ -410,6 +426,21 @@ mod tests {
         let trip = checks.iter().find(|check| check.check == "round trip");
         assert_eq!(trip.unwrap().verdict, Verdict::Warn);
         assert!(checks.iter().all(|check| check.check != "clock"));
+    }
+
+    #[test]
+    fn a_server_without_restore_is_told_of() {
+        for (has_restore, expected) in [
+            (Some(true), Some(Verdict::Ok)),
+            (Some(false), Some(Verdict::Warn)),
+            (None, None),
+        ] {
+            let mut report = report(&[]);
+            report.has_restore = has_restore;
+            let checks = of(&report, false);
+            let check = checks.iter().find(|check| check.check == "native path");
+            assert_eq!(check.map(|check| check.verdict), expected);
+        }
     }
 
     #[test]
