@@ -20,7 +20,7 @@ use super::control::{self, Order, Report};
 use super::group::Group;
 use super::program::{BECOME, this_program};
 use super::sender::Sender;
-use super::signals::is_ending;
+use super::signals::{Signals, is_ending};
 use super::watch::{Exit, Watch};
 use crate::output::complain;
 use crate::status;
@@ -70,6 +70,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let (orders, reports) = tokio::net::UnixStream::from_std(socket)?.into_split();
     let mut orders = BufReader::new(orders).lines();
     let mut changes = signal(SignalKind::child())?;
+    // What ends all processes of a service comes to this one, too. The group has it by itself, and by the runner.
+    let mut asked = Signals::ending()?;
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
     loop {
@@ -89,6 +91,7 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
             },
             () = supervisor.reports.sent() => {}
             _ = changes.recv() => {}
+            _ = asked.next_ending() => supervisor.watch.asked(),
             () = sleep(pause) => {}
         }
         supervisor.look_at_clock();

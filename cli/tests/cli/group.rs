@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::loss::granted_only_after;
-use crate::support::{BOUND, Running, Terminal, is_alive, is_stopped, lockset};
+use crate::support::{BOUND, Running, Terminal, is_alive, is_stopped, lockset, parent, send};
 
 /// Two shells: one that leads the group, and one that it has started, which cleans up when it is asked to end.
 struct Scripts {
@@ -94,6 +94,28 @@ async fn what_is_asked_to_end_has_the_lock_until_it_has_ended() {
     }
 }
 
+/// As systemd ends a service: the runner, the supervisor and the command get the signal.
+#[tokio::test]
+async fn what_is_ended_with_all_its_processes_cleans_up_and_has_the_lock_meanwhile() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let scripts = Scripts::new(MORTAL);
+    let mut running = scripts.start(&server.url(), "30s");
+    let pids = running.pids().await;
+    send(parent(pids[0]), Signal::TERM);
+    for pid in &pids {
+        send(*pid, Signal::TERM);
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.line().await, "cleaning");
+    reaped(pids[0]).await;
+    is_kept(&client).await;
+    scripts.is_done();
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 143, "{ended:?}");
+    assert!(!client.lock("a").is_locked().await.unwrap(), "released");
+}
+
 /// Nobody passed that on: the signal came to the command alone.
 #[tokio::test]
 async fn what_a_killed_command_leaves_has_the_lock_until_it_has_ended() {
@@ -102,7 +124,7 @@ async fn what_a_killed_command_leaves_has_the_lock_until_it_has_ended() {
     let scripts = Scripts::new(MORTAL);
     let mut running = scripts.start(&server.url(), "30s");
     let pids = running.pids().await;
-    crate::support::send(pids[0], Signal::KILL);
+    send(pids[0], Signal::KILL);
     reaped(pids[0]).await;
     is_kept(&client).await;
     // It reaches what is left.
@@ -139,7 +161,7 @@ async fn what_a_command_leaves_that_ends_by_itself_is_left_alone() {
     assert_eq!(running.ended().await.status, 3);
     assert!(!client.lock("a").is_locked().await.unwrap(), "released");
     assert!(is_alive(left));
-    crate::support::send(left, Signal::KILL);
+    send(left, Signal::KILL);
 }
 
 /// The key goes to the group alone. What is left has the terminal, and is the job that a key stops.
