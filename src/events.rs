@@ -68,7 +68,7 @@ pub enum Event<'a> {
         /// that most of them wait for.
         waiters: usize,
         /// Where it stands; of a multi-lock, in the queue of the member that it waits for. `None` if that is not
-        /// known: the server did not say, or it is a fair lock and more than a thousand are before it.
+        /// known: the server did not say, or a thousand or more are before it.
         place: Option<Place>,
     },
     /// A connection was made anew after it had broken.

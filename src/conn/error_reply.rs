@@ -7,7 +7,7 @@ use super::tls;
 use super::transport::Fault;
 use crate::error::{Error, Kind};
 
-/// Refused for now: nothing was executed, and a later attempt may succeed.
+/// Refused for now: a later attempt may succeed. Nothing was executed, but for [`NON_LOCAL`].
 const TEMPORARY: &[&str] = &[
     "LOADING",
     "BUSY",
@@ -34,6 +34,9 @@ const REFUSED: &[&str] = &[
     "ASK",
 ];
 
+/// A script came upon a key that is not in KEYS and has gone over already, of a slot that moves.
+const NON_LOCAL: &str = "attempted to access a non local key";
+
 /// The code of an error. Redis 6 wraps the error of a command inside a script, code and all, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
@@ -45,8 +48,7 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     {
         return Some("NOPERM-INSIDE");
     }
-    // A key that is not in KEYS has gone over already, of a slot that moves.
-    if detail.contains("attempted to access a non local key") {
+    if detail.contains(NON_LOCAL) {
         return Some("TRYAGAIN");
     }
     if code != "ERR" || !detail.contains("script") {
@@ -59,14 +61,19 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     Some(inner.unwrap_or(code))
 }
 
-/// Whether nothing was executed, and a later attempt may succeed.
+/// Whether a later attempt may succeed.
 pub(crate) fn is_temporary(error: &RedisError) -> bool {
     code(error).is_some_and(|code| TEMPORARY.contains(&code))
 }
 
 /// Whether it is certain that nothing was executed.
 pub(crate) fn was_not_executed(error: &RedisError) -> bool {
-    code(error).is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
+    // Such a script may have done a part of its work.
+    let stopped_inside = error
+        .detail()
+        .is_some_and(|detail| detail.contains(NON_LOCAL));
+    let code = code(error).filter(|_| !stopped_inside);
+    code.is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
 }
 
 /// What an error means to the caller and what to do about it.

@@ -44,7 +44,12 @@ impl Hold {
                 Some(lease) => {
                     self.apply(Event::RenewalSent { lease });
                     let call = self.protocol.keep(&holder, lease, publish);
-                    (Lane::Renewal, call)
+                    // A re-entry that may be on its way yet is on the other lane.
+                    if self.state().may_be_entered_late() {
+                        (Lane::Command, call)
+                    } else {
+                        (Lane::Renewal, call)
+                    }
                 }
                 // It need not be there any more, if an earlier request was executed.
                 None => {

@@ -33,6 +33,9 @@ const HEADS_MAX: u32 = 64;
 /// A head that was missing at this many checks in a row is passed over.
 const MISSED_MAX: u32 = 2;
 
+/// So many that are before one are counted.
+const PLACE_MAX: usize = 1000;
+
 #[derive(Debug)]
 pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<State<R, T, J>>);
 
@@ -206,14 +209,17 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         state.places.first().into_iter().chain(absent).min()
     }
 
-    /// How many came no later than the one with this number, and have not left; `None` if that one has.
+    /// How many came no later than the one with this number, and have not left; `None` if that one has, or if as
+    /// many as [`PLACE_MAX`] are before it.
     pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
         let mut state = self.0.lock();
         let is_absent = state.absent.contains_key(&number);
         if !is_absent && state.places.get_mut(number).is_none() {
             return None;
         }
-        Some(state.places.before(number) + state.absent.range(..number).count() + 1)
+        let absent = state.absent.range(..number).take(PLACE_MAX).count();
+        let before = state.places.before(number, PLACE_MAX) + absent;
+        (before < PLACE_MAX).then_some(before + 1)
     }
 
     /// Whether anybody waits who is kept out by a hold of this mode.

@@ -1,8 +1,9 @@
 //! Leases of others that were seen in the way of this process, which may be longer than its own.
 //!
 //! Who has used a lease may use it again, so it counts until it is over and for as long again. Not for ever: a
-//! hold that was kept for a day would take the votes of servers that restart later. Invariant: of the leases that
-//! count, the longest is known; there is one entry for each power of two.
+//! hold that was kept for a day would take the votes of servers that restart later. Invariants: what is taken for the
+//! longest is no shorter than the longest lease that counts, and less than twice as long; there is one entry for each
+//! power of two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +22,7 @@ struct Sighting {
 impl Sightings {
     /// Somebody has a lock for so long still.
     pub(super) fn note(&mut self, remaining: Duration, now: Tick) {
+        self.forget(now);
         let seen = Sighting {
             lease: remaining,
             counts_until: now.after(remaining.saturating_mul(2)),
@@ -35,9 +37,13 @@ impl Sightings {
 
     /// The longest lease that counts.
     pub(super) fn longest(&mut self, now: Tick) -> Duration {
-        self.0.retain(|_, seen| now < seen.counts_until);
+        self.forget(now);
         let leases = self.0.values().map(|seen| seen.lease);
         leases.max().unwrap_or_default()
+    }
+
+    fn forget(&mut self, now: Tick) {
+        self.0.retain(|_, seen| now < seen.counts_until);
     }
 }
 

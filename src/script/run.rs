@@ -172,6 +172,8 @@ impl Scripts {
                 let failure = Failure::new(executed(first_sent), cause).missing(missing);
                 return Err(self.failed(call, failure));
             }
+            let now = self.clock.now();
+            let needed = needed_again(&cause, sent, now);
             let cause = match last.take() {
                 // Nothing was sent since: that is still what the server says.
                 Some(said @ Cause::Answered(_)) if this == Executed::No && cause.is_silence() => {
@@ -181,9 +183,7 @@ impl Scripts {
             };
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
-            let now = self.clock.now();
-            let needed = jittered + needed_again(&cause, sent, now);
-            if budget.retry == Retry::Never || now.after(needed) >= budget.deadline {
+            if budget.retry == Retry::Never || now.after(jittered + needed) >= budget.deadline {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             last = Some(cause);

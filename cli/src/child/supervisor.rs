@@ -1,5 +1,5 @@
 //! The supervisor: starts the command, passes signals on, and ends its group when the lock has to be given
-//! up or the runner is gone. What follows from what stands in `watch.rs`.
+//! up or the runner is gone. What follows from what it knows stands in `watch.rs`.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,15 +21,12 @@ use super::group::Group;
 use super::program::{BECOME, this_program};
 use super::sender::Sender;
 use super::signals::{Signals, is_ending};
-use super::watch::{Exit, Watch};
+use super::watch::{Exit, LOOK, Watch};
 use crate::output::complain;
 use crate::status;
 
 /// The clock is read at least this often: timers stand still while the machine is suspended.
 const LOOK_MAX: Duration = Duration::from_millis(250);
-
-/// How often to look whether the group is empty, once the command has ended.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Supervises the command in `arguments`, and ends when it has ended.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {

@@ -11,6 +11,9 @@ use super::signals::is_ending_number;
 /// How long what was killed may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 
+/// How often to look whether the group is empty, once the command has ended.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exit {
@@ -112,7 +115,9 @@ impl Watch {
         let does_not_die = self
             .killed
             .is_some_and(|killed| now >= killed.max(at).after(DEATH_MAX));
-        let is_over = group_is_empty || !is_awaited || does_not_die;
+        // A signal to all processes of a service may come to this one behind the end of the command.
+        let is_left = !is_awaited && now >= at.after(LOOK);
+        let is_over = group_is_empty || is_left || does_not_die;
         is_over.then_some((exit.status, told))
     }
 }
@@ -166,7 +171,8 @@ mod tests {
             assert_eq!(watch.end(at(1), true), None, "it runs");
             watch.ended(at(1), found);
             let left = is_left_alone.then_some((found.status, false));
-            assert_eq!(watch.end(at(1), false), left, "{found:?}");
+            assert_eq!(watch.end(at(1), false), None, "a signal may be on its way");
+            assert_eq!(watch.end(at(1).after(LOOK), false), left, "{found:?}");
             assert_eq!(watch.end(at(20), true), Some((found.status, false)));
         }
     }

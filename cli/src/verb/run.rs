@@ -66,7 +66,7 @@ pub(crate) struct Run {
     /// Give the lock up after this long: the command is ended before, as if the lock was lost.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     max_hold: Option<Duration>,
-    /// From SIGTERM until the lock has to be given up; at most a third of the lease or of --max-hold. Default:
+    /// From SIGTERM until the lock has to be given up; at most a third of the lease, or of --max-hold if that is shorter. Default:
     /// 5s, or that third if it is less. 0s: SIGKILL alone.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     grace: Option<Duration>,

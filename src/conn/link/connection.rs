@@ -32,7 +32,7 @@ impl Connection {
             socket,
             clock,
             last_reply,
-            given_up: SharedTick::at(Tick::ZERO),
+            given_up: SharedTick::default(),
             push,
         }
     }
@@ -41,19 +41,21 @@ impl Connection {
         self.last_reply.get()
     }
 
-    /// Whether there has been no reply for so long, as a call says that was sent then and has given up. Of two
-    /// such calls the first counts: a caller may give up sooner than a server has to answer. If others had replies
-    /// meanwhile, or the connection was made meanwhile, it is slow, not dead.
+    /// Whether there has been no reply for so long, as a call says that was sent then and has given up. Of several
+    /// such calls the one that was sent first counts: a caller may give up sooner than a server has to answer. If
+    /// others had replies meanwhile, or the connection was made meanwhile, it is slow, not dead.
     pub(super) fn is_silent(&self, sent: Tick, now: Tick, silence: Duration) -> bool {
         let last_reply = self.last_reply_at();
         if last_reply >= sent {
             return false;
         }
-        let mut since = self.given_up.get();
-        if since <= last_reply {
-            since = sent;
-            self.given_up.set(sent);
-        }
+        let known = self.given_up.get();
+        let since = if known <= last_reply {
+            sent
+        } else {
+            known.min(sent)
+        };
+        self.given_up.set(since);
         since.until(now) >= silence
     }
 
@@ -83,7 +85,7 @@ impl Connection {
                     connection.clone().send_packed_command(command).await
                 };
                 // Boxed: it is not the way of most calls.
-                self.replied(Box::pin(self.clock.within(limit, reply)).await)
+                Box::pin(self.clock.within(limit, reply)).await
             }
         }
     }
@@ -111,16 +113,9 @@ impl Connection {
                     connection.send_packed_commands(&pipe, 0, pipe.len()).await
                 };
                 // Likewise.
-                self.replied(Box::pin(self.clock.within(limit, replies)).await)
+                Box::pin(self.clock.within(limit, replies)).await
             }
         }
-    }
-
-    fn replied<T>(&self, reply: Option<Result<T, RedisError>>) -> Option<Result<T, RedisError>> {
-        if let Some(Ok(_)) = reply {
-            self.last_reply.set(self.clock.now());
-        }
-        reply
     }
 }
 
@@ -165,6 +160,7 @@ mod tests {
             security: &Default::default(),
             step,
             first_bytes: &FirstBytes::default(),
+            last_reply: &SharedTick::default(),
             push: &push,
             disconnected: &Arc::default(),
             network: &Network::System,

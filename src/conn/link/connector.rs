@@ -132,11 +132,13 @@ impl Connector {
         let first_bytes = FirstBytes::default();
         let began = self.clock.now();
         let push = Arc::new(PushState::new(self.events.clone()));
-        match self.introduced(&push, &first_bytes).await {
+        let last_reply = SharedTick::at(began);
+        let introduced = self.introduced(&push, &first_bytes, &last_reply);
+        match introduced.await {
             Ok(socket) => {
                 let now = self.clock.now();
                 self.reachability.succeeded(began.until(now));
-                let last_reply = SharedTick::at(now);
+                last_reply.set(now);
                 let socket = self.on_wire(socket, &last_reply);
                 Ok(Connection::new(socket, push, self.clock, last_reply))
             }
@@ -152,6 +154,7 @@ impl Connector {
         &self,
         push: &Arc<PushState>,
         first_bytes: &FirstBytes,
+        last_reply: &SharedTick,
     ) -> Result<Socket, RedisError> {
         let step = Step {
             clock: self.clock,
@@ -162,6 +165,7 @@ impl Connector {
             security: &self.security,
             step,
             first_bytes,
+            last_reply,
             push,
             disconnected: &self.disconnected,
             network: &self.network,

@@ -13,7 +13,6 @@ mod dial;
 mod first_bytes;
 mod framing;
 mod handshake;
-
 mod loan;
 mod paced_read;
 mod reachability;
@@ -33,6 +32,7 @@ pub(crate) use self::connector::Purpose;
 use self::dial::Dialer;
 pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
+pub(super) use self::shared_tick::SharedTick;
 pub(super) use self::socket::{Socket, Step, Terms};
 use super::error_reply::code;
 use super::process::Process;

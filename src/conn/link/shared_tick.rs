@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// A tick that all its clones have.
-#[derive(Clone, Debug)]
-pub(super) struct SharedTick(Arc<AtomicU64>);
+/// A tick that all its clones have; first zero.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedTick(Arc<AtomicU64>);
 
 impl SharedTick {
-    pub(super) fn at(now: Tick) -> Self {
+    pub(crate) fn at(now: Tick) -> Self {
         Self(Arc::new(AtomicU64::new(now.nanos())))
     }
 
-    pub(super) fn set(&self, now: Tick) {
+    pub(crate) fn set(&self, now: Tick) {
         self.0.store(now.nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> Tick {
+    pub(crate) fn get(&self) -> Tick {
         Tick::ZERO.after(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) step: Step,
     /// Where is noted what the server sends first.
     pub(crate) first_bytes: &'a FirstBytes,
+    /// Where is noted when the server last sent something.
+    pub(crate) last_reply: &'a SharedTick,
     pub(crate) push: &'a Arc<PushState>,
     /// Given when the connection ends by itself.
     pub(crate) disconnected: &'a Arc<Hint>,
@@ -180,6 +182,7 @@ impl Socket {
         let stream = Bounded::new(stream, settings.protocol(), Arc::clone(terms.push));
         let in_flight = Arc::<InFlight>::default();
         let stream = PacedRead::new(stream, Arc::clone(&in_flight));
+        let stream = stream.noting(terms.last_reply.clone(), terms.step.clock);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
         Ok(Self {

@@ -23,7 +23,7 @@ use super::reply::{Outcome, Peer, Reply};
 use super::view::{View, is_shared_by_most};
 use crate::clock::{Clock, Tick};
 use crate::conn::address::{Address, AddressMap};
-use crate::conn::link::{FirstBytes, Socket, Step, Terms};
+use crate::conn::link::{FirstBytes, SharedTick, Socket, Step, Terms};
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
@@ -332,6 +332,7 @@ impl Settings {
             security: &self.security,
             step,
             first_bytes: &FirstBytes::default(),
+            last_reply: &SharedTick::default(),
             // What it announces is a hint and is not kept.
             push: &Arc::new(PushState::new(None)),
             disconnected: &Arc::default(),

@@ -59,10 +59,10 @@ impl<E> Places<E> {
         only.or_else(|| self.all.keys().next().copied())
     }
 
-    /// How many have a lower number.
-    pub(super) fn before(&self, number: u64) -> usize {
+    /// How many have a lower number; of more than so many, so many.
+    pub(super) fn before(&self, number: u64, most: usize) -> usize {
         let only = self.only.iter().filter(|(only, _)| *only < number);
-        only.count() + self.all.range(..number).count()
+        only.count() + self.all.range(..number).take(most).count()
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &E> {
@@ -101,7 +101,7 @@ mod tests {
                 prop_assert_eq!(places.len(), map.len());
                 prop_assert_eq!(places.first(), map.keys().next().copied());
                 for number in 0..6 {
-                    prop_assert_eq!(places.before(number), map.range(..number).count());
+                    prop_assert_eq!(places.before(number, usize::MAX), map.range(..number).count());
                     prop_assert_eq!(places.get_mut(number), map.get_mut(&number));
                     let behind: Vec<_> = places.from(number).map(|(at, _)| at).collect();
                     prop_assert_eq!(behind, map.range(number..).map(|(at, _)| *at).collect::<Vec<_>>());

@@ -31,6 +31,7 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         security: &Security::default(),
         step,
         first_bytes: &FirstBytes::default(),
+        last_reply: &SharedTick::default(),
         push: &Arc::new(PushState::new(None)),
         disconnected: &Arc::default(),
         network: &Network::System,
