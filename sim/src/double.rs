@@ -208,9 +208,9 @@ macro_rules! common {
 /// servers.fail_over();
 /// assert_eq!(guard.lost().await, LostReason::Revoked);
 ///
-/// // Whatever the replica has is kept.
+/// // Whatever the replica has is kept. The old primary has to catch up first, as a replica.
 /// let guard = client.lock("order:8").lock().await?;
-/// servers.advance(Duration::from_secs(2)).await;
+/// servers.advance(Duration::from_secs(5)).await;
 /// servers.fail_over();
 /// servers.advance(Duration::from_secs(60)).await;
 /// assert!(!guard.is_lost());
@@ -262,8 +262,9 @@ impl Sentinel {
 /// let client = servers.client().await;
 /// let guard = client.lock("order:7").lock().await?;
 ///
-/// // Its slot moves to another node, and that one ends.
+/// // Its slot moves to another node, and that one ends when its replica has the lock, too.
 /// servers.move_slot("order:7");
+/// servers.advance(Duration::from_secs(1)).await;
 /// servers.kill_primary("order:7");
 /// servers.fail_over("order:7");
 /// servers.advance(Duration::from_secs(60)).await;
