@@ -13,6 +13,9 @@ use redis::ProtocolVersion;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::framing::Framing;
+use super::shared_tick::SharedTick;
+use super::socket::Terms;
+use crate::clock::Clock;
 use crate::conn::push::PushState;
 
 #[derive(Debug)]
@@ -24,16 +27,21 @@ pub(super) struct Bounded<S> {
     /// there are any it is the most that there may be.
     unanswered: u64,
     push: Arc<PushState>,
+    /// When the last reply came, also one that nobody waits for any more.
+    last_reply: SharedTick,
+    clock: Clock,
 }
 
 impl<S> Bounded<S> {
-    pub(super) fn new(stream: S, protocol: ProtocolVersion, push: Arc<PushState>) -> Self {
+    pub(super) fn new(stream: S, terms: &Terms<'_>) -> Self {
         Self {
             stream,
             commands: Framing::new(ProtocolVersion::RESP2),
-            replies: Framing::new(protocol),
+            replies: Framing::new(terms.info.redis_settings().protocol()),
             unanswered: 0,
-            push,
+            push: Arc::clone(terms.push),
+            last_reply: terms.last_reply.clone(),
+            clock: terms.step.clock,
         }
     }
 
@@ -47,6 +55,8 @@ impl<S> Bounded<S> {
 
     fn received(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(end) = self.replies.read(bytes).map_err(refused)? {
+            // A push may be the confirmation of a subscription.
+            self.last_reply.set(self.clock.now());
             if !end.is_push {
                 let rest = self.unanswered.checked_sub(1);
                 self.unanswered = rest.ok_or_else(|| refused("a reply to no command"))?;

@@ -28,9 +28,6 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::shared_tick::SharedTick;
-use crate::clock::Clock;
-
 /// With fewer commands in flight there is nothing to gain. On a runtime of one thread there is more to
 /// lose: there the library puts all commands that are ready into one write by itself.
 const FEW: usize = 4;
@@ -104,8 +101,6 @@ impl Drop for InFlightGuard<'_> {
 pub(crate) struct PacedRead<S> {
     stream: S,
     in_flight: Arc<InFlight>,
-    /// When the server last sent something, also what nobody waits for any more.
-    heard: Option<(SharedTick, Clock)>,
     few: usize,
     /// What remains of this turn's portion; `None` until something is read in this turn.
     remaining: Option<usize>,
@@ -138,7 +133,6 @@ impl<S> PacedRead<S> {
         Self {
             stream,
             in_flight,
-            heard: None,
             few: few_in_flight(),
             remaining: None,
             yielded_at: None,
@@ -147,12 +141,6 @@ impl<S> PacedRead<S> {
             bytes: 0,
             done: 0,
         }
-    }
-
-    /// Notes there when something was read.
-    pub(crate) fn noting(mut self, heard: SharedTick, clock: Clock) -> Self {
-        self.heard = Some((heard, clock));
-        self
     }
 
     /// How much is read in the turn that begins.
@@ -182,11 +170,6 @@ impl<S> PacedRead<S> {
     }
 
     fn count(&mut self, bytes: usize) {
-        if let Some((heard, clock)) = &self.heard
-            && bytes > 0
-        {
-            heard.set(clock.now());
-        }
         self.remaining = self.remaining.map(|rest| rest.saturating_sub(bytes));
         self.bytes += bytes;
         let done = self.in_flight.done.load(Ordering::Relaxed);

@@ -63,7 +63,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) step: Step,
     /// Where is noted what the server sends first.
     pub(crate) first_bytes: &'a FirstBytes,
-    /// Where is noted when the server last sent something.
+    /// Where is noted when the server last replied.
     pub(crate) last_reply: &'a SharedTick,
     pub(crate) push: &'a Arc<PushState>,
     /// Given when the connection ends by itself.
@@ -179,10 +179,9 @@ impl Socket {
         config: AsyncConnectionConfig,
     ) -> Result<Self, RedisError> {
         let settings = terms.info.redis_settings();
-        let stream = Bounded::new(stream, settings.protocol(), Arc::clone(terms.push));
+        let stream = Bounded::new(stream, &terms);
         let in_flight = Arc::<InFlight>::default();
         let stream = PacedRead::new(stream, Arc::clone(&in_flight));
-        let stream = stream.noting(terms.last_reply.clone(), terms.step.clock);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
         Ok(Self {
