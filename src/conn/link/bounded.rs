@@ -14,7 +14,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::framing::Framing;
 use super::shared_tick::SharedTick;
-use super::socket::Terms;
 use crate::clock::Clock;
 use crate::conn::push::PushState;
 
@@ -33,15 +32,21 @@ pub(super) struct Bounded<S> {
 }
 
 impl<S> Bounded<S> {
-    pub(super) fn new(stream: S, terms: &Terms<'_>) -> Self {
+    /// Each reply is noted in `last_reply`, by this clock.
+    pub(super) fn new(
+        stream: S,
+        protocol: ProtocolVersion,
+        push: Arc<PushState>,
+        (last_reply, clock): (SharedTick, Clock),
+    ) -> Self {
         Self {
             stream,
             commands: Framing::new(ProtocolVersion::RESP2),
-            replies: Framing::new(terms.info.redis_settings().protocol()),
+            replies: Framing::new(protocol),
             unanswered: 0,
-            push: Arc::clone(terms.push),
-            last_reply: terms.last_reply.clone(),
-            clock: terms.step.clock,
+            push,
+            last_reply,
+            clock,
         }
     }
 

@@ -179,7 +179,9 @@ impl Socket {
         config: AsyncConnectionConfig,
     ) -> Result<Self, RedisError> {
         let settings = terms.info.redis_settings();
-        let stream = Bounded::new(stream, &terms);
+        let (protocol, push) = (settings.protocol(), Arc::clone(terms.push));
+        let noted = (terms.last_reply.clone(), terms.step.clock);
+        let stream = Bounded::new(stream, protocol, push, noted);
         let in_flight = Arc::<InFlight>::default();
         let stream = PacedRead::new(stream, Arc::clone(&in_flight));
         let (connection, driver) =
