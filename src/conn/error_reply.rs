@@ -34,8 +34,9 @@ const REFUSED: &[&str] = &[
     "ASK",
 ];
 
-/// A script came upon a key that is not in KEYS and has gone over already, of a slot that moves.
-const NON_LOCAL: &str = "attempted to access a non local key";
+/// A script came upon a key that is not in KEYS and has gone over already, of a slot that moves. Redis and Valkey
+/// begin the sentence otherwise.
+const NON_LOCAL: &str = "access a non local key";
 
 /// The code of an error. Redis 6 wraps the error of a command inside a script, code and all, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {

@@ -107,6 +107,8 @@ fn shown(reply: &Value) -> String {
         Value::ServerError(no) => {
             let details = no.details().unwrap_or_default();
             let cause = details.split(" script: ").next().unwrap_or_default();
+            // Redis and Valkey begin this one otherwise.
+            let cause = cause.replace("Script attempted", "Attempted");
             format!("{} {cause}", no.code())
         }
         other => format!("{other:?}"),
