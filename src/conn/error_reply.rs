@@ -350,6 +350,19 @@ mod tests {
                 false,
                 false,
             ),
+            // Of Redis and of Valkey.
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: 1",
+                Kind::Refused,
+                false,
+                true,
+            ),
+            (
+                "ERR Attempted to access a non local key in a cluster node script: 1",
+                Kind::Refused,
+                false,
+                true,
+            ),
             ("ERR unknown command 'EVAL'", Kind::Invalid, false, false),
             (
                 "ERR This instance has cluster support disabled",
