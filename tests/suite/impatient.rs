@@ -1,6 +1,6 @@
 //! Handles that give up sooner than the server has to answer: what that means for the connection that all share.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually, unique_name};
@@ -40,31 +40,6 @@ async fn they_do_not_take_the_others_their_connection() {
     tokio::join!(others, gave_up);
     assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
     proxy.pass();
-    idle(&client).await;
-    nothing_left(&server).await;
-}
-
-/// Nor that of those who wait: it is asked for a subscription again and again.
-#[tokio::test]
-async fn they_do_not_take_the_waiters_their_connection() {
-    let (server, proxy, client) = through_a_proxy().await;
-    let name = unique_name("lock");
-    let holder = patient_client(&server.url()).await;
-    let held = holder.lock(&name).lock().await.unwrap();
-    let lock = client.lock(&name);
-    // The connection for subscriptions is made.
-    assert!(lock.try_lock_for(SOON / 10).await.unwrap().is_none());
-    proxy.delay_replies(IMPATIENT * 5);
-    let asked_for = proxy.asked_for();
-    // For longer than a connection is silent before it is dead.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(3) {
-        let _ = lock.try_lock_for(IMPATIENT * 8).await;
-        tokio::time::sleep(IMPATIENT * 10).await;
-    }
-    assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
-    proxy.pass();
-    held.release().await.unwrap();
     idle(&client).await;
     nothing_left(&server).await;
 }

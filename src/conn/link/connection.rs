@@ -135,6 +135,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use redis::IntoConnectionInfo;
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -142,9 +143,8 @@ mod tests {
     use crate::conn::link::socket::{Step, Terms};
     use crate::conn::network::Network;
 
-    #[tokio::test]
-    async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    /// At the client library's end of it, and when the last reply came.
+    async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let info = url.into_connection_info().unwrap();
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
@@ -155,22 +155,29 @@ mod tests {
             limit: Duration::from_secs(5),
         };
         let push = Arc::new(PushState::new(None));
+        let last_reply = SharedTick::default();
         let terms = Terms {
             info: &info,
             security: &Default::default(),
             step,
             first_bytes: &FirstBytes::default(),
-            last_reply: &SharedTick::default(),
+            last_reply: &last_reply,
             push: &push,
             disconnected: &Arc::default(),
             network: &Network::System,
         };
         let socket = Socket::connect(terms, config).await.unwrap();
+        (socket, push, last_reply)
+    }
+
+    #[tokio::test]
+    async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (socket, push, last_reply) = connected(&listener).await;
         let End::Library { in_flight, .. } = &socket.end else {
             panic!("it is not ours yet");
         };
         let in_flight = Arc::clone(in_flight);
-        let last_reply = SharedTick::at(Tick::ZERO);
         let connection = Connection::new(socket, push, Clock::System, last_reply);
         let ping = redis::cmd("PING");
         let commands = [&ping; 5];
@@ -189,5 +196,26 @@ mod tests {
             assert_eq!(in_flight.count(), 8);
         }
         assert_eq!(in_flight.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (socket, push, last_reply) = connected(&listener).await;
+        let (mut server, _) = listener.accept().await.unwrap();
+        let connection = Connection::new(socket, push, Clock::System, last_reply);
+        let ping = redis::cmd("PING");
+        let limit = Duration::from_millis(10);
+        assert!(connection.send(None, &ping, limit).await.is_none());
+        let gave_up = Clock::System.now();
+        assert!(connection.last_reply_at() < gave_up);
+        server.write_all(b"+PONG\r\n").await.unwrap();
+        let is_noted = async {
+            while connection.last_reply_at() < gave_up {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let noted = tokio::time::timeout(Duration::from_secs(10), is_noted).await;
+        noted.expect("it is noted");
     }
 }
