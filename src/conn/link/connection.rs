@@ -218,4 +218,21 @@ mod tests {
         let noted = tokio::time::timeout(Duration::from_secs(10), is_noted).await;
         noted.expect("it is noted");
     }
+
+    #[tokio::test]
+    async fn of_those_who_gave_up_the_one_that_was_sent_first_tells_of_a_silence() {
+        const SILENCE: Duration = Duration::from_secs(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (socket, push, last_reply) = connected(&listener).await;
+        let connection = Connection::new(socket, push, Clock::System, last_reply.clone());
+        let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
+        let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);
+        assert!(!is_silent(1_900, 1_950), "for 50 ms");
+        assert!(is_silent(1_000, 2_000), "this one was sent before it");
+        assert!(is_silent(2_100, 2_150), "and there was no reply since");
+        last_reply.set(at(2_160));
+        assert!(!is_silent(2_155, 2_900), "there was one meanwhile");
+        assert!(!is_silent(2_200, 3_150), "for 950 ms");
+        assert!(is_silent(3_190, 3_200), "for a second, of two of them");
+    }
 }
