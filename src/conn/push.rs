@@ -71,7 +71,8 @@ impl PushState {
         state.channels.iter().any(|channel| which(channel))
     }
 
-    pub(super) fn receive(&self, push: &PushInfo) {
+    /// Whether it answers a command, so that the server is alive for more than messages.
+    pub(super) fn receive(&self, push: &PushInfo) -> bool {
         let word = |at: usize| match push.data.get(at) {
             Some(Value::BulkString(word)) => word.as_slice(),
             _ => b"",
@@ -82,6 +83,7 @@ impl PushState {
                 if let Some(events) = &self.events {
                     events.message(channel, word(1));
                 }
+                false
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
                 let mut state = self.state.lock();
@@ -89,30 +91,37 @@ impl PushState {
                     Some(rest) => {
                         state.subscribing = rest;
                         state.channels.insert(channel.into());
+                        true
                     }
                     None => {
                         drop(state);
                         self.flooded.store(true, Ordering::Release);
                         self.mark_desynced();
+                        false
                     }
                 }
             }
-            PushKind::Unsubscribe => {
-                self.state.lock().channels.remove(channel);
-            }
+            PushKind::Unsubscribe => self.state.lock().channels.remove(channel),
             PushKind::SUnsubscribe => {
                 let mut state = self.state.lock();
                 state.channels.remove(channel);
                 match state.unsubscribing.checked_sub(1) {
-                    Some(rest) => state.unsubscribing = rest,
+                    Some(rest) => {
+                        state.unsubscribing = rest;
+                        true
+                    }
                     None => {
                         drop(state);
                         self.mark_desynced();
+                        false
                     }
                 }
             }
-            PushKind::Disconnection => self.report_gap(),
-            _ => {}
+            PushKind::Disconnection => {
+                self.report_gap();
+                false
+            }
+            _ => false,
         }
     }
 
@@ -233,8 +242,7 @@ mod tests {
 
         /// The server says this, whoever asked for it.
         fn says(&self, kind: PushKind, channel: &str) -> Value {
-            let data = vec![Value::BulkString(channel.into()), Value::Int(0)];
-            let push = PushInfo { kind, data };
+            let push = pushed(kind, channel);
             self.push.receive(&push);
             Value::Push {
                 kind: push.kind,
@@ -242,9 +250,18 @@ mod tests {
             }
         }
 
+        fn is_answered_by(&self, kind: PushKind, channel: &str) -> bool {
+            self.push.receive(&pushed(kind, channel))
+        }
+
         fn gaps(&self) -> usize {
             self.events.gaps.load(Ordering::Relaxed)
         }
+    }
+
+    fn pushed(kind: PushKind, channel: &str) -> PushInfo {
+        let data = vec![Value::BulkString(channel.into()), Value::Int(0)];
+        PushInfo { kind, data }
     }
 
     fn command(verb: &str, channel: &str) -> Cmd {
@@ -338,6 +355,31 @@ mod tests {
         assert!(!fixture.push.is_desynced());
         fixture.says(PushKind::SUnsubscribe, "a");
         assert!(fixture.push.is_desynced());
+    }
+
+    /// A server that only sends messages is as good as silent.
+    #[test]
+    fn what_was_asked_for_is_an_answer_and_a_message_is_none() {
+        let kinds = [
+            ("SUBSCRIBE", PushKind::Subscribe, PushKind::Message),
+            ("SSUBSCRIBE", PushKind::SSubscribe, PushKind::SMessage),
+        ];
+        let ends = [
+            ("UNSUBSCRIBE", PushKind::Unsubscribe),
+            ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
+        ];
+        for ((subscribe, began, message), (unsubscribe, ended)) in kinds.into_iter().zip(ends) {
+            let fixture = Fixture::new();
+            // Whoever asked may have given up since.
+            drop(fixture.push.expect(&command(subscribe, "a")));
+            assert!(!fixture.is_answered_by(message, "a"), "{subscribe}");
+            assert!(fixture.is_answered_by(began.clone(), "a"), "{subscribe}");
+            assert!(!fixture.is_answered_by(began, "a"), "{subscribe}");
+            let ask = command(unsubscribe, "a");
+            let _expected = fixture.push.expect(&ask);
+            assert!(fixture.is_answered_by(ended.clone(), "a"), "{subscribe}");
+            assert!(!fixture.is_answered_by(ended, "a"), "{subscribe}");
+        }
     }
 
     #[test]

@@ -60,9 +60,9 @@ impl<S> Bounded<S> {
 
     fn received(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(end) = self.replies.read(bytes).map_err(refused)? {
-            // A push may be the confirmation of a subscription.
-            self.last_reply.set(self.clock.now());
+            // Messages answer nothing. Confirmations, which do, are noted by who knows what was asked for.
             if !end.is_push {
+                self.last_reply.set(self.clock.now());
                 let rest = self.unanswered.checked_sub(1);
                 self.unanswered = rest.ok_or_else(|| refused("a reply to no command"))?;
             }

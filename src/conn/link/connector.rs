@@ -170,7 +170,7 @@ impl Connector {
             disconnected: &self.disconnected,
             network: &self.network,
         };
-        let mut socket = Socket::connect(terms, self.config(push)).await?;
+        let mut socket = Socket::connect(terms, self.config(push, last_reply)).await?;
         if let End::Library { connection, .. } = &mut socket.end {
             self.handshake.run(connection, step).await?;
         }
@@ -191,7 +191,7 @@ impl Connector {
         })
     }
 
-    fn config(&self, push: &Arc<PushState>) -> AsyncConnectionConfig {
+    fn config(&self, push: &Arc<PushState>, last_reply: &SharedTick) -> AsyncConnectionConfig {
         // Time-outs are ours: they cover connecting, and differ from call to call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -200,9 +200,11 @@ impl Connector {
         if self.events.is_none() {
             return config;
         }
-        let push = Arc::clone(push);
+        let (push, last_reply, clock) = (Arc::clone(push), last_reply.clone(), self.clock);
         config.set_push_sender(move |info: PushInfo| {
-            push.receive(&info);
+            if push.receive(&info) {
+                last_reply.set(clock.now());
+            }
             Ok::<(), Infallible>(())
         })
     }
