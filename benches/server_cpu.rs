@@ -78,6 +78,8 @@ enum Verb {
     Release,
     AcquirePlain,
     ReleasePlain,
+    AcquireFencedScript,
+    ReleaseFencedScript,
     AcquireFenced,
     ReleaseFenced,
     FairAcquire,
@@ -93,7 +95,7 @@ enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 22] = [
         Self::Acquire,
         Self::AcquireHeld,
         Self::Enter,
@@ -102,6 +104,8 @@ impl Verb {
         Self::Release,
         Self::AcquirePlain,
         Self::ReleasePlain,
+        Self::AcquireFencedScript,
+        Self::ReleaseFencedScript,
         Self::AcquireFenced,
         Self::ReleaseFenced,
         Self::FairAcquire,
@@ -126,6 +130,8 @@ impl Verb {
             Self::Release => "release, by script",
             Self::AcquirePlain => "acquire",
             Self::ReleasePlain => "release",
+            Self::AcquireFencedScript => "acquire, fenced, by script",
+            Self::ReleaseFencedScript => "release, fenced, by script",
             Self::AcquireFenced => "acquire, fenced",
             Self::ReleaseFenced => "release, fenced",
             Self::FairAcquire => "fair acquire, nobody waits",
@@ -305,9 +311,10 @@ impl Bench {
                 Hold { holder, ..hold }.acquire(1)
             }
             Verb::Enter => hold.acquire(2),
-            Verb::AcquireFenced => hold.acquire_fenced(),
+            Verb::AcquireFencedScript => hold.acquire_fenced(),
+            Verb::AcquireFenced => return hold.acquire_fenced_plain(),
             Verb::Leave => hold.release(1),
-            Verb::Release => hold.release(0),
+            Verb::Release | Verb::ReleaseFencedScript => hold.release(0),
             Verb::Renew => unreachable!("it is of many holds"),
             Verb::FairAcquire => hold.fair_acquire(0),
             Verb::FairRelease => hold.fair_release(),
@@ -332,7 +339,7 @@ impl Bench {
                 let sha = self.sha(redisson::ACQUIRE);
                 return vec![redisson::acquire(sha, key, &stranger)];
             }
-            Verb::AcquireFenced => {
+            Verb::AcquireFencedScript | Verb::AcquireFenced => {
                 let sha = self.sha(redisson::ACQUIRE_FENCED);
                 return vec![redisson::acquire_fenced(sha, key, holder)];
             }
@@ -364,6 +371,7 @@ impl Bench {
             Verb::Leave
             | Verb::Release
             | Verb::ReleasePlain
+            | Verb::ReleaseFencedScript
             | Verb::ReleaseFenced
             | Verb::Release3
             | Verb::Release10 => {
@@ -463,12 +471,20 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
         }
         (Way::Redisson, Verb::AcquirePlain) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
-        (Way::Lockset, Verb::AcquireFenced) => |reply| matches!(reply, Value::BulkString(_)),
+        (Way::Lockset, Verb::AcquireFencedScript) => |reply| matches!(reply, Value::BulkString(_)),
+        // `MULTI`, the two that it gathers, and what `EXEC` says of them.
+        (Way::Lockset, Verb::AcquireFenced) => |reply| match reply {
+            Value::Array(done) => matches!(&done[..], [Value::Okay, Value::Int(_)]),
+            Value::SimpleString(queued) => queued == "QUEUED",
+            reply => *reply == Value::Okay,
+        },
         (Way::Lockset, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Int(0),
         (Way::Lockset, _) => |reply| *reply == Value::Int(0),
         (Way::Redisson, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Nil,
         (Way::Redisson, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
-        (Way::Redisson, Verb::AcquireFenced) => |reply| starts_with(reply, -1),
+        (Way::Redisson, Verb::AcquireFencedScript | Verb::AcquireFenced) => {
+            |reply| starts_with(reply, -1)
+        }
         // An unlock that left the lock held or freed it, and a latch that was deleted.
         (Way::Redisson, Verb::Leave) => |reply| matches!(reply, Value::Int(0 | 1)),
         (Way::Redisson, _) => |reply| *reply == Value::Int(1),
@@ -538,9 +554,14 @@ fn print_table(ways: &[Cells; 3]) {
     println!();
 }
 
-const CYCLES: [(&str, Verb, Verb); 8] = [
+const CYCLES: [(&str, Verb, Verb); 9] = [
     ("acquire + release, by script", Verb::Acquire, Verb::Release),
     ("acquire + release", Verb::AcquirePlain, Verb::ReleasePlain),
+    (
+        "acquire + release, fenced, by script",
+        Verb::AcquireFencedScript,
+        Verb::ReleaseFencedScript,
+    ),
     (
         "acquire + release, fenced",
         Verb::AcquireFenced,

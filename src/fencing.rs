@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// its lease cannot overwrite the work of its successor (the rule is Martin Kleppmann's, 2016).
 ///
 /// Compare tokens of one lock only. A token is `max(last + 1, microseconds of the server's clock)`, give or
-/// take 64. So tokens keep growing even after the server lost its latest writes, or dropped the counter
+/// take 64; one that is given without a script may be up to 10 s behind that clock, never ahead of it. So tokens keep growing even after the server lost its latest writes, or dropped the counter
 /// because the lock was not granted [for 30 days](crate::ClientBuilder::token_retention). They stay below
 /// 2^53, which fits a signed 64-bit column and a JSON number.
 ///

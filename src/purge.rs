@@ -10,7 +10,7 @@ use crate::conn::Channels;
 use crate::error::{Error, Result};
 use crate::fencing::TokenPurge;
 use crate::keys::LockName;
-use crate::script::{Answer, Call, catalog, reply};
+use crate::script::{Answer, COUNTS_ON, Call, catalog, reply};
 
 const OPERATION: &str = "purge_token";
 
@@ -92,7 +92,9 @@ fn purge(name: &LockName, unused_for: Duration, number: &str) -> Call {
         .chain(name.keys_in_use())
         .collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let unused_us = u64::try_from(unused_for.as_micros()).unwrap_or(u64::MAX);
+    // So far a token may lie behind its grant.
+    let unused = unused_for.saturating_add(COUNTS_ON);
+    let unused_us = u64::try_from(unused.as_micros()).unwrap_or(u64::MAX);
     Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
         .arg(unused_us)
         .arg(number)

@@ -63,7 +63,20 @@ impl Membership {
         is_asking: bool,
         keys: &Store,
     ) -> Result<(), Reply> {
-        let named = keys_of(verb, words);
+        // Channels of a slot are where it is served, whatever becomes of its keys.
+        let is_channel = matches!(verb, b"SPUBLISH" | b"SSUBSCRIBE" | b"SUNSUBSCRIBE");
+        self.admit_keys(&keys_of(verb, words), !is_channel, is_asking, keys)
+    }
+
+    /// The same for one command, or several that are one step, with these keys. `looks`: it goes where the keys are
+    /// while they move.
+    pub(crate) fn admit_keys(
+        &self,
+        named: &[&[u8]],
+        looks: bool,
+        is_asking: bool,
+        keys: &Store,
+    ) -> Result<(), Reply> {
         let Some(first) = named.first() else {
             return Ok(());
         };
@@ -75,9 +88,7 @@ impl Membership {
         let owner = self.view.owners[usize::from(slot)];
         let (to, from) = (self.migrating.get(&slot), self.importing.get(&slot));
         let is_moving = to.is_some() || from.is_some();
-        // Channels of a slot are where it is served, whatever becomes of its keys.
-        let is_channel = matches!(verb, b"SPUBLISH" | b"SSUBSCRIBE" | b"SUNSUBSCRIBE");
-        let looks = is_moving && !is_channel;
+        let looks = is_moving && looks;
         let missing = named.iter().filter(|key| looks && keys.get(key).is_none());
         let missing = missing.count();
         let several = named.iter().any(|key| key != first);

@@ -5,6 +5,7 @@
 
 mod client;
 mod deployed;
+mod transaction;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,16 @@ struct Connection {
     changes: u64,
     /// For its next command.
     is_asking: bool,
+    /// Between `MULTI` and `EXEC`.
+    transaction: Option<Transaction>,
+}
+
+/// What a connection has gathered since `MULTI`.
+#[derive(Debug, Default)]
+struct Transaction {
+    commands: Vec<Words>,
+    /// Whether one of them was refused.
+    is_spoilt: bool,
 }
 
 /// Changes the text of a script before it is run: for tests of the checks.
@@ -203,10 +214,20 @@ impl Node {
     ) -> (Box<Self>, Reply) {
         let mut node = self;
         node.commands += 1;
-        if let Some(refusal) = node.refuses_with {
-            return (node, Reply::error(refusal));
-        }
         let verb = &*words.verb();
+        if verb == b"EXEC" {
+            let reply = node.exec(from, node.refuses_with);
+            node.pass_on(Some(from));
+            return (node, reply);
+        }
+        if let Some(refusal) = node.refuses_with {
+            let reply = node.spoil(from, Reply::error(refusal));
+            return (node, reply);
+        }
+        if verb != b"MULTI" && node.gathers(from) {
+            let reply = node.gather(verb, from, words);
+            return (node, reply);
+        }
         if let Err(no) = node.admit(verb, from, words) {
             return (node, no);
         }
@@ -223,6 +244,7 @@ impl Node {
     fn answer(&mut self, verb: &[u8], from: ConnectionId, words: &Words) -> Reply {
         match verb {
             b"PING" => Reply::Status("PONG"),
+            b"MULTI" => self.multi(from, words),
             b"SELECT" => Reply::OK,
             b"HELLO" => self.hello(from, words),
             b"ROLE" => self.role(),
@@ -261,9 +283,7 @@ impl Node {
                 }
                 self.publish(verb, words.at(1), words.at(2))
             }
-            _ if self.replication.is_replica() && writes(verb) => {
-                Reply::error("READONLY You can't write against a read only replica.")
-            }
+            _ if self.is_read_only(verb) => read_only(),
             b"HRANDFIELD" => {
                 if words.len() < 2 {
                     return caller.wrong_arity(words);
@@ -277,6 +297,11 @@ impl Node {
                 Some(command) => command.run(&mut self.store, words),
             },
         }
+    }
+
+    /// Whether it refuses a write, as replicas do.
+    fn is_read_only(&self, verb: &[u8]) -> bool {
+        self.replication.is_replica() && writes(verb)
     }
 
     /// For how long it has been up, in µs.
@@ -408,7 +433,11 @@ impl Caller {
     fn unknown(self, words: &Words) -> Reply {
         let verb = String::from_utf8_lossy(words.get(0).unwrap_or_default()).to_ascii_uppercase();
         Reply::error(match self {
-            Self::Client => format!("ERR unknown command '{verb}'"),
+            Self::Client => {
+                let args = words.from(1).map(String::from_utf8_lossy);
+                let args: String = args.map(|arg| format!("'{arg}' ")).collect();
+                format!("ERR unknown command '{verb}', with args beginning with: {args}")
+            }
             Self::Script => "ERR Unknown Redis command called from script".to_owned(),
         })
     }
@@ -420,6 +449,10 @@ impl Caller {
             Self::Script => "ERR Wrong number of args calling Redis command from script".to_owned(),
         })
     }
+}
+
+fn read_only() -> Reply {
+    Reply::error("READONLY You can't write against a read only replica.")
 }
 
 fn sha_of(text: &str) -> String {

@@ -28,6 +28,7 @@ use crate::events::Event;
 use crate::hint::Hint;
 use crate::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::Observed;
+use crate::script::KnownToken;
 
 /// For so long after a refusal, another one is likely.
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
@@ -83,6 +84,8 @@ pub(crate) struct LocalLock {
     pub(crate) sticky: Arc<StickySlot>,
     /// Given when somebody begins to wait for it, here or elsewhere.
     pub(crate) wanted: Hint,
+    /// What its counter of tokens is known to have.
+    pub(crate) known_token: Mutex<Option<KnownToken>>,
     /// Until when it counts as a lock that may be held elsewhere; read by each call.
     busy_until: AtomicU64,
     state: Mutex<State>,
@@ -164,6 +167,7 @@ impl Locals {
             tell: OnceLock::new(),
             sticky: Arc::default(),
             wanted: Hint::default(),
+            known_token: Mutex::default(),
             busy_until: AtomicU64::default(),
             state: Mutex::default(),
         });
@@ -253,6 +257,10 @@ impl EventHandler for Locals {
     }
 
     fn moved(&self) {
+        for local in self.all() {
+            // What that server has may be older.
+            *local.known_token.lock() = None;
+        }
         self.observed.tell(|| {
             let locks = self.all();
             let holds = locks.iter().map(|local| local.holds.live().len());

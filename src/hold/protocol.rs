@@ -9,7 +9,7 @@ use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::keys::LockName;
 use crate::script::reply::{self, Acquired, Inspected, Released};
-use crate::script::{Call, Part, Script, catalog, millis};
+use crate::script::{Call, Part, Script, WantedToken, catalog, millis};
 use crate::totals::CountedKind;
 
 /// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
@@ -25,8 +25,13 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Takes a free lock, or raises the count of a hold that exists.
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
-    /// Takes a free lock by a plain command, once and without a token; `None` if that is not possible.
-    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
+    /// Takes a free lock by a plain command, once; `None` if that is not possible.
+    fn acquire_plain(
+        &self,
+        _holder: &HolderRef<'_>,
+        _lease: Duration,
+        _token: Option<WantedToken>,
+    ) -> Option<Call> {
         None
     }
 

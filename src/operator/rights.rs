@@ -25,6 +25,7 @@ const LOADED: &str = "scripts loaded on connecting";
 const NAMES: &str = "names in CLIENT LIST";
 const SHOWN: &str = "being shown to operators";
 const WAKING: &str = "waking those who wait";
+const PLAIN: &str = "locks taken by plain commands";
 
 const SAMPLES: &[Sample] = &[
     ("EVAL x 0", EVERY, true),
@@ -61,7 +62,10 @@ const SAMPLES: &[Sample] = &[
     ("SCRIPT LOAD x", LOADED, false),
     ("CLIENT SETNAME x", NAMES, false),
     ("LPOS K v", "care for a fair queue", false),
-    ("RESTORE K 1 x", "locks taken by a plain command", false),
+    ("RESTORE K 1 x", PLAIN, false),
+    ("INCRBY K 1", PLAIN, false),
+    ("MULTI", PLAIN, false),
+    ("EXEC", PLAIN, false),
 ];
 
 /// Each right, whether the user has it. Empty if the server cannot say.

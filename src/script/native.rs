@@ -1,19 +1,21 @@
 //! Commands of the server that do what a script would, for less of its time.
 //!
 //! A lock that is free is taken by `RESTORE` of a hash with its lease, which answers `BUSYKEY` if there is
-//! anything; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several. What these answer is put in the
-//! words of the script, so that nobody else has to know. Invariants:
+//! anything, with a token as `fenced.rs` says; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several.
+//! What these answer is put in the words of the script, so that nobody else has to know. Invariants:
 //!
 //! * whatever else a server says to `RESTORE`, the script is asked, and its word counts;
 //! * what was not answered may have been executed: of an acquire the script is asked then, which knows its
 //!   holder; a release is repeated as it is, since its message may not have been sent;
 //! * a release that finds nothing has the script say why.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use redis::{Cmd, RedisError, Value};
 
+use super::known_token::WantedToken;
 use super::payload;
 use super::spare::Short;
 use crate::conn::error_reply::{code, is_unknown_command};
@@ -23,9 +25,21 @@ use crate::conn::error_reply::{code, is_unknown_command};
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
     Acquire(Short),
+    AcquireFenced(Box<Fenced>),
     Release(Release),
     /// Of several holds: all are given up before anybody is told of one.
     ReleaseAll(Vec<Release>),
+}
+
+/// The commands between `MULTI` and `EXEC`, and what the script that does the same is told beside them.
+#[derive(Clone, Debug)]
+pub(super) struct Fenced {
+    /// As for a lock without a token.
+    pub(super) restore: Short,
+    /// `INCRBY token step`
+    pub(super) incrby: Short,
+    pub(super) wanted: WantedToken,
+    token_retention: u64,
 }
 
 /// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
@@ -36,7 +50,8 @@ pub(super) struct Release {
 }
 
 /// Whether a client takes and releases locks by plain commands where that is possible; from
-/// [`ClientStats::native`](crate::ClientStats::native).
+/// [`ClientStats::native`](crate::ClientStats::native), and of locks with a fencing token from
+/// [`ClientStats::native_fenced`](crate::ClientStats::native_fenced).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativePath {
@@ -45,9 +60,10 @@ pub enum NativePath {
     On,
     /// It was switched off by [`ClientBuilder::native`](crate::ClientBuilder::native): scripts do it all.
     Off,
-    /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands.
+    /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands. With a
+    /// token: that or `+incrby`, `+multi`, `+exec`.
     Denied,
-    /// The server has no `RESTORE`: likewise.
+    /// The server has no `RESTORE`, or none of the others: likewise.
     Unknown,
     /// The server does not read what it is given to restore: likewise.
     Unreadable,
@@ -58,7 +74,14 @@ const DIGITS_MAX: usize = 20;
 
 /// What a client knows of its servers, by the worst of them.
 #[derive(Debug, Default)]
-pub(crate) struct NativeState(AtomicU8);
+pub(crate) struct NativeState {
+    path: AtomicPath,
+    /// Beside that, of locks with a token.
+    fenced: AtomicPath,
+}
+
+#[derive(Debug, Default)]
+struct AtomicPath(AtomicU8);
 
 const ALL: [NativePath; 5] = [
     NativePath::On,
@@ -68,14 +91,8 @@ const ALL: [NativePath; 5] = [
     NativePath::Unreadable,
 ];
 
-impl NativeState {
-    pub(crate) fn new(path: NativePath) -> Self {
-        let state = Self::default();
-        state.set(path);
-        state
-    }
-
-    pub(crate) fn get(&self) -> NativePath {
+impl AtomicPath {
+    fn get(&self) -> NativePath {
         ALL[usize::from(self.0.load(Ordering::Relaxed))]
     }
 
@@ -85,38 +102,118 @@ impl NativeState {
         self.0.store(at.unwrap_or_default(), Ordering::Relaxed);
     }
 
+    /// If the server will always refuse this, it is not asked again.
+    fn refused(&self, error: &RedisError) {
+        if let Some(path) = lasting(error) {
+            self.set(path);
+        }
+    }
+}
+
+impl NativeState {
+    pub(crate) fn new(path: NativePath) -> Self {
+        let state = Self::default();
+        state.path.set(path);
+        state
+    }
+
+    pub(crate) fn get(&self) -> NativePath {
+        self.path.get()
+    }
+
+    /// Of locks with a token.
+    pub(crate) fn fenced(&self) -> NativePath {
+        match self.path.get() {
+            NativePath::On => self.fenced.get(),
+            other => other,
+        }
+    }
+
     pub(crate) fn may_acquire(&self) -> bool {
         self.get() == NativePath::On
+    }
+
+    pub(crate) fn may_acquire_fenced(&self) -> bool {
+        self.fenced() == NativePath::On
     }
 
     pub(crate) fn may_release(&self) -> bool {
         self.get() != NativePath::Off
     }
 
-    /// The server refuses `RESTORE`; if it always will, it is not asked again.
+    /// The server refuses `RESTORE`.
     pub(super) fn refused(&self, error: &RedisError) {
-        let said = error.detail().unwrap_or_default();
-        let path = match code(error) {
-            // One key says nothing about others.
-            Some("NOPERM") if !said.contains("key") => NativePath::Denied,
-            _ if is_unknown_command(error) => NativePath::Unknown,
-            _ if said.contains("DUMP payload") || said.contains("Bad data format") => {
-                NativePath::Unreadable
-            }
-            _ => return,
-        };
-        self.set(path);
+        self.path.refused(error);
+    }
+
+    /// What the server says to `MULTI`, `RESTORE`, `INCRBY`, `EXEC`, and what that had done.
+    pub(super) fn note_transaction(&self, replies: &[Value]) {
+        for (at, reply) in replies.iter().enumerate() {
+            let (error, path) = match reply {
+                Value::ServerError(no) if at == 1 => (no, &self.path),
+                Value::ServerError(no) => (no, &self.fenced),
+                Value::Array(done) => match done.first() {
+                    Some(Value::ServerError(no)) => (no, &self.path),
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            path.refused(&error.clone().into());
+        }
+    }
+}
+
+/// Why the server will always refuse a plain command that it answered so, if it will.
+fn lasting(error: &RedisError) -> Option<NativePath> {
+    let said = error.detail().unwrap_or_default();
+    let is_denied = match code(error) {
+        Some("NOPERM") => true,
+        // Of `EXEC` itself.
+        Some("EXECABORT") => said.contains("NOPERM"),
+        _ => false,
+    };
+    // One key says nothing about others.
+    if is_denied && !said.contains("key") {
+        Some(NativePath::Denied)
+    } else if is_unknown_command(error) {
+        Some(NativePath::Unknown)
+    } else if said.contains("DUMP payload") || said.contains("Bad data format") {
+        Some(NativePath::Unreadable)
+    } else {
+        None
     }
 }
 
 /// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
 pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
+    Some(Native::Acquire(restore(key, holder, lease_ms)?))
+}
+
+/// The same with a token.
+pub(super) fn acquire_fenced(
+    [key, token_key]: [&str; 2],
+    holder: &[u8],
+    lease_ms: u64,
+    wanted: WantedToken,
+    token_retention: u64,
+) -> Option<Native> {
+    let mut digits = [0; DIGITS_MAX];
+    let step = decimal(wanted.step(), &mut digits);
+    Some(Native::AcquireFenced(Box::new(Fenced {
+        restore: restore(key, holder, lease_ms)?,
+        incrby: Short::new(&[b"INCRBY", token_key.as_bytes(), step]),
+        wanted,
+        token_retention,
+    })))
+}
+
+fn restore(key: &str, holder: &[u8], lease_ms: u64) -> Option<Short> {
     let dump = payload::of_one_hold(holder)?;
     // A lease of 0 would be none.
     let mut digits = [0; DIGITS_MAX];
     let lease = decimal(lease_ms.max(1), &mut digits);
     let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
-    Some(Native::Acquire(Short::new(&words)))
+    Some(Short::new(&words))
 }
 
 /// By hand, as it is made in each call.
@@ -151,17 +248,22 @@ impl Native {
     pub(super) fn script_keys(&self) -> Vec<&[u8]> {
         match self {
             Self::Acquire(restore) => vec![word(restore, 1)],
+            Self::AcquireFenced(fenced) => vec![word(&fenced.restore, 1), word(&fenced.incrby, 1)],
             Self::Release(release) => vec![word(&release.hdel, 1)],
             Self::ReleaseAll(all) => all.iter().map(|each| word(&each.hdel, 1)).collect(),
         }
     }
 
     /// Its arguments.
-    pub(super) fn script_args(&self) -> Vec<&[u8]> {
-        match self {
-            Self::Acquire(restore) => {
-                let dump = word(restore, 3);
-                vec![payload::holder(dump), b"1", word(restore, 2), b"0"]
+    pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
+        let args: Vec<&[u8]> = match self {
+            Self::Acquire(restore) => [&plain_args(restore)[..], &[b"0"]].concat(),
+            Self::AcquireFenced(fenced) => {
+                let WantedToken { spare, known, .. } = fenced.wanted;
+                let numbers = [1 + u64::from(spare), fenced.token_retention, known];
+                let numbers = numbers.map(|number| number.to_string().into_bytes().into());
+                let plain = plain_args(&fenced.restore).map(Cow::Borrowed);
+                return plain.into_iter().chain(numbers).collect();
             }
             Self::Release(Release { hdel, tell }) => {
                 vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
@@ -173,17 +275,24 @@ impl Native {
                 });
                 publish.into_iter().chain(each).collect()
             }
-        }
+        };
+        args.into_iter().map(Cow::Borrowed).collect()
     }
+}
+
+/// Of a lock that is taken once, with this `RESTORE`: holder, count, lease.
+fn plain_args(restore: &Cmd) -> [&[u8]; 3] {
+    let dump = word(restore, 3);
+    [payload::holder(dump), b"1", word(restore, 2)]
 }
 
 /// What a script would have said where the lock is free or not; `None` if it has to be asked.
 pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
     match answer {
-        Ok(_) => Some(Value::Nil),
+        Ok(Value::Okay) => Some(Value::Nil),
         // Held, for nobody knows how long: worth asking at once, in a way that says it.
         Err(error) if code(error) == Some("BUSYKEY") => Some(Value::Int(0)),
-        Err(_) => None,
+        _ => None,
     }
 }
 
@@ -273,6 +382,51 @@ mod tests {
         assert!(!NativeState::new(NativePath::Off).may_release());
     }
 
+    /// Only of locks with a token, if `RESTORE` is not what is refused.
+    #[test]
+    fn what_is_refused_of_a_transaction_is_not_asked_for_again() {
+        const NOPERM: &str = "-NOPERM User u has no permissions to run the command";
+        let (on, denied, unknown) = (NativePath::On, NativePath::Denied, NativePath::Unknown);
+        let done = "+OK";
+        for (at, answer, paths) in [
+            (0, NOPERM, [on, denied]),
+            (1, NOPERM, [denied, denied]),
+            (2, NOPERM, [on, denied]),
+            (3, NOPERM, [on, denied]),
+            (
+                3,
+                "-EXECABORT Transaction discarded because of: NOPERM User u ..",
+                [on, denied],
+            ),
+            (
+                3,
+                "-EXECABORT Transaction discarded because of previous errors.",
+                [on, on],
+            ),
+            (2, "-NOPERM No permissions to access a key", [on, on]),
+            (0, "-ERR unknown command 'MULTI'", [on, unknown]),
+            (
+                3,
+                "*2\r\n-BUSYKEY Target key name already exists.\r\n:64",
+                [on, on],
+            ),
+            (
+                3,
+                "*2\r\n-ERR DUMP payload version or checksum are wrong\r\n:64",
+                [NativePath::Unreadable, NativePath::Unreadable],
+            ),
+        ] {
+            let mut replies = [done; 4];
+            replies[at] = answer;
+            let read = |line| redis::parse_redis_value(format!("{line}\r\n").as_bytes()).unwrap();
+            let state = NativeState::default();
+            state.note_transaction(&replies.map(read));
+            assert_eq!([state.get(), state.fenced()], paths, "{at} {answer}");
+        }
+        let off = NativeState::new(NativePath::Off);
+        assert_eq!(off.fenced(), NativePath::Off);
+    }
+
     #[test]
     fn numbers_are_written_as_they_are_read() {
         for number in [0, 1, 9, 10, 30_000, u64::MAX] {
@@ -287,6 +441,8 @@ mod tests {
         let busy = error("BUSYKEY Target key name already exists.");
         assert_eq!(acquired(&Err(busy)), Some(Value::Int(0)));
         assert_eq!(acquired(&Err(error("OOM no"))), None);
+        let queued = Value::SimpleString("QUEUED".to_owned());
+        assert_eq!(acquired(&Ok(queued)), None, "what a server does not do");
         let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
         let wrong = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
         let read = |first: Value, second: &Value| released(&[first, second.clone()]);

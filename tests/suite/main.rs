@@ -38,6 +38,7 @@ mod mix;
 mod multilock;
 mod names;
 mod native;
+mod native_fenced;
 mod observed;
 mod once;
 mod operator;

@@ -11,6 +11,8 @@ mod sorted_sets;
 mod strings;
 mod typed;
 
+#[cfg(test)]
+pub(crate) use self::restore::checksum;
 use self::typed::{Draw, Outcome};
 use crate::reply::Reply;
 use crate::store::Store;
@@ -58,6 +60,7 @@ impl Command {
             b"GET" => command(2, strings::get),
             b"SET" => command(-3, strings::set),
             b"INCR" => command(2, strings::incr),
+            b"INCRBY" => command(3, strings::incr_by),
             b"HDEL" => command(-3, hashes::del),
             b"HEXISTS" => command(3, hashes::exists),
             b"HGET" => command(3, hashes::get),

@@ -19,7 +19,7 @@ const VERSION_MAX: u16 = 10;
 /// The polynomial of Jones, its bits in reverse.
 const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
 
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ u64::from(*byte), |sum: u64, _| {
             if sum & 1 == 1 {

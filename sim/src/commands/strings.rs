@@ -67,10 +67,17 @@ pub(super) fn set(store: &mut Store, words: &Words) -> Outcome {
 }
 
 pub(super) fn incr(store: &mut Store, words: &Words) -> Outcome {
-    let key = words.at(1);
+    add(store, words.at(1), 1)
+}
+
+pub(super) fn incr_by(store: &mut Store, words: &Words) -> Outcome {
+    add(store, words.at(1), int(words.at(2))?)
+}
+
+fn add(store: &mut Store, key: &[u8], more: i64) -> Outcome {
     let before = text(store, key)?.map_or(Ok(0), int)?;
     let overflow = || Reply::error("ERR increment or decrement would overflow");
-    let after = before.checked_add(1).ok_or_else(overflow)?;
+    let after = before.checked_add(more).ok_or_else(overflow)?;
     let end = store.get(key).and_then(|_| store.ends_at(key));
     store.set(key, Data::Text(after.to_string().into_bytes().into()), end);
     Ok(Reply::Int(after))

@@ -2,6 +2,8 @@
 
 use fastrand::Rng;
 
+use crate::commands::checksum;
+
 /// Channels on which somebody listens.
 pub(super) const HEARD: &[&str] = &[
     "ch",
@@ -252,7 +254,11 @@ impl Drawing<'_> {
                 retention,
                 ..
             } = call.clone();
-            return vec![holder, count, lease, self.count(), retention];
+            let mut args = vec![holder, count, lease, self.count(), retention];
+            if self.flag() == "1" {
+                args.push(self.one_of(&["64", "1790000000000000", "99999999999999"]));
+            }
+            return args;
         }
         call.keys.truncate(1);
         match name {
@@ -360,18 +366,54 @@ impl Drawing<'_> {
     }
 }
 
-pub(super) fn draw(draw: &mut Rng, scripts: &Scripts) -> Vec<Vec<u8>> {
+/// A hold of this holder, as a client has the server restore it.
+fn dump(holder: &str) -> Vec<u8> {
+    let length = u8::try_from(holder.len()).expect("a short one");
+    let mut dump = [&[4, 1, length], holder.as_bytes(), &[1, b'1', 6, 0]].concat();
+    let sum = checksum(&dump).to_le_bytes();
+    dump.extend(sum);
+    dump
+}
+
+impl Drawing<'_> {
+    /// A lock with its token in one step, and what else may stand between `MULTI` and `EXEC`.
+    fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let [key, token] = self.keys("plain").try_into().expect("two keys");
+        let words = |line: &str| line.split(' ').map(|word| word.into()).collect::<Vec<_>>();
+        let holder = self.one_of(HOLDERS);
+        let mut restore = words(&format!("RESTORE {key} {}", self.one_of(&["5", "30000"])));
+        restore.push(dump(&holder));
+        let step = self.number(&["64", "64", "64", "128", "1"]);
+        let mut commands = vec![restore, words(&format!("INCRBY {token} {step}"))];
+        let more: &[&str] = match self.draw.usize(..16) {
+            0 => &["INCRBY", "NOTHING at all"],
+            1 => &["SET a"],
+            2 => &["MULTI"],
+            3 => &["INCRBY a 64", "TYPE b"],
+            _ => &[],
+        };
+        commands.extend(more.iter().map(|line| words(line)));
+        let begins = (self.draw.usize(..16) > 0).then(|| words("MULTI"));
+        let begins = begins.into_iter().chain(commands);
+        begins.chain([words("EXEC")]).collect()
+    }
+}
+
+/// One command, or several that are sent together.
+pub(super) fn draw(draw: &mut Rng, scripts: &Scripts) -> Vec<Vec<Vec<u8>>> {
     let mut drawing = Drawing {
         draw,
         holders: HOLDERS,
     };
-    let words = if drawing.draw.usize(..10) == 0 {
-        drawing.disturb()
-    } else {
-        let (name, sha) = scripts[drawing.draw.usize(..scripts.len())];
-        let (keys, args) = drawing.script(name);
-        let head = ["EVALSHA".to_owned(), sha.to_owned(), keys.len().to_string()];
-        head.into_iter().chain(keys).chain(args).collect()
+    let words = match drawing.draw.usize(..20) {
+        0 => return drawing.transaction(),
+        1 | 2 => drawing.disturb(),
+        _ => {
+            let (name, sha) = scripts[drawing.draw.usize(..scripts.len())];
+            let (keys, args) = drawing.script(name);
+            let head = ["EVALSHA".to_owned(), sha.to_owned(), keys.len().to_string()];
+            head.into_iter().chain(keys).chain(args).collect()
+        }
     };
-    words.into_iter().map(String::into_bytes).collect()
+    vec![words.into_iter().map(String::into_bytes).collect()]
 }

@@ -21,6 +21,12 @@ const WHILE_NOTHING_MOVES: &[&str] = &[
     "SPUBLISH a{conform} 1",
     "ASKING",
     "GET a{conform}",
+    "MULTI",
+    "MULTI",
+    "GET a{conform}",
+    "DEL b{conform}",
+    "EXEC",
+    "EXEC",
 ];
 
 /// While the slot moves, at the node that serves it.
@@ -28,6 +34,9 @@ const AT_THE_OWNER: &[&str] = &[
     "GET a{conform}",
     "SPUBLISH a{conform} 1",
     "EXISTS a{conform} b{conform}",
+    "MULTI",
+    "DEL a{conform}",
+    "EXEC",
     "ASKING",
     "EXISTS a{conform} b{conform}",
     "EVAL return(redis.call('EXISTS','b{conform}')) 1 a{conform}",
@@ -182,6 +191,10 @@ fn a_replica_refuses_what_a_real_one_refuses() {
         "EVAL return(redis.call('SET',KEYS[1],1)) 1 a",
         "EVAL return(redis.pcall('PEXPIRE',KEYS[1],1)) 1 a",
         "RESTORE a 0 x",
+        "MULTI",
+        "RESTORE a 0 x",
+        "INCRBY a 64",
+        "EXEC",
         "PUBLISH a 1",
         "PING",
     ];

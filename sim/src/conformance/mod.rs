@@ -41,33 +41,47 @@ struct Both {
 
 impl Both {
     fn run(&mut self, call: &[Vec<u8>]) -> Value {
-        let words: Words = call.iter().map(Vec::as_slice).collect();
-        let shown = call
+        self.run_together(&[call.to_vec()])
+    }
+
+    /// Commands right behind each other. Of one its reply, else all of them.
+    fn run_together(&mut self, calls: &[Vec<Vec<u8>>]) -> Value {
+        let calls: Vec<Words> = calls
             .iter()
-            .map(|word| String::from_utf8_lossy(word).into_owned());
-        self.done.push(shown.collect::<Vec<_>>().join(" "));
+            .map(|call| call.iter().map(Vec::as_slice).collect())
+            .collect();
         let mut pipe = redis::pipe();
         pipe.cmd("TIME");
-        let command = pipe.cmd(&words_text(words.at(0)));
-        for word in words.from(1) {
-            command.arg(word);
+        for words in &calls {
+            self.done
+                .push(words.from(0).map(words_text).collect::<Vec<_>>().join(" "));
+            let command = pipe.cmd(&words_text(words.at(0)));
+            for word in words.from(1) {
+                command.arg(word);
+            }
         }
         pipe.cmd("EVAL").arg(DUMP).arg(0);
         let packed = pipe.get_packed_pipeline();
-        let replies = redis::ConnectionLike::req_packed_commands(&mut self.real, &packed, 0, 3);
-        let [before, real, dump]: [Value; 3] = replies
-            .expect("a server")
-            .try_into()
-            .expect("three replies");
+        let count = calls.len() + 2;
+        let replies = redis::ConnectionLike::req_packed_commands(&mut self.real, &packed, 0, count);
+        let mut real = replies.expect("a server");
+        let dump = real.pop().expect("the last reply");
+        let before = real.remove(0);
+        let real = one_or_all(real);
         let (began, after, keys) = Key::all(&dump);
         let bounds = Bounds::between(&before, after, self.slack_us);
         self.slack_us = Bounds::between(began, after, 0).span_us();
 
         let mut node = self.simulated.take().expect("put back below");
         node.store.set_clock(bounds.from_us);
-        let (mut node, reply) = node.execute(1, &words);
+        let mut simulated = Vec::new();
+        for words in &calls {
+            let (after, reply) = node.execute(1, words);
+            node = after;
+            simulated.push(reply.into_value());
+        }
         node.channels.take_outbox();
-        let simulated = reply.into_value();
+        let simulated = one_or_all(simulated);
         let ours = dump_of(&node);
         if let Some(what) = differs(&real, &simulated, &keys, &ours, bounds) {
             let done = self.done.join("\n  ");
@@ -87,6 +101,13 @@ impl Both {
             std::thread::sleep(std::time::Duration::from_millis(last.unsigned_abs() + 2));
         }
         real
+    }
+}
+
+fn one_or_all(mut replies: Vec<Value>) -> Value {
+    match replies.len() {
+        1 => replies.remove(0),
+        _ => Value::Array(replies),
     }
 }
 
@@ -132,7 +153,7 @@ fn conform(calls: usize, seed: u64) {
             both.run(&[b"FLUSHALL".to_vec()]);
         }
         let call = calls::draw(&mut draw, &scripts);
-        let reply = both.run(&call);
+        let reply = both.run_together(&call);
         granted += usize::from(matches!(reply, Value::Nil));
     }
     assert!(

@@ -10,9 +10,11 @@ use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
 use crate::clock::{Clock, Tick};
 use crate::conn::push::PushState;
+use crate::conn::transport::ConnectionId;
 
 #[derive(Debug)]
 pub(super) struct Connection {
+    pub(super) id: ConnectionId,
     socket: Socket,
     clock: Clock,
     last_reply: SharedTick,
@@ -29,6 +31,7 @@ impl Connection {
         last_reply: SharedTick,
     ) -> Self {
         Self {
+            id: ConnectionId::next(),
             socket,
             clock,
             last_reply,

@@ -34,11 +34,11 @@ pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
 pub(super) use self::shared_tick::SharedTick;
 pub(super) use self::socket::{Socket, Step, Terms};
-use super::error_reply::code;
+use super::error_reply::{code, is_unknown_command};
 use super::process::Process;
 use super::sent;
 use super::setup::Setup;
-use super::transport::{Fault, Reason};
+use super::transport::{ConnectionId, Fault, Reason};
 use crate::clock::{Clock, Tick};
 
 /// The task that makes a connection ends with this.
@@ -80,6 +80,11 @@ impl Link {
 
     pub(crate) fn earlier_commands_settled(&self) -> bool {
         self.dialer.connector().earlier_commands_settled()
+    }
+
+    /// The current connection, if there is one.
+    pub(crate) fn connection_id(&self) -> Option<ConnectionId> {
+        self.dialer.current().map(|connection| connection.id)
     }
 
     /// When the server last replied on the current connection.
@@ -143,16 +148,48 @@ impl Link {
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let (connection, remaining) = self.connection(limit).await?;
+        self.send_over(&connection, commands, remaining, limit)
+            .await
+    }
+
+    /// Sends a transaction over this connection, unless there is another by now.
+    pub(crate) async fn send_transaction(
+        &self,
+        over: ConnectionId,
+        commands: &[&Cmd],
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let current = self.dialer.current();
+        let Some(connection) = current.filter(|connection| connection.id == over) else {
+            let why = "the connection was replaced";
+            return Err(Fault::Unsent(self.dialer.connector().named(why)));
+        };
+        let replies = self.send_over(&connection, commands, limit, limit).await?;
+        if is_left_open(replies.last()) {
+            // Whatever is sent next would be gathered too.
+            self.dialer.replace(&connection);
+        }
+        Ok(replies)
+    }
+
+    /// What remains of `limit` is waited for.
+    async fn send_over(
+        &self,
+        connection: &Arc<Connection>,
+        commands: &[&Cmd],
+        remaining: Duration,
+        limit: Duration,
+    ) -> Result<Vec<Value>, Fault> {
         sent::mark();
         match connection.send_each(commands, remaining).await {
             Some(Ok(values)) => {
                 for value in &values {
-                    self.replace_if_demoted(&connection, value);
+                    self.replace_if_demoted(connection, value);
                 }
                 Ok(values)
             }
             Some(Err(error)) => {
-                self.dialer.replace(&connection);
+                self.dialer.replace(connection);
                 Err(self.unknown(error))
             }
             None => {
@@ -161,7 +198,7 @@ impl Link {
                 let now = self.clock.now();
                 let is_silent = connection.is_silent(now.before(limit), now, self.silence);
                 if is_silent || (remaining == limit && limit >= self.silence) {
-                    self.dialer.replace(&connection);
+                    self.dialer.replace(connection);
                 }
                 Err(self.no_reply_within(limit))
             }
@@ -226,4 +263,14 @@ impl Link {
     fn no_reply_within(&self, limit: Duration) -> Fault {
         self.unknown(Reason::timed_out(format!("no reply within {limit:?}")))
     }
+}
+
+/// Whether a transaction goes on, by the reply to its last command: a server without `EXEC`, or one that denies it,
+/// may leave it open.
+fn is_left_open(last: Option<&Value>) -> bool {
+    let Some(Value::ServerError(no)) = last else {
+        return false;
+    };
+    let no = RedisError::from(no.clone());
+    code(&no) == Some("NOPERM") || is_unknown_command(&no)
 }

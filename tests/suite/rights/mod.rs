@@ -25,7 +25,7 @@ const LEFT_OUT: &[&str] = &[
     "names in `CLIENT LIST`",
     "being shown to operators",
     "care for a fair queue",
-    "locks taken by a plain command",
+    "locks taken by plain commands",
 ];
 
 /// How many users work at a time.
