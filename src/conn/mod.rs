@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub(crate) use self::address::AddressMap;
 use self::cluster::Cluster;
 use self::error_reply::connect_error;
+pub(crate) use self::link::RENEWAL_WAIT_MIN;
 pub(crate) use self::network::Network;
 #[cfg(feature = "testing")]
 pub use self::network::{ReadWrite, SimulatedNetwork, Stream};

@@ -54,7 +54,7 @@ impl SingleServer {
             address,
             network: setup.network.clone(),
             command: link("command", info.clone(), Purpose::Calls),
-            renewal: link("renewal", info.clone(), Purpose::Other),
+            renewal: link("renewal", info.clone(), Purpose::Renewals),
             confirm: link("confirm", info.clone(), Purpose::Other),
             behind_push: link("behind-push", info, Purpose::Other),
             push: link("push", push_info, Purpose::Push),

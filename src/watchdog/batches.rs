@@ -12,6 +12,7 @@ use super::leased::{Due, Leased, RenewalRequest};
 use super::schedule::{DueEntry, Schedule};
 use super::shared::Shared;
 use crate::clock::Tick;
+use crate::conn::RENEWAL_WAIT_MIN;
 use crate::script::Scripts;
 
 /// Holds renewed at once: bounds the time for which one script blocks the server.
@@ -22,9 +23,6 @@ pub(super) const BATCHES_MAX: usize = 8;
 
 /// Due holds taken at once, before the task turns to what else there is.
 const DUE_HOLDS_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
-
-/// No renewal waits less than this for its reply.
-const REPLY_WAIT_MIN: Duration = Duration::from_millis(25);
 
 /// A hold to be renewed.
 #[derive(Debug)]
@@ -155,7 +153,7 @@ impl Batching<'_> {
                 deadline,
                 wait,
             } => {
-                let wait = wait.clamp(REPLY_WAIT_MIN.min(self.reply_max), self.reply_max);
+                let wait = wait.clamp(RENEWAL_WAIT_MIN.min(self.reply_max), self.reply_max);
                 let server = self.scripts.transport.server(&request.key);
                 let Some(batch) = self.batch(server, wait) else {
                     // Asked again when there is room: until then it may end, or have changed.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually, unique_name};
+use tokio::time::timeout;
 
-use crate::support::{SOON, idle, nothing_left, patient_client};
+use crate::support::{LEASE, SOON, idle, nothing_left, patient_client};
 
 /// The server takes five times as long to answer.
 const IMPATIENT: Duration = Duration::from_millis(10);
@@ -40,6 +41,21 @@ async fn they_do_not_take_the_others_their_connection() {
     tokio::join!(others, gave_up);
     assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
     proxy.pass();
+    idle(&client).await;
+    nothing_left(&server).await;
+}
+
+/// Renewals have no time to lose: where the lease is short among those of its client, so is the wait for a reply.
+#[tokio::test]
+async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
+    let (server, proxy, client) = through_a_proxy().await;
+    let lock = client.lock(unique_name("lock")).lease(LEASE);
+    let guard = lock.lock().await.unwrap();
+    assert!(timeout(LEASE * 2, guard.lost()).await.is_err());
+    proxy.blackhole_existing();
+    assert!(timeout(LEASE * 3, guard.lost()).await.is_err());
+    // The connection of callers is dead as well.
+    drop(guard);
     idle(&client).await;
     nothing_left(&server).await;
 }

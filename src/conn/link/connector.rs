@@ -56,6 +56,8 @@ pub(super) struct Connector {
 pub(crate) enum Purpose {
     /// What callers wait for, on a wire of our own where that is possible.
     Calls,
+    /// Renewals: little time is given to one where the lease is short, and another has to follow.
+    Renewals,
     /// Messages, which are reported, as are gaps.
     Push,
     Other,

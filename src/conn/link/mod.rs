@@ -41,11 +41,15 @@ use super::setup::Setup;
 use super::transport::{ConnectionId, Fault, Reason};
 use crate::clock::{Clock, Tick};
 
+/// No renewal is given less time for its reply, however short the lease.
+pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
+
 /// The task that makes a connection ends with this.
 #[derive(Debug)]
 pub(crate) struct Link {
     clock: Clock,
-    /// Without a reply for so long, a connection is silent.
+    /// Without a reply for so long, and not before who waits gives up, a connection is silent. Who gives up soon has
+    /// no patience, or, where renewals are sent, no time: another has to be answered before the lease ends.
     silence: Duration,
     dialer: Arc<Dialer>,
 }
@@ -68,7 +72,10 @@ impl Link {
         let connector = Connector::new(info, label, setup, reachability, purpose);
         Self {
             clock: setup.clock,
-            silence: setup.silence,
+            silence: match purpose {
+                Purpose::Renewals => setup.silence.min(RENEWAL_WAIT_MIN),
+                _ => setup.silence,
+            },
             dialer: Arc::new(Dialer::new(connector)),
         }
     }
