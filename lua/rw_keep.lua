@@ -14,6 +14,10 @@ local lock, holder, remaining = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local held = redis.call('HMGET', lock, holder, holder .. ':write')
 if not held[1] and not held[2] then return not_held(lock) end
 local before, lease = redis.call('PTTL', lock), remaining
+-- An operator took its lease away.
+if before < 0 then before = math.huge end
+-- A full server accepts this write, and all later ones after it.
+if held[1] then redis.call('PEXPIRE', read_timeout(lock, holder, 1), remaining) end
 for hold = 1, tonumber(held[1]) or 0 do
   redis.call('SET', read_timeout(lock, holder, hold), '1', 'PX', remaining)
 end
@@ -22,7 +26,7 @@ local own_fields = 1 + (held[1] and 1 or 0) + (held[2] and 1 or 0)
 if remaining < before and redis.call('HLEN', lock) > own_fields then
   lease = math.max(remaining, math.min(before, readers_lease(lock, before)))
 end
-redis.call('PEXPIRE', lock, lease)
+if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 -- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.
 if before <= lease then return 0 end
 return tonumber(redis.pcall(ARGV[4], ARGV[3], '1')) or 0

@@ -1,8 +1,8 @@
 -- uses: read_timeout, is_on_its_way
 
--- What is left of the longest lease of all readers but `gone`, -2 without a living reader. Looks no further
--- than to the first with at least `enough`. Of leases that may be on their way to another node nobody knows
--- how long they are: the lock is to live for as long as it does.
+-- What is left of the longest lease of all readers but `gone`, -2 without a living reader. One that an operator
+-- took the lease from has the longest. Looks no further than to the first with at least `enough`. Of leases that
+-- may be on their way to another node nobody knows how long they are: the lock is to live for as long as it does.
 local function readers_lease(lock, enough, gone)
   local longest = -2
   local fields = redis.call('HGETALL', lock)
@@ -16,7 +16,7 @@ local function readers_lease(lock, enough, gone)
         if is_on_its_way(lock, key) then return math.huge end
         left = -2
       end
-      longest = math.max(longest, left)
+      longest = math.max(longest, left == -1 and math.huge or left)
       if longest >= enough then return longest end
     end
   end

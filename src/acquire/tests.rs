@@ -6,6 +6,7 @@ mod handoff;
 mod handover;
 mod hints;
 mod join;
+mod kept;
 mod rw;
 
 use std::collections::BTreeSet;

@@ -44,8 +44,8 @@ impl Hold {
                 Some(lease) => {
                     self.apply(Event::RenewalSent { lease });
                     let call = self.protocol.keep(&holder, lease, publish);
-                    // A re-entry that may be on its way yet is on the other lane.
-                    if self.state().may_be_entered_late() {
+                    // What may be on its way on the other lane would lengthen the lease as well.
+                    if self.state().may_be_set_late() {
                         (Lane::Command, call)
                     } else {
                         (Lane::Renewal, call)
@@ -77,7 +77,7 @@ impl Hold {
                     return Ok(self.kept(kept, &answer));
                 }
                 Err(failure)
-                    if failure.is_final_answer() || self.core.clock.now() >= budget.deadline =>
+                    if budget.ends_with(&failure) || self.core.clock.now() >= budget.deadline =>
                 {
                     return Err(failure.into_error(operation).of_lock(self.name()));
                 }

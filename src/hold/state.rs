@@ -491,6 +491,11 @@ impl State {
         self.at_server.may_be_entered_late()
     }
 
+    /// Whether the server may still execute a request that sets its counts, and its lease with them.
+    pub(super) fn may_be_set_late(&self) -> bool {
+        self.may_be_entered_late() || self.server_counts.is_none()
+    }
+
     pub(super) fn lease(&self) -> Duration {
         self.lease
     }

@@ -95,6 +95,11 @@ impl CallBudget {
         }
     }
 
+    /// Whether this is an answer after which nothing is sent again.
+    pub(crate) fn ends_with(self, failure: &Failure) -> bool {
+        matches!(&failure.cause, Cause::Answered(error) if !self.retries_after(error))
+    }
+
     fn retries_after(self, error: &RedisError) -> bool {
         match self.retry {
             Retry::Never => false,

@@ -137,3 +137,35 @@ async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
     fixture.is_kept_for("L", 2_000).await;
     assert_eq!(fixture.messages(&mut heard).await, [format!("{CHANNEL} 1")]);
 }
+
+/// Else it would be held for a whole lease.
+#[tokio::test]
+async fn a_full_server_lets_a_hold_be_left() {
+    let mut fixture = Fixture::new().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    let of = |holder: &str| format!("{{L}}:{holder}:rwlock_timeout:1");
+    for holder in [U1, U2] {
+        let args = [holder, "1", "30000", "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    let args = [U1, "1", "30000", "0"];
+    assert_eq!(fixture.run("reentrant_acquire", &["M"], &args).await, HELD);
+    fixture.fill().await;
+    assert_eq!(fixture.keep("rw_keep", &["L"], U1, "9000").await, DONE);
+    fixture.is_kept_for(&of(U1), 9_000).await;
+    fixture.keep("keep", &["M"], U1, "9000").await;
+    fixture.is_kept_for("M", 9_000).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_is_left_does_not_take_the_lease_of_another_from_a_lock_without_one() {
+    let mut fixture = Fixture::new().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
+        let args = [holder, "1", lease, "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    fixture.make(&["PERSIST", "L"]).await;
+    fixture.keep("rw_keep", &["L"], U1, "2000").await;
+    fixture.is_kept_for("L", 20_000).await;
+}
