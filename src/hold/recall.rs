@@ -14,6 +14,7 @@ use super::event::Event;
 use super::local::Locals;
 use super::shell::Hold;
 use crate::clock::{Clock, Tick};
+use crate::conn::error_reply::is_temporary;
 use crate::conn::{Channels, Fault, Lane};
 use crate::counts::Mode;
 use crate::keys::RECALL_CHANNEL;
@@ -93,7 +94,9 @@ impl Listener {
             if self.since != Some(gaps) && clock.now() >= self.retry_at {
                 match self.send(Channels::Plain.subscribe()).await {
                     Ok(_) => self.since = Some(gaps),
-                    Err(Fault::Answered(_)) => self.retry_at = clock.now().after(REFUSED_FOR),
+                    Err(Fault::Answered(no)) if !is_temporary(&no) => {
+                        self.retry_at = clock.now().after(REFUSED_FOR);
+                    }
                     Err(_) => self.retry_at = clock.now().after(self.reply),
                 }
             }
