@@ -4,10 +4,11 @@
 //! What an alert asks for is there from the beginning, at zero. What only shows how a lock is used is there
 //! once it happens, so that a program does not serve hundreds of series of kinds that it does not use.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, with_recorder};
 
 use super::names::{
     ACQUIRE, BACKGROUND_FAILURES, CALLS, COUNTERS, EVENTS_DROPPED, GAUGES, GRANTED, GRANTS, HELD,
@@ -28,20 +29,28 @@ fn key(metric: &Metric, labels: Labels<'_>) -> Key {
     Key::from_parts(metric.name, labels.collect::<Vec<_>>())
 }
 
+/// What the recorder says; nothing if it panics, as it is the program's, and no lock is worse off for it.
+fn asked<T>(ask: impl FnOnce(&dyn Recorder) -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(|| with_recorder(ask))).ok()
+}
+
 fn counter(metric: &Metric, labels: Labels<'_>) -> Counter {
-    with_recorder(|recorder| recorder.register_counter(&key(metric, labels), &METADATA))
+    let asked = asked(|recorder| recorder.register_counter(&key(metric, labels), &METADATA));
+    asked.unwrap_or_else(Counter::noop)
 }
 
 fn gauge(metric: &Metric, labels: Labels<'_>) -> Gauge {
-    with_recorder(|recorder| recorder.register_gauge(&key(metric, labels), &METADATA))
+    let asked = asked(|recorder| recorder.register_gauge(&key(metric, labels), &METADATA));
+    asked.unwrap_or_else(Gauge::noop)
 }
 
 fn histogram(metric: &Metric, labels: Labels<'_>) -> Histogram {
-    with_recorder(|recorder| recorder.register_histogram(&key(metric, labels), &METADATA))
+    let asked = asked(|recorder| recorder.register_histogram(&key(metric, labels), &METADATA));
+    asked.unwrap_or_else(Histogram::noop)
 }
 
 fn describe_all() {
-    with_recorder(|recorder| {
+    asked(|recorder| {
         for Metric { name, unit, help } in COUNTERS {
             recorder.describe_counter((*name).into(), Some(*unit), (*help).into());
         }
@@ -65,14 +74,14 @@ pub(super) struct Count {
     counter: Counter,
 }
 
-impl Count {
-    fn of(counter: Counter) -> Self {
-        Self {
-            untold: AtomicU64::new(0),
-            counter,
-        }
+fn count(metric: &Metric, labels: Labels<'_>) -> Count {
+    Count {
+        untold: AtomicU64::new(0),
+        counter: counter(metric, labels),
     }
+}
 
+impl Count {
     pub(super) fn add(&self) {
         // In one order with the mark that there is something to be told.
         self.untold.fetch_add(1, Ordering::SeqCst);
@@ -98,11 +107,11 @@ fn shift(gauge: &Gauge, began: u64, ended: u64) {
 }
 
 pub(super) struct Instruments {
-    pub(super) renewals: [Counter; 3],
-    pub(super) reconnects: [Counter; 4],
-    pub(super) background_failures: Counter,
-    pub(super) script_errors: Counter,
-    pub(super) events_dropped: Counter,
+    pub(super) renewals: [Count; 3],
+    pub(super) reconnects: [Count; 4],
+    pub(super) background_failures: Count,
+    pub(super) script_errors: Count,
+    pub(super) events_dropped: Count,
     pub(super) margin: Times,
     round_trips: [OnceLock<Times>; 4],
     groups: [OnceLock<Box<OfGroup>>; GROUPS],
@@ -116,7 +125,7 @@ pub(super) struct OfGroup {
     /// Of those that had to wait, the ones that do so no more.
     pub(super) waits_over: AtomicU64,
     waiting: Gauge,
-    losses: [Counter; REASONS.len()],
+    losses: [Count; REASONS.len()],
     grants: [[OnceLock<Count>; PATHS.len()]; KINDS.len()],
     calls: [[OnceLock<Calls>; OUTCOMES.len()]; KINDS.len()],
     holds: [OnceLock<Holds>; KINDS.len()],
@@ -143,11 +152,11 @@ impl Instruments {
     pub(super) fn register() -> Self {
         describe_all();
         let this = Self {
-            renewals: RENEWAL_OUTCOMES.map(|outcome| counter(&RENEWALS, &[("outcome", outcome)])),
-            reconnects: LANES.map(|lane| counter(&RECONNECTS, &[("lane", lane)])),
-            background_failures: counter(&BACKGROUND_FAILURES, &[]),
-            script_errors: counter(&SCRIPT_ERRORS, &[]),
-            events_dropped: counter(&EVENTS_DROPPED, &[]),
+            renewals: RENEWAL_OUTCOMES.map(|outcome| count(&RENEWALS, &[("outcome", outcome)])),
+            reconnects: LANES.map(|lane| count(&RECONNECTS, &[("lane", lane)])),
+            background_failures: count(&BACKGROUND_FAILURES, &[]),
+            script_errors: count(&SCRIPT_ERRORS, &[]),
+            events_dropped: count(&EVENTS_DROPPED, &[]),
             margin: Times::of(histogram(&RENEWAL_MARGIN, &[])),
             round_trips: none_yet(),
             groups: none_yet(),
@@ -177,6 +186,14 @@ impl Instruments {
 
     /// Tells the recorder what was counted since the last time. By one at a time.
     pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) {
+        let seldom = [
+            &self.background_failures,
+            &self.script_errors,
+            &self.events_dropped,
+        ];
+        for count in self.renewals.iter().chain(&self.reconnects).chain(seldom) {
+            count.publish();
+        }
         self.margin.publish(found);
         for round_trips in self.round_trips.iter().filter_map(OnceLock::get) {
             round_trips.publish(found);
@@ -192,18 +209,18 @@ impl OfGroup {
         let group = ("group", name);
         Self {
             name,
-            refusals: Count::of(counter(&REFUSALS, &[group])),
-            waits: Count::of(counter(&WAITS, &[group])),
+            refusals: count(&REFUSALS, &[group]),
+            waits: count(&WAITS, &[group]),
             waits_over: AtomicU64::new(0),
             waiting: gauge(&WAITING, &[group]),
-            losses: REASONS.map(|reason| counter(&LOST, &[("reason", of_reason(reason)), group])),
+            losses: REASONS.map(|reason| count(&LOST, &[("reason", of_reason(reason)), group])),
             grants: std::array::from_fn(|_| none_yet()),
             calls: std::array::from_fn(|_| none_yet()),
             holds: none_yet(),
         }
     }
 
-    pub(super) fn loss(&self, reason: usize) -> &Counter {
+    pub(super) fn loss(&self, reason: usize) -> &Count {
         &self.losses[reason]
     }
 
@@ -219,10 +236,7 @@ impl OfGroup {
     fn first_grant(&self, kind: usize, path: usize) -> &Count {
         self.grants[kind][path].get_or_init(|| {
             let labels = [("kind", KINDS[kind]), ("path", PATHS[path])];
-            Count::of(counter(
-                &GRANTS,
-                &[labels[0], labels[1], ("group", self.name)],
-            ))
+            count(&GRANTS, &[labels[0], labels[1], ("group", self.name)])
         })
     }
 
@@ -274,6 +288,9 @@ impl OfGroup {
         let over = self.waits_over.swap(0, Ordering::SeqCst);
         shift(&self.waiting, self.waits.publish(), over);
         self.refusals.publish();
+        for losses in &self.losses {
+            losses.publish();
+        }
         for grants in self.grants.iter().flatten().filter_map(OnceLock::get) {
             grants.publish();
         }

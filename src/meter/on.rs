@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::instruments::{Instruments, OfGroup, is_recorded};
+use super::instruments::{Count, Instruments, OfGroup, is_recorded};
 use super::names::{CANCELLED, ERROR, GRANTED, LANES, REFUSED};
 use crate::clock::{Clock, Tick};
 use crate::error::Result;
@@ -84,7 +85,11 @@ impl Found {
     fn publish(&self) {
         let mut found = self.publishing.lock();
         if self.is_counted.swap(false, Ordering::SeqCst) {
-            self.instruments.publish(&mut found);
+            // The recorder is the program's: when it panics it misses what it is told, and nothing else goes wrong.
+            let telling = AssertUnwindSafe(|| self.instruments.publish(&mut found));
+            if catch_unwind(telling).is_err() {
+                found.clear();
+            }
         }
     }
 }
@@ -104,9 +109,11 @@ impl Drop for Meter {
 
 impl Meter {
     /// For what happens seldom.
-    fn on(&self) -> Option<&Arc<Found>> {
-        let found = self.found.get();
-        found.or_else(|| self.look())
+    fn count(&self, which: impl FnOnce(&Instruments) -> &Count) {
+        if let Some(found) = self.found.get().or_else(|| self.look()) {
+            which(&found.instruments).add();
+            found.mark();
+        }
     }
 
     #[cold]
@@ -202,51 +209,35 @@ impl Meter {
     }
 
     pub(crate) fn lost(&self, reason: LostReason, group: Group) {
-        if let Some(on) = self.on() {
-            let on = on.instruments.of(group);
-            on.loss(reason as usize).increment(1);
-        }
+        self.count(|on| on.of(group).loss(reason as usize));
     }
 
     pub(crate) fn renewed(&self, left: Duration, is_late: bool) {
-        if let Some(on) = self.on() {
-            on.instruments.renewals[usize::from(is_late)].increment(1);
-            on.instruments
-                .margin
-                .add(Tick::ZERO, Tick::ZERO.after(left));
-            on.mark();
-        }
+        self.count(|on| {
+            on.margin.add(Tick::ZERO, Tick::ZERO.after(left));
+            &on.renewals[usize::from(is_late)]
+        });
     }
 
     pub(crate) fn renewal_failed(&self) {
-        if let Some(on) = self.on() {
-            on.instruments.renewals[2].increment(1);
-        }
+        self.count(|on| &on.renewals[2]);
     }
 
     pub(crate) fn reconnected(&self, lane: &str) {
-        if let Some(on) = self.on() {
-            let place = LANES.iter().position(|each| *each == lane);
-            on.instruments.reconnects[place.unwrap_or_default()].increment(1);
-        }
+        let place = LANES.iter().position(|each| *each == lane);
+        self.count(|on| &on.reconnects[place.unwrap_or_default()]);
     }
 
     pub(crate) fn background_failed(&self) {
-        if let Some(on) = self.on() {
-            on.instruments.background_failures.increment(1);
-        }
+        self.count(|on| &on.background_failures);
     }
 
     pub(crate) fn script_failed(&self) {
-        if let Some(on) = self.on() {
-            on.instruments.script_errors.increment(1);
-        }
+        self.count(|on| &on.script_errors);
     }
 
     pub(crate) fn event_dropped(&self) {
-        if let Some(on) = self.on() {
-            on.instruments.events_dropped.increment(1);
-        }
+        self.count(|on| &on.events_dropped);
     }
 
     /// A reply over the lane at this place took so long.

@@ -1,15 +1,20 @@
 //! What a recorder of the facade `metrics` is told, read from the page of an exporter.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use lockset::{Client, LostReason, locked};
 use lockset_testkit::{Server, eventually, within};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, client, command, idle, patient_client};
+use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
 /// To be the recorder of a test's own thread, on which its runtime runs.
 fn recorder() -> (PrometheusRecorder, Page) {
@@ -438,4 +443,97 @@ async fn every_metric_is_described_and_bounded() {
         seen += 1;
     }
     assert!(seen > 8, "{rendered}");
+}
+
+/// Panics whenever it is told something, and if so also when it is asked for a handle.
+struct Broken {
+    has_handles: bool,
+}
+
+struct BrokenHandle;
+
+const BROKEN: &str = "the recorder is broken";
+
+impl CounterFn for BrokenHandle {
+    fn increment(&self, _by: u64) {
+        panic!("{BROKEN}")
+    }
+
+    fn absolute(&self, _value: u64) {
+        panic!("{BROKEN}")
+    }
+}
+
+impl GaugeFn for BrokenHandle {
+    fn increment(&self, _by: f64) {
+        panic!("{BROKEN}")
+    }
+
+    fn decrement(&self, _by: f64) {
+        panic!("{BROKEN}")
+    }
+
+    fn set(&self, _value: f64) {
+        panic!("{BROKEN}")
+    }
+}
+
+impl HistogramFn for BrokenHandle {
+    fn record(&self, _value: f64) {
+        panic!("{BROKEN}")
+    }
+}
+
+impl Broken {
+    fn handle(&self) -> Arc<BrokenHandle> {
+        assert!(self.has_handles, "{BROKEN}");
+        Arc::new(BrokenHandle)
+    }
+}
+
+impl Recorder for Broken {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+        self.handle();
+    }
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+        self.handle();
+    }
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+        self.handle();
+    }
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.handle())
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.handle())
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.handle())
+    }
+}
+
+/// Renewals and releases go on, and so does who waits.
+#[tokio::test]
+async fn a_recorder_that_panics_takes_no_lock_along() {
+    for has_handles in [true, false] {
+        let server = Server::start();
+        let recorder = Broken { has_handles };
+        let _recorder = metrics::set_default_local_recorder(&recorder);
+        let ours = client(&server.url()).await;
+        let guard = ours.lock("x").group("broken").lock().await.unwrap();
+        assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+        let lock = ours.lock("x");
+        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        eventually(SOON, "it waits", async || ours.stats().waiters == 1).await;
+        drop(guard);
+        drop(within(SOON, waiter).await.unwrap());
+        idle(&ours).await;
+        nothing_left(&server).await;
+        within(SOON, ours.shutdown()).await.unwrap();
+    }
 }
