@@ -15,6 +15,10 @@ use crate::owner::Owner;
 /// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
 
+/// Where others are known to wait, one for each task that waits here as the turn begins, so that no task has it
+/// again while those have not had it once. No fewer than this: a turn costs two round trips.
+pub(super) const HANDOFFS_WITH_OTHERS_MIN: u32 = 8;
+
 /// And at most for this long in a row.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
@@ -108,10 +112,10 @@ pub(super) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Spends one hand-off, if one is left. It is worth going on for as long as it takes others to have the
-    /// lock: a trip to the server.
-    pub(super) fn try_spend(&mut self, now: Tick, trip: Duration) -> bool {
-        let is_left = self.spent < HANDOFFS_MAX && !self.is_late(now, trip);
+    /// Spends one hand-off, if one is left of so many. It is worth going on for as long as it takes others to have
+    /// the lock: a trip to the server.
+    pub(super) fn try_spend(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
+        let is_left = self.spent < most && !self.is_late(now, trip);
         self.spent += u32::from(is_left);
         is_left
     }
@@ -122,9 +126,9 @@ impl HandoffBudget {
     }
 
     /// Spends one turn, which may be one too many: then the count starts again. True if so.
-    pub(super) fn spend_turn(&mut self, now: Tick, trip: Duration) -> bool {
+    pub(super) fn spend_turn(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
         self.spent += 1;
-        let is_last = self.spent > HANDOFFS_MAX || self.is_late(now, trip);
+        let is_last = self.spent > most || self.is_late(now, trip);
         if is_last {
             *self = Self::default();
         }
@@ -163,21 +167,36 @@ mod tests {
     fn a_budget_ends_by_number_and_by_time() {
         let near = Duration::ZERO;
         let mut budget = HandoffBudget::default();
-        let spent = (0..20).filter(|now| budget.try_spend(at(*now), near));
+        let spent = (0..20).filter(|now| budget.try_spend(at(*now), near, HANDOFFS_MAX));
         assert_eq!(spent.count(), 16);
-        assert!(budget.spend_turn(at(20), near), "one too many");
-        assert!(budget.try_spend(at(21), near) && budget.try_spend(at(5_021), near));
-        assert!(!budget.try_spend(at(5_022), near), "5 ms after the first");
-        assert!(budget.spend_turn(at(5_022), near));
-        assert!(!budget.spend_turn(at(9_000), near), "it starts again");
+        assert!(
+            budget.spend_turn(at(20), near, HANDOFFS_MAX),
+            "one too many"
+        );
+        assert!(
+            budget.try_spend(at(21), near, HANDOFFS_MAX)
+                && budget.try_spend(at(5_021), near, HANDOFFS_MAX)
+        );
+        assert!(
+            !budget.try_spend(at(5_022), near, HANDOFFS_MAX),
+            "5 ms after the first"
+        );
+        assert!(budget.spend_turn(at(5_022), near, HANDOFFS_MAX));
+        assert!(
+            !budget.spend_turn(at(9_000), near, HANDOFFS_MAX),
+            "it starts again"
+        );
     }
 
     #[test]
     fn further_from_the_server_it_lasts_as_long_as_a_trip() {
         for (trip, most) in [(4, 5_000), (20, 20_000), (900, 50_000)] {
             let (trip, mut budget) = (Duration::from_millis(trip), HandoffBudget::default());
-            assert!(budget.try_spend(at(0), trip) && budget.try_spend(at(most), trip));
-            assert!(!budget.try_spend(at(most + 1), trip));
+            assert!(
+                budget.try_spend(at(0), trip, HANDOFFS_MAX)
+                    && budget.try_spend(at(most), trip, HANDOFFS_MAX)
+            );
+            assert!(!budget.try_spend(at(most + 1), trip, HANDOFFS_MAX));
         }
     }
 }

@@ -389,7 +389,8 @@ impl LocalLock {
     /// This client, which stood back, has the lock.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let messages = self.hint().messages();
-        self.state.lock().turns.begin(messages, now);
+        let waiting = self.queue.len();
+        self.state.lock().turns.begin(messages, waiting, now);
     }
 
     /// How long the server took to answer one who waits.

@@ -115,6 +115,11 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         self.add(Mode::Shared, Some(terms), None)
     }
 
+    /// How many places there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().places.len()
+    }
+
     fn add(&self, mode: Mode, joins: Option<J>, request: Option<R>) -> Place<'_, R, T, J> {
         let mut state = self.0.lock();
         let number = state.end;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::handoff::HandoffBudget;
+use super::handoff::{HANDOFFS_MAX, HANDOFFS_WITH_OTHERS_MIN, HandoffBudget};
 use crate::clock::Tick;
 
 /// How long a client that stands back waits at least for the next message, before it asks all the same.
@@ -32,6 +32,8 @@ const ABSENT_FOR: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     budget: HandoffBudget,
+    /// How many tasks waited here as the turn began.
+    waiting: u32,
     /// How many connections of others received the message of the last release.
     others: u64,
     /// When that was decided on, and how many messages had come.
@@ -88,7 +90,14 @@ impl Absent {
 
 impl Turns {
     pub(super) fn try_spend_handoff(&mut self, now: Tick) -> bool {
-        self.budget.try_spend(now, self.trip)
+        self.budget.try_spend(now, self.trip, self.handoffs_max())
+    }
+
+    fn handoffs_max(&self) -> u32 {
+        match self.others {
+            0 => HANDOFFS_MAX,
+            _ => self.waiting.clamp(HANDOFFS_WITH_OTHERS_MIN, HANDOFFS_MAX),
+        }
     }
 
     /// The same for readers of this client, to whom a writer would pass its hold on as it is: not while others listen.
@@ -131,7 +140,8 @@ impl Turns {
             // Not in a row.
             self.reset_handoffs();
         }
-        self.budget.spend_turn(now, self.trip) && self.others > 0
+        let most = self.handoffs_max();
+        self.budget.spend_turn(now, self.trip, most) && self.others > 0
     }
 
     /// Counts a turn; if it was the last in a row and others listen, this client stands back.
@@ -178,9 +188,10 @@ impl Turns {
         SILENCE_MIN.max(self.trip * TRIPS_BETWEEN_MESSAGES)
     }
 
-    /// It has the lock after so many messages. Of those it stood back for, the ones that had not come by then
-    /// did not want it.
-    pub(super) fn begin(&mut self, messages: u64, now: Tick) {
+    /// It has the lock after so many messages, and so many tasks wait here. Of those it stood back for, the ones that
+    /// had not come by then did not want it.
+    pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
+        self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         if let Some(back) = self.back.take() {
             let missing = back.messages.saturating_sub(messages);
             self.absent.note(back.absent + missing, now);
@@ -273,6 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn where_others_listen_each_who_waits_has_it_once_in_a_turn() {
+        for (others, waiting, most) in [(0, 3, 16), (1, 3, 8), (1, 12, 12), (1, 100, 16)] {
+            let mut turns = Turns::default();
+            turns.note_others(others);
+            turns.begin(0, waiting, at(0));
+            let spent = (0..100).take_while(|_| turns.try_spend_handoff(at(0)));
+            assert_eq!(spent.count(), most, "{waiting} wait, and {others} others");
+        }
+    }
+
+    #[test]
     fn nobody_listens_nobody_stands_back() {
         assert_eq!(after_a_turn(Duration::ZERO, 0).stands_back(0, at(0)), None);
     }
@@ -282,7 +304,7 @@ mod tests {
         let mut turns = after_a_turn(Duration::ZERO, 3);
         assert_eq!(turns.stands_back(5, at(7_000)), Some(at(8_000)));
         assert_eq!(turns.stands_back(5, at(8_000)), None);
-        turns.begin(5, at(6_000));
+        turns.begin(5, 0, at(6_000));
         assert_eq!(turns.stands_back(5, at(0)), None);
     }
 
@@ -330,18 +352,18 @@ mod tests {
         turns.note_others(3);
         for now in [0, 20, 40] {
             assert_eq!(again(&mut turns, at(now)), Some(4));
-            turns.begin(3, at(now + 10));
+            turns.begin(3, 0, at(now + 10));
         }
         for now in [60, 80, 250_040] {
             assert_eq!(again(&mut turns, at(now)), Some(3), "one does not come");
-            turns.begin(3, at(now + 5));
+            turns.begin(3, 0, at(now + 5));
         }
         assert_eq!(again(&mut turns, at(250_060)), Some(4), "a while later");
-        turns.begin(3, at(250_070));
+        turns.begin(3, 0, at(250_070));
         assert_eq!(again(&mut turns, at(250_080)), Some(3), "still not");
         turns.note_others(2);
         assert_eq!(again(&mut turns, at(250_090)), Some(3), "others listen");
-        turns.begin(3, at(250_100));
+        turns.begin(3, 0, at(250_100));
         assert_eq!(again(&mut turns, at(250_110)), Some(3), "all have come");
     }
 
@@ -352,7 +374,7 @@ mod tests {
             spend_turn(turns, now);
             turns.end(now);
             let is_waited_for = turns.stands_back(messages, now).is_some();
-            turns.begin(messages + 1, now);
+            turns.begin(messages + 1, 0, now);
             is_waited_for
         };
         let mut turns = Turns::default();
@@ -375,7 +397,7 @@ mod tests {
             turns.note_release(at(320 + round), 20 + 2 * round);
             spend_turn(&mut turns, at(320 + round));
             turns.end(at(320 + round));
-            turns.begin(22 + 2 * round, at(320 + round));
+            turns.begin(22 + 2 * round, 0, at(320 + round));
         }
         turns.note_release(at(140), 14);
         spend_turn(&mut turns, at(140));
@@ -391,6 +413,7 @@ mod tests {
     fn turns_are_not_in_a_row_if_others_could_ask_between_them() {
         let mut turns = Turns::default();
         turns.note_others(1);
+        turns.begin(0, 16, at(0));
         let mut over = (0..40).map(|turn| {
             turns.note_release(at(turn * 100), 0);
             turns.count_turn(at(turn * 100 + 50))
