@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -27,6 +28,9 @@ use crate::status;
 
 /// The clock is read at least this often: timers stand still while the machine is suspended.
 const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// Orders that are read before the first of them is obeyed.
+const ORDERS_MAX: usize = 1024;
 
 /// Supervises the command in `arguments`, and ends when it has ended.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {
@@ -74,11 +78,17 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     loop {
         let pause = supervisor.pause();
         tokio::select! {
+            // First: of a process that was stopped the time is over by then, and the lock need not be.
+            biased;
             order = orders.next_line(), if has_runner => match order {
                 Ok(Some(line)) => {
-                    if let Some(order) = Order::read(&line) {
-                        supervisor.obey(order);
+                    let mut told = vec![line];
+                    while told.len() < ORDERS_MAX
+                        && let Some(Ok(Some(line))) = orders.next_line().now_or_never()
+                    {
+                        told.push(line);
                     }
+                    supervisor.obey_all(told.iter().filter_map(|line| Order::read(line)));
                 }
                 // The runner has ended, and nobody renews the lock.
                 _ => {
@@ -127,6 +137,15 @@ impl Supervisor {
             watch: Watch::new(),
             has_begun: false,
         })
+    }
+
+    /// What they say of the lock counts from the newest on, also for what came before it.
+    fn obey_all(&mut self, orders: impl Iterator<Item = Order>) {
+        let (ends, others): (Vec<_>, Vec<_>) =
+            orders.partition(|order| matches!(order, Order::Until(_)));
+        for order in ends.into_iter().chain(others) {
+            self.obey(order);
+        }
     }
 
     fn obey(&mut self, order: Order) {

@@ -231,3 +231,23 @@ async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
         "{first:?} {second:?}"
     );
 }
+
+/// The lock was renewed all the time. What the supervisor was told first is over when it goes on, and the lock is not.
+#[tokio::test]
+async fn a_supervisor_that_was_stopped_for_longer_than_a_lease_and_a_request_to_end() {
+    let server = Server::start();
+    let (running, pids) = start(&server.url(), POLITE).await;
+    let supervisor = parent(pids[0]);
+    send(supervisor, Signal::STOP);
+    eventually(BOUND, "it stops", async || is_stopped(supervisor)).await;
+    tokio::time::sleep(Duration::from_millis(1500) * 3).await;
+    running.signal(Signal::TERM);
+    let ended = running.ended().await;
+    assert_eq!(
+        (ended.status, &*ended.out),
+        (0, "asked\n"),
+        "{:?}",
+        ended.err
+    );
+    all_gone(&pids).await;
+}
