@@ -36,6 +36,9 @@ const CONFIRMED_WITHIN: Duration = Duration::from_millis(60);
 /// After the clock says that a hold is lost, its guard has to say so within the grain of a timer.
 const NOTICE_MAX: Duration = Duration::from_millis(5);
 
+/// Time enough for some round trips.
+const PATIENT_MIN: Duration = Duration::from_millis(200);
+
 /// For so long a hold stays with a process whose locks are sticky.
 const STICKY: Duration = Duration::from_millis(200);
 
@@ -225,9 +228,10 @@ impl Actor {
     }
 
     /// Counts as somebody who waits for a lock, until it is dropped: not of several, which are waited for in
-    /// turn.
+    /// turn, nor if its call gives up before a connection is made and it is subscribed.
     fn waits(&self, op: &Op) -> Option<Waits> {
-        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) {
+        let is_patient = op.terms.give_up.is_none_or(|span| span >= PATIENT_MIN);
+        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) || !is_patient {
             return None;
         }
         let name = names(op.kind, op.lock).remove(0);
