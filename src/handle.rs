@@ -398,7 +398,8 @@ macro_rules! option_methods {
             /// job that took 10 ms in one process is not done again by the next, which is a second late. A
             /// release before then is confirmed as ever, in one round trip; the lock stays held under the same
             /// holder id, by nobody, and the server frees it when the time is over. Nobody enters it until then,
-            /// nor does the same owner, nor a waiting task of this client. The time is counted by the local
+            /// nor does the same owner, nor a waiting task of this client. If the owner has several guards, what the
+            /// last of them had is left: behind one that reads, others may read. The time is counted by the local
             /// monotonic clock and rounded up. It may be longer than the lease, which is renewed while the guard
             /// is there.
             ///

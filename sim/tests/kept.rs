@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockset::{Client, Member, MultiLock, Owner};
 use lockset_sim::Server;
 
 const MS: Duration = Duration::from_millis(1);
@@ -58,4 +59,34 @@ async fn a_claim_that_is_undone_after_the_shutdown_stays_and_says_so() {
             .unwrap()
             .is_none()
     );
+}
+
+/// One of several locks is entered again by their owner, and its last guard goes while the others are left at the
+/// server: it is to be left like them.
+#[tokio::test(start_paused = true)]
+async fn what_goes_while_others_are_left_is_left_too() {
+    let server = Server::new();
+    let (ours, theirs) = (server.client().await, server.client().await);
+    let me = Owner::new();
+    let members = [
+        Member::from(ours.lock("a")),
+        Member::from(ours.rw_lock("b").write_side()),
+    ];
+    let both = MultiLock::new(members).unwrap().owner(&me);
+    let both = both.at_least(300 * MS).lock().await.unwrap();
+    let reads = ours.rw_lock("b").owner(&me).read().await.unwrap();
+    server.delay(5 * MS);
+    let (released, ()) = tokio::join!(both.release(), async {
+        tokio::time::sleep(2 * MS).await;
+        reads.release().await.unwrap();
+    });
+    released.unwrap();
+    let is_free = async |client: &Client| {
+        let a = client.lock("a").try_lock().await.unwrap();
+        let b = client.rw_lock("b").try_write().await.unwrap();
+        (a.is_some(), b.is_some())
+    };
+    assert_eq!(is_free(&theirs).await, (false, false), "too early");
+    server.advance(300 * MS).await;
+    assert_eq!(is_free(&theirs).await, (true, true), "its time is over");
 }

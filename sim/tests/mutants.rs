@@ -55,6 +55,11 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "return 0",
     ),
     (
+        "what is to be left is freed at once",
+        "redis.call('PEXPIRE', lock, remaining)\n-- A waiter",
+        "redis.call('PEXPIRE', lock, 1)\n-- A waiter",
+    ),
+    (
         "a token of a Redlock is not raised at the other servers",
         "if last < token then",
         "if false then",

@@ -18,6 +18,9 @@ struct Sum {
     grants: u64,
     joins: u64,
     losses: u64,
+    ended: u64,
+    kept: u64,
+    claims: u64,
 }
 
 /// What the threads that run worlds have in common.
@@ -45,6 +48,9 @@ impl Runs {
             sum.grants += report.grants;
             sum.joins += report.joins;
             sum.losses += report.losses;
+            sum.ended += report.ended;
+            sum.kept += report.kept;
+            sum.claims += report.claims;
             if let Some(violation) = report.violation {
                 self.bad.lock().unwrap().insert(seed, violation);
             }
@@ -82,18 +88,29 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
         grants,
         joins,
         losses,
+        ended,
+        kept,
+        claims,
     } = sum;
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let a_minute = |count: u64| count as f64 / took.as_secs_f64() * 60.0;
     println!(
         "{worlds} worlds from seed {first}, {operations} operations, {commands} commands, {grants} grants, \
-         {joins} of them by joining, {losses} losses in {took:.1?} on {cores} cores; \
+         {joins} of them by joining, {losses} losses, {ended} of them as they were held for long enough, {kept} \
+         holds that stayed, {claims} claims in {took:.1?} on {cores} cores; \
          a minute: {:.0} worlds, {:.0} operations, {:.0} commands",
         a_minute(worlds),
         a_minute(operations),
         a_minute(commands),
     );
     assert!(joins >= worlds, "readers join: {joins}");
+    for (count, what) in [
+        (ended, "losses"),
+        (kept, "holds that stay"),
+        (claims, "claims"),
+    ] {
+        assert!(count >= worlds / 10, "{what}: {count}");
+    }
 }
 
 fn number(name: &str) -> Option<u64> {

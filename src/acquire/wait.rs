@@ -41,7 +41,7 @@ use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::silence::Silence;
 use crate::meter::WaitCount;
 
-/// After a subscription could not be made, it is not tried again for this many polls.
+/// After a connection was silent when a subscription was to be made, it is not tried again for this many polls.
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
 /// Takes the lock for a call that began then; `None` if it did not become free in time.
@@ -144,6 +144,8 @@ struct Waiting<'a> {
     readers_until: Option<Tick>,
     /// Whether those who were in the way at the last refusal know of it.
     has_recalled: bool,
+    /// Whether a subscription that could not be made was tried once more, since it slept last.
+    has_retried: bool,
     /// Once it has to wait.
     counted: Option<WaitCount<'a>>,
 }
@@ -169,6 +171,7 @@ impl<'a> Waiting<'a> {
             own_silence: Silence::default(),
             readers_until: None,
             has_recalled: false,
+            has_retried: false,
             counted: None,
         }
     }
@@ -346,12 +349,11 @@ impl<'a> Waiting<'a> {
                 // Subscription is a help, not a need: goes on without. If it is the lock that is the
                 // matter, the other lane says the same.
                 Err(_) => {
-                    let polls = self.request().core.timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
-                    self.waiter.subscribe_after(self.clock().now().after(polls));
+                    let began = std::mem::replace(&mut now, self.clock().now());
+                    self.put_off_subscription(began, now, end);
                     if self.attempt.is_in_doubt() {
                         self.attempt.start_over();
                     }
-                    now = self.clock().now();
                 }
             }
         }
@@ -359,6 +361,20 @@ impl<'a> Waiting<'a> {
         self.attempt
             .ask_at(now, self.at, Lane::Command, budget)
             .await
+    }
+
+    /// A subscription that was begun then could not be made. What is silent costs the time of a reply each time, and
+    /// is left alone for some polls. What was said at once may be over at once, as while a slot moves: it is tried
+    /// again behind the next answer, and if that is in vain, at the next poll.
+    fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick) {
+        let timing = &self.request().core.timing;
+        let limit = timing.reply.min(began.until(end) / 2);
+        if began.until(now) >= limit / 2 {
+            let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
+            self.waiter.subscribe_after(now.after(polls));
+        } else if !std::mem::replace(&mut self.has_retried, true) {
+            self.lane = Lane::Command;
+        }
     }
 
     /// Sleeps after a refusal until it is worth asking again, and decides on which lane. Subscribes first,
@@ -383,7 +399,7 @@ impl<'a> Waiting<'a> {
             self.lane = Lane::Push;
             return Ok(Step::Again);
         }
-        self.has_recalled = false;
+        (self.has_recalled, self.has_retried) = (false, false);
         loop {
             match self.waiter.wait(marks, self.place.as_ref(), time).await {
                 Woken::HandedOff => self.lane = Lane::Command,
@@ -424,7 +440,7 @@ impl<'a> Waiting<'a> {
         self.place = None;
         self.request().queued.clear();
         self.place = take_place(self.requests, at);
-        self.has_recalled = false;
+        (self.has_recalled, self.has_retried) = (false, false);
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request(), self.local());
         self.own_silence = Silence::default();

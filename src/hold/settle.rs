@@ -419,21 +419,23 @@ async fn keep_all(
     operation: &'static str,
 ) -> Result<Few<Option<LostReason>>> {
     let mut lost = Few::from_elem(None, holds.len());
-    let kept = holds.iter().enumerate();
-    let kept = kept.filter(|(_, hold)| hold.is_to_be_kept());
-    let keeping = kept.map(|(index, hold)| async move {
-        let kept = hold.keep(budget, operation).await;
-        kept.map(|kept| (index, kept))
-    });
-    let keeping: Vec<_> = keeping.collect();
-    if keeping.is_empty() {
-        return Ok(lost);
+    // The last guard of one may go while others are left: then that one is to be kept, too.
+    loop {
+        let kept = holds.iter().enumerate();
+        let kept = kept.filter(|(index, hold)| lost[*index].is_none() && hold.is_to_be_kept());
+        let keeping = kept.map(|(index, hold)| async move {
+            let kept = hold.keep(budget, operation).await;
+            kept.map(|kept| (index, kept))
+        });
+        let keeping: Vec<_> = keeping.collect();
+        if keeping.is_empty() {
+            return Ok(lost);
+        }
+        for kept in join_all(keeping).await {
+            let (index, reason) = kept?;
+            lost[index] = reason;
+        }
     }
-    for kept in join_all(keeping).await {
-        let (index, reason) = kept?;
-        lost[index] = reason;
-    }
-    Ok(lost)
 }
 
 /// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.

@@ -1,13 +1,22 @@
 //! One task of one process: its calls, one after the other, and what it does with its guards.
 
+mod known;
+mod once;
+mod operator;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, Guard, Lock, Member, MultiGuard, MultiLock, Redlock, Result};
+use lockset::{
+    Client, Guard, Lock, LostReason, Member, MultiGuard, MultiLock, Owner, Redlock, Result,
+};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::checks::{Checks, Grant};
-use super::plan::{End, Kind, Op, Verb};
+use self::known::{Registered, Waits};
+use super::checks::{Checks, ToBeKept};
+use super::held::Grant;
+use super::plan::{End, Kind, LEASE, OWNERS, Op, Verb};
 use crate::deployment::Deployment;
 
 pub(super) struct Actor {
@@ -17,6 +26,8 @@ pub(super) struct Actor {
     pub(super) redlock: Option<Redlock>,
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) deployment: Arc<Deployment>,
+    /// Those of its process.
+    pub(super) owners: [Owner; OWNERS],
 }
 
 /// A replica that cannot confirm within this has the grant refused.
@@ -24,6 +35,9 @@ const CONFIRMED_WITHIN: Duration = Duration::from_millis(60);
 
 /// After the clock says that a hold is lost, its guard has to say so within the grain of a timer.
 const NOTICE_MAX: Duration = Duration::from_millis(5);
+
+/// Time enough for some round trips.
+const PATIENT_MIN: Duration = Duration::from_millis(200);
 
 /// For so long a hold stays with a process whose locks are sticky.
 const STICKY: Duration = Duration::from_millis(200);
@@ -39,6 +53,7 @@ pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
             "rw:1".to_owned(),
         ],
         Kind::Redlock => vec![format!("redlock:{lock}")],
+        Kind::Once => vec![format!("once:{lock}")],
     }
 }
 
@@ -58,13 +73,44 @@ fn of_several(guard: MultiGuard) -> (Vec<NameAndHolder>, Box<dyn Guard>) {
     (holds.collect(), Box::new(guard))
 }
 
+/// A handle that gives up as the call says: this method is no part of `Lock`.
+macro_rules! patient {
+    ($lock:expr, $op:expr) => {
+        match $op.terms.give_up {
+            Some(span) => $lock.give_up_after(span),
+            None => $lock,
+        }
+    };
+}
+use patient;
+
+/// The same that stays with its client.
+macro_rules! sticky {
+    ($lock:expr, $span:expr) => {
+        match $span {
+            Some(span) => $lock.sticky(span),
+            None => $lock,
+        }
+    };
+}
+
+/// What a guard is known by, and the guard.
+type Granted = (Vec<NameAndHolder>, Box<dyn Guard>);
+
 impl Actor {
     pub(super) async fn run(self, ops: Vec<Op>) {
         for op in ops {
             tokio::time::sleep(op.pause).await;
-            if op.verb == Verb::Force {
-                self.force(&op).await;
-                continue;
+            match op.verb {
+                Verb::Force => {
+                    self.force(&op).await;
+                    continue;
+                }
+                Verb::Evict => {
+                    self.evict(&op).await;
+                    continue;
+                }
+                _ => {}
             }
             let call = self.call(&op);
             let done = match op.cancel {
@@ -91,106 +137,101 @@ impl Actor {
         result
     }
 
-    async fn force(&self, op: &Op) {
-        let name = &names(op.kind, op.lock)[0];
-        self.checks.lock().forces(name);
-        let freed = async {
-            match op.kind {
-                Kind::Fair => self.client.fair_lock(name).force_unlock().await,
-                Kind::Read => self.client.rw_lock(name).read_side().force_unlock().await,
-                Kind::Write => self.client.rw_lock(name).write_side().force_unlock().await,
-                _ => self.client.lock(name).force_unlock().await,
-            }
-        };
-        let freed = self.ended(freed).await;
-        let mut checks = self.checks.lock();
-        checks.note(|| format!("process {} forces {name}: {freed:?}", self.process));
-        if freed.is_ok() {
-            checks.forced(name);
-        }
-    }
-
     /// Acquires, holds, gives back.
     async fn call(&self, op: &Op) -> Result<()> {
         let names = names(op.kind, op.lock);
-        match op.kind {
+        let (name, client, asked) = (&names[0], &self.client, Instant::now());
+        let granted = match op.kind {
             Kind::Reentrant => {
-                let lock = self.client.lock(&names[0]);
-                let lock = if self.is_sticky(op) {
-                    lock.sticky(STICKY)
-                } else {
-                    lock
-                };
-                let guard = self.acquire(lock, op).await?;
-                self.hold(op, guard.map(of_one)).await
+                let lock = sticky!(patient!(client.lock(name), op), self.sticky(op));
+                self.acquire(lock, op).await?.map(of_one)
             }
             Kind::Fair => {
-                let guard = self.acquire(self.client.fair_lock(&names[0]), op).await?;
-                self.hold(op, guard.map(of_one)).await
+                let lock = patient!(client.fair_lock(name), op);
+                self.acquire(lock, op).await?.map(of_one)
             }
             Kind::Read => {
-                let guard = self
-                    .acquire(self.client.rw_lock(&names[0]).read_side(), op)
-                    .await?;
-                self.hold(op, guard.map(of_one)).await
+                let lock = patient!(client.rw_lock(name).read_side(), op);
+                self.acquire(lock, op).await?.map(of_one)
             }
             Kind::Write => {
-                let lock = self.client.rw_lock(&names[0]).write_side();
-                let lock = if self.is_sticky(op) {
-                    lock.sticky(STICKY)
-                } else {
-                    lock
-                };
-                let guard = self.acquire(lock, op).await?;
-                match guard {
-                    Some(guard) if op.end == End::Downgrade => self.downgrade(op, guard).await,
-                    guard => self.hold(op, guard.map(of_one)).await,
+                let lock = patient!(client.rw_lock(name).write_side(), op);
+                let lock = sticky!(lock, self.sticky(op));
+                match self.acquire(lock, op).await? {
+                    Some(guard) if op.end == End::Downgrade => {
+                        return self.downgrade(op, asked, guard).await;
+                    }
+                    guard => guard.map(of_one),
                 }
             }
             Kind::Redlock => {
                 let redlock = self.redlock.as_ref().expect("several servers");
-                let guard = self.acquire(redlock.lock(&names[0]), op).await?;
-                self.hold(op, guard.map(of_one)).await
+                let lock = patient!(redlock.lock(name), op);
+                self.acquire(lock, op).await?.map(of_one)
             }
             Kind::Multi => {
                 let members = [
-                    Member::from(self.client.lock(&names[0])),
-                    Member::from(self.client.fair_lock(&names[1])),
-                    Member::from(self.client.rw_lock(&names[2]).write_side()),
+                    Member::from(client.lock(name)),
+                    Member::from(client.fair_lock(&names[1])),
+                    Member::from(client.rw_lock(&names[2]).write_side()),
                 ];
-                let guard = self.acquire(MultiLock::new(members)?, op).await?;
-                self.hold(op, guard.map(of_several)).await
+                let lock = patient!(MultiLock::new(members)?, op);
+                self.acquire(lock, op).await?.map(of_several)
             }
+            Kind::Once => return self.claim(op).await,
+        };
+        match granted {
+            Some(granted) => self.hold(op, asked, granted).await,
+            None => Ok(()),
         }
     }
 
-    /// Every second process wants its locks again soon.
-    fn is_sticky(&self, op: &Op) -> bool {
-        self.process % 2 == 1 && op.fixed.is_none()
+    /// For how long its hold stays with this client. Every second process wants its locks again soon.
+    fn sticky(&self, op: &Op) -> Option<Duration> {
+        let is_sticky = self.process % 2 == 1 && op.fixed.is_none();
+        op.terms.sticky.or(is_sticky.then_some(STICKY))
     }
 
     async fn acquire<L: Lock>(&self, lock: L, op: &Op) -> Result<Option<L::Guard>> {
         let _waits = self.waits(op);
         let lock = if op.is_fenced { lock.fenced() } else { lock };
-        let lock = match op.fixed {
-            Some(lease) => lock.fixed_lease(lease),
-            None => lock,
+        let lock = match (op.fixed, op.terms.lease) {
+            (Some(lease), _) => lock.fixed_lease(lease),
+            (None, Some(lease)) => lock.lease(lease),
+            (None, None) => lock,
         };
         let lock = match op.replicas {
             0 => lock,
             replicas => lock.replicated(replicas, CONFIRMED_WITHIN),
         };
+        let lock = self.on_terms(lock, op);
         match op.verb {
-            Verb::Lock | Verb::Force => self.ended(lock.lock()).await.map(Some),
             Verb::Try => self.ended(lock.try_lock()).await,
             Verb::TryFor(wait) => self.ended(lock.try_lock_for(wait)).await,
+            Verb::Lock | Verb::Force | Verb::Evict => self.ended(lock.lock()).await.map(Some),
+        }
+    }
+
+    fn on_terms<L: Lock>(&self, lock: L, op: &Op) -> L {
+        let lock = match op.terms.owner {
+            Some(owner) => lock.owner(&self.owners[owner]),
+            None => lock,
+        };
+        let lock = match op.terms.at_least {
+            Some(span) => lock.at_least(span),
+            None => lock,
+        };
+        match op.terms.max_hold {
+            Some(span) => lock.max_hold(span),
+            None => lock,
         }
     }
 
     /// Counts as somebody who waits for a lock, until it is dropped: not of several, which are waited for in
-    /// turn.
+    /// turn, nor if its call gives up before a connection is made and it is subscribed.
     fn waits(&self, op: &Op) -> Option<Waits> {
-        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) {
+        let is_patient = op.terms.give_up.is_none_or(|span| span >= PATIENT_MIN);
+        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) || !is_patient {
             return None;
         }
         let name = names(op.kind, op.lock).remove(0);
@@ -202,121 +243,118 @@ impl Actor {
         })
     }
 
-    fn granted(&self, op: &Op, holds: Vec<NameAndHolder>, guard: &dyn Guard) -> Vec<Registered> {
+    fn granted(
+        &self,
+        op: &Op,
+        asked: Instant,
+        holds: &[NameAndHolder],
+        guard: &dyn Guard,
+    ) -> Vec<Registered> {
         let token = guard.fencing_token().map(lockset::FencingToken::get);
         let token = token.filter(|_| holds.len() == 1);
-        let register = |(name, holder): NameAndHolder| {
+        let register = |(name, holder): &NameAndHolder| {
+            if let Some(span) = op.terms.at_least {
+                // A lock that is read may outlast its readers, by no more than the longest lease.
+                let longest = if op.kind == Kind::Read { LEASE } else { span };
+                self.checks.lock().left.may_last(name, longest);
+            }
             let grant = Grant {
                 kind: op.kind,
                 process: self.process,
+                owner: op.terms.owner,
+                asked,
                 loss: guard.loss(),
                 token,
-                holder,
+                holder: holder.clone(),
                 is_confirmed: op.replicas > 0,
-                is_renewed: op.fixed.is_none(),
+                is_fixed: op.fixed.is_some(),
+                max_hold: op.terms.max_hold,
             };
-            let number = self.checks.lock().granted(&name, grant, &self.deployment);
+            let number = self.checks.lock().granted(name, grant, &self.deployment);
             Registered {
-                name,
+                name: name.clone(),
                 number,
                 checks: Arc::clone(&self.checks),
             }
         };
-        holds.into_iter().map(register).collect()
+        holds.iter().map(register).collect()
     }
 
-    async fn hold(
-        &self,
-        op: &Op,
-        granted: Option<(Vec<NameAndHolder>, Box<dyn Guard>)>,
-    ) -> Result<()> {
-        let Some((holds, guard)) = granted else {
-            return Ok(());
-        };
+    async fn hold(&self, op: &Op, asked: Instant, (holds, guard): Granted) -> Result<()> {
+        let since = Instant::now();
         // Declared behind the guard, so that it is dropped before it, however this ends.
-        let held = self.granted(op, holds, &*guard);
-        if self.work(op, &*guard).await {
-            held.into_iter().for_each(Registered::lost);
+        let held = self.granted(op, asked, &holds, &*guard);
+        if let Some(reason) = self.work(op, &*guard).await {
+            Registered::lost(held, reason);
             return Ok(());
         }
         let more = match op.end {
             End::Reenter => self.ended(guard.reenter()).await.ok(),
             _ => None,
         };
-        drop(held);
         if let Some(more) = more {
             self.ended(more.release()).await?;
         }
-        match op.end {
-            End::Drop => {
-                drop(guard);
-                Ok(())
-            }
-            _ => self.ended(guard.release()).await,
+        drop(held);
+        if op.end == End::Drop {
+            return Ok(());
         }
+        self.ended(guard.release()).await?;
+        self.is_kept(op, since, holds);
+        Ok(())
     }
 
-    async fn downgrade(&self, op: &Op, guard: lockset::WriteGuard) -> Result<()> {
-        let holds = (guard.name().to_owned(), guard.holder_id().to_owned());
-        let held = self.granted(op, vec![holds], &guard);
-        if self.work(op, &guard).await {
-            held.into_iter().for_each(Registered::lost);
+    async fn downgrade(&self, op: &Op, asked: Instant, guard: lockset::WriteGuard) -> Result<()> {
+        let since = Instant::now();
+        let holds = vec![(guard.name().to_owned(), guard.holder_id().to_owned())];
+        let held = self.granted(op, asked, &holds, &guard);
+        if let Some(reason) = self.work(op, &guard).await {
+            Registered::lost(held, reason);
             return Ok(());
         }
         self.checks.lock().downgrades(&held[0].name, held[0].number);
         let reads = self.ended(guard.downgrade()).await;
         drop(held);
-        self.ended(reads?.release()).await
+        self.ended(reads?.release()).await?;
+        self.is_kept(op, since, holds);
+        Ok(())
     }
 
-    /// Works for a while; true if the hold was lost.
-    async fn work(&self, op: &Op, guard: &dyn Guard) -> bool {
+    /// What was given back is to be left for some time, if the call asked for that.
+    fn is_kept(&self, op: &Op, since: Instant, holds: Vec<NameAndHolder>) {
+        let Some(span) = op.terms.at_least else {
+            return;
+        };
+        // Of an owner that writes and reads, what it reads may be left.
+        let may_read = matches!(op.kind, Kind::Write | Kind::Multi) && op.terms.owner.is_some();
+        for (name, holder) in holds {
+            let kept = ToBeKept {
+                holder,
+                is_shared: op.kind == Kind::Read || op.end == End::Downgrade || may_read,
+                since,
+                span,
+            };
+            self.checks.lock().keeps(&name, &kept);
+        }
+    }
+
+    /// Works for a while; why the hold was lost, if it was.
+    async fn work(&self, op: &Op, guard: &dyn Guard) -> Option<LostReason> {
         tokio::select! {
             biased;
-            _ = guard.lost() => true,
+            reason = guard.lost() => Some(reason),
+            () = guard.recalled(), if op.terms.ends_when_recalled => None,
             () = tokio::time::sleep(op.hold) => {
                 if !guard.is_lost() {
-                    return false;
+                    return None;
                 }
-                if tokio::time::timeout(NOTICE_MAX, guard.lost()).await.is_err() {
+                let told = tokio::time::timeout(NOTICE_MAX, guard.lost()).await;
+                if told.is_err() {
                     let what = format!("{} is lost, and its guard does not say so", guard.name());
                     self.checks.lock().violate(what);
                 }
-                true
+                told.ok().or(Some(LostReason::Expired))
             }
         }
-    }
-}
-
-/// A guard that the checks know; they forget it when this is dropped, which is before the guard is.
-struct Registered {
-    name: String,
-    number: u64,
-    checks: Arc<Mutex<Checks>>,
-}
-
-impl Registered {
-    fn lost(self) {
-        self.checks.lock().lost(&self.name, self.number);
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.checks
-            .lock()
-            .ends(&self.name, self.number, "given back");
-    }
-}
-
-struct Waits {
-    name: String,
-    number: u64,
-    checks: Arc<Mutex<Checks>>,
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.checks.lock().wakes.ends(&self.name, self.number);
     }
 }

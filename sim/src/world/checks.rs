@@ -3,55 +3,35 @@
 //! There is one true clock. A guard counts as valid for as long as it says so itself, and whoever looks, looks
 //! at all guards of all processes at once, which nobody can do in reality.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lockset::Loss;
+use lockset::LostReason;
 use tokio::time::Instant;
 
 use super::forgotten::Forgotten;
+use super::held::{Grant, Held};
+use super::left::Left;
 use super::order::Order;
 use super::plan::{Kind, LEASE};
 use super::trace::Trace;
-use super::wakes::Wakes;
+use super::wakes::{Wakes, free_max};
 use crate::deployment::{Deployment, Layout};
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;
-
-impl Held {
-    /// Whether the true primary knows its holder.
-    fn stands(&self, name: &str, deployment: &Deployment) -> bool {
-        deployment.has_holder(name, &self.holder)
-    }
-}
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// A lock, by the name that the server knows.
 pub(super) type Name = String;
 
-struct Held {
-    number: u64,
-    process: usize,
-    is_shared: bool,
-    loss: Loss,
-    /// As the server knows it.
-    holder: String,
-    /// By every replica.
-    is_confirmed: bool,
-    is_renewed: bool,
-}
-
-/// A guard as it was given out.
-pub(super) struct Grant {
-    pub(super) kind: Kind,
-    pub(super) process: usize,
-    pub(super) loss: Loss,
-    pub(super) token: Option<u64>,
+/// A hold that is to stay for some time from its grant, whoever gives it back.
+pub(super) struct ToBeKept {
     pub(super) holder: String,
-    pub(super) is_confirmed: bool,
-    pub(super) is_renewed: bool,
+    pub(super) is_shared: bool,
+    pub(super) since: Instant,
+    pub(super) span: Duration,
 }
 
 /// All that is held, and the first thing that was wrong.
@@ -60,9 +40,16 @@ pub(super) struct Checks {
     held: BTreeMap<Name, Vec<Held>>,
     /// Locks that were freed by force: until then their holders may not know, and guards are not compared.
     excused: BTreeMap<Name, Instant>,
-    /// The last token of an exclusive grant.
-    tokens: BTreeMap<Name, u64>,
+    /// The last token of an exclusive grant, and its holder.
+    tokens: BTreeMap<Name, (u64, String)>,
     next: u64,
+    /// Whether something went wrong that may end any hold.
+    may_fail: bool,
+    /// Processes whose clients are being shut down, and whether they have been.
+    closed: BTreeMap<usize, bool>,
+    pub(super) left: Left,
+    /// Whether a client was shut down while it had something: what it did not give back meanwhile ends with its lease.
+    pub(super) leaves_leases: bool,
     pub(super) forgotten: Forgotten,
     order: Order,
     trace: Trace,
@@ -72,20 +59,26 @@ pub(super) struct Checks {
     pub(super) grants: u64,
     pub(super) joins: u64,
     pub(super) losses: u64,
+    /// Those that were held for as long as their handle allows.
+    pub(super) ended: u64,
     pub(super) violation: Option<String>,
     /// `None` unless it is wanted.
     pub(super) history: Option<Vec<String>>,
 }
 
 impl Checks {
-    /// `has_faults`: then a wake-up may be late.
-    pub(super) fn new(wants_history: bool, has_faults: bool) -> Self {
+    /// `has_faults`: then a wake-up may be late. `may_fail`: something goes wrong that may end any hold.
+    pub(super) fn new(wants_history: bool, has_faults: bool, may_fail: bool) -> Self {
         Self {
             began: Instant::now(),
             held: BTreeMap::new(),
             excused: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next: 0,
+            may_fail,
+            closed: BTreeMap::new(),
+            left: Left::default(),
+            leaves_leases: false,
             forgotten: Forgotten::default(),
             order: Order::default(),
             trace: Trace::default(),
@@ -94,6 +87,7 @@ impl Checks {
             grants: 0,
             joins: 0,
             losses: 0,
+            ended: 0,
             violation: None,
             history: wants_history.then(Vec::new),
         }
@@ -128,7 +122,9 @@ impl Checks {
 
     /// A server has done a command; of its locks it has those for which `is_here`.
     pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
-        if let Some(what) = self.wakes.done(keys, &self.excused, is_here) {
+        let left = &self.left;
+        let free_max = |name: &str| free_max(name, left.may_have(name));
+        if let Some(what) = self.wakes.done(keys, &self.excused, is_here, free_max) {
             self.violate(what);
         }
     }
@@ -138,71 +134,97 @@ impl Checks {
         self.next += 1;
         self.grants += 1;
         let number = self.next;
-        let Grant {
-            kind,
-            process,
-            token,
-            ..
-        } = grant;
+        let Grant { kind, process, .. } = grant;
         let is_shared = kind == Kind::Read;
         self.note(|| {
+            let token = grant.token;
             format!("process {process} has {name} as {kind:?}, number {number}, token {token:?}")
         });
         if grant.loss.is_lost() {
             return number;
         }
-        let is_forced = self.is_forced(name);
-        let is_excused = is_forced || self.forgotten.is_excused(name);
-        if let Some(token) = token.filter(|_| !is_shared) {
-            let last = self.tokens.entry(name.to_owned()).or_default();
-            let before = std::mem::replace(last, token.max(*last));
-            // Of a hold that was ended by force, or forgotten, what its client passes on has a token that was set
-            // aside for it.
-            if token <= before && !is_excused {
-                self.violate(format!(
-                    "{name} is granted with token {token} after {before}"
-                ));
-            }
+        self.must_be_open(name, process);
+        if !is_shared {
+            self.token_must_grow(name, &grant);
         }
-        if is_forced {
+        if self.is_forced(name) {
             return number;
         }
-        let all = self.held.entry(name.to_owned()).or_default();
+        self.must_be_let_in(name, is_shared);
         let ours = Held {
             number,
-            process,
+            since: Instant::now(),
             is_shared,
-            loss: grant.loss,
-            holder: grant.holder,
-            is_confirmed: grant.is_confirmed,
-            is_renewed: grant.is_renewed,
+            grant,
         };
-        let meets = |held: &&Held| {
-            let may_share = held.is_shared && is_shared;
-            !may_share && !held.loss.is_lost()
-        };
-        let other = all.iter().find(meets).map(|other| {
-            let both_stand = [other, &ours]
-                .iter()
-                .all(|held| held.stands(name, deployment));
-            (other.number, other.process, both_stand)
-        });
-        all.push(ours);
-        if let Some((other, by, both_stand)) = other {
-            if self.forgotten.is_excused(name) && !both_stand {
-                self.forgotten.begins(name, [other, number]);
-                self.note(|| format!("{name} has two holders, as a grant of it was forgotten"));
-            } else {
-                self.violate(format!(
-                    "{name} is granted to process {process} (number {number}) while process {by} holds it (number {other})"
-                ));
-            }
-        }
+        self.must_be_alone(name, &ours, deployment);
+        self.held.entry(name.to_owned()).or_default().push(ours);
         self.look_at_overlaps();
         number
     }
 
-    fn is_forced(&self, name: &str) -> bool {
+    fn token_must_grow(&mut self, name: &str, grant: &Grant) {
+        let Some(token) = grant.token else {
+            return;
+        };
+        let is_excused = self.is_forced(name) || self.forgotten.is_excused(name);
+        let of_holder = (token, grant.holder.clone());
+        let last = self.tokens.entry(name.to_owned()).or_default();
+        let (before, by) = last.clone();
+        if token > before {
+            *last = of_holder;
+        }
+        // An owner that enters again has the token of its hold.
+        let is_again = token == before && grant.owner.is_some() && by == grant.holder;
+        // Of a hold that was ended by force, or forgotten, what its client passes on has a token that was set
+        // aside for it.
+        if token <= before && !is_again && !is_excused {
+            self.violate(format!(
+                "{name} is granted with token {token} after {before}"
+            ));
+        }
+    }
+
+    /// Nobody else has it who keeps this one out.
+    fn must_be_alone(&mut self, name: &str, ours: &Held, deployment: &Deployment) {
+        let all = self.held.get(name).into_iter().flatten();
+        let mut meets = all.filter(|held| !held.may_share_with(ours) && held.is_valid());
+        let Some((other, by, both_stand)) = meets.next().map(|other| {
+            let mut both = [other, ours].into_iter();
+            let both_stand = both.all(|held| held.stands(name, deployment));
+            (other.number, other.grant.process, both_stand)
+        }) else {
+            return;
+        };
+        let (number, process) = (ours.number, ours.grant.process);
+        if self.forgotten.is_excused(name) && !both_stand {
+            self.forgotten.begins(name, [other, number]);
+            self.note(|| format!("{name} has two holders, as a grant of it was forgotten"));
+        } else {
+            self.violate(format!(
+                "{name} is granted to process {process} (number {number}) while process {by} holds it (number {other})"
+            ));
+        }
+    }
+
+    /// Nothing was left at the server that keeps this one out.
+    fn must_be_let_in(&mut self, name: &str, is_shared: bool) {
+        if self.left.keeps_out(name, is_shared) && !self.forgotten.is_excused(name) {
+            self.violate(format!(
+                "{name} is granted before the time is over for which it was to be left"
+            ));
+        }
+    }
+
+    fn must_be_open(&mut self, name: &str, process: usize) {
+        if self.closed.get(&process) == Some(&true) {
+            self.violate(format!(
+                "{name} is granted to process {process}, whose client was shut down"
+            ));
+        }
+    }
+
+    pub(super) fn is_forced(&self, name: &str) -> bool {
         let now = Instant::now();
         self.excused.get(name).is_some_and(|until| now < *until)
     }
@@ -212,7 +234,7 @@ impl Checks {
         let held = &self.held;
         let overdue = self.forgotten.overdue(|name, both| {
             let all = held.get(name).into_iter().flatten();
-            let valid = all.filter(|held| both.contains(&held.number) && !held.loss.is_lost());
+            let valid = all.filter(|held| both.contains(&held.number) && held.is_valid());
             valid.count() == 2
         });
         if let Some(what) = overdue {
@@ -226,7 +248,7 @@ impl Checks {
         lacks.iter().for_each(|name| self.forgotten.forgets(name));
         let missing = self.held.iter().find_map(|(name, all)| {
             let is_missing = |held: &&Held| {
-                held.is_confirmed && !held.loss.is_lost() && !held.stands(name, deployment)
+                held.grant.is_confirmed && held.is_valid() && !held.stands(name, deployment)
             };
             let missing = all.iter().find(is_missing)?;
             Some((name.clone(), missing.number))
@@ -244,7 +266,9 @@ impl Checks {
         let tells = !matches!(deployment.layout, Layout::Cluster { .. });
         let missing = self.held.iter().find_map(|(name, all)| {
             let is_missing = |held: &&Held| {
-                (tells || held.is_renewed) && !held.loss.is_lost() && !held.stands(name, deployment)
+                (tells || held.grant.is_renewed())
+                    && held.is_valid()
+                    && !held.stands(name, deployment)
             };
             let missing = all.iter().find(is_missing)?;
             Some((name.clone(), missing.number))
@@ -259,6 +283,13 @@ impl Checks {
     /// It is about to be given back.
     pub(super) fn ends(&mut self, name: &str, number: u64, how: &str) {
         self.note(|| format!("number {number} of {name} ends: {how}"));
+        let mut all = self.held.get(name).into_iter().flatten();
+        let overdue = all.find(|held| held.is_overdue());
+        if let Some(number) = overdue.map(|held| held.number) {
+            self.violate(format!(
+                "number {number} of {name} is valid for longer than its handle allows"
+            ));
+        }
         if let Some(all) = self.held.get_mut(name) {
             all.retain(|held| held.number != number);
         }
@@ -269,6 +300,7 @@ impl Checks {
     /// A hold of this lock may be ended by force from now on.
     pub(super) fn forces(&mut self, name: &str) {
         self.held.remove(name);
+        self.left.ends(name);
         self.excused
             .insert(name.to_owned(), Instant::now() + FOREVER);
     }
@@ -285,15 +317,92 @@ impl Checks {
         }
     }
 
-    pub(super) fn lost(&mut self, name: &str, number: u64) {
+    /// `is_forced`: somebody ended it, or something that goes with it.
+    pub(super) fn lost(&mut self, name: &str, number: u64, reason: LostReason, is_forced: bool) {
         self.losses += 1;
+        self.ended += u64::from(reason == LostReason::MaxHold);
+        let may_fail = self.may_fail || is_forced;
+        let mut all = self.held.get(name).into_iter().flatten();
+        let wrongly = all.any(|held| {
+            let is_closed = self.closed.contains_key(&held.grant.process);
+            held.number == number && !held.may_be_lost(reason, is_closed, may_fail)
+        });
+        if wrongly {
+            self.violate(format!(
+                "number {number} of {name} is lost without cause: {reason}"
+            ));
+        }
         self.ends(name, number, "lost");
+    }
+
+    /// The clients of a process are about to be shut down: the locks that it has.
+    pub(super) fn closes(&mut self, process: usize) -> BTreeSet<Name> {
+        self.closed.insert(process, false);
+        let has = |all: &[Held]| all.iter().any(|held| held.grant.process == process);
+        let all = self.held.iter().filter(|(_, all)| has(all));
+        all.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// They were: its guards are lost.
+    pub(super) fn closed(&mut self, process: usize) {
+        self.closed.insert(process, true);
+        let valid = |held: &&Held| held.grant.process == process && held.is_valid();
+        let left = self.held.values().flatten().find(valid);
+        if let Some(number) = left.map(|held| held.number) {
+            self.violate(format!(
+                "number {number} is valid, and its client was shut down"
+            ));
+        }
+    }
+
+    /// The holder id of somebody who has a lock, if anybody has.
+    pub(super) fn holder_of(&self, name: &str) -> Option<String> {
+        let held = self.held.get(name)?.first()?;
+        Some(held.grant.holder.clone())
+    }
+
+    /// A guard was given back that is to be left for some time from its grant.
+    pub(super) fn keeps(&mut self, name: &str, kept: &ToBeKept) {
+        let all = self.held.get(name).into_iter().flatten();
+        // Who has entered it again has it, and may lose it.
+        let is_had = all.clone().any(|held| held.grant.holder == kept.holder);
+        let keeps_out = |held: &Held| held.is_valid() && !(held.is_shared && kept.is_shared);
+        let others = all.filter(|held| keeps_out(held)).count();
+        if is_had || self.is_forced(name) {
+            return;
+        }
+        let stays = self.left.keeps(name, kept.is_shared, kept.since, kept.span);
+        if stays && others > 0 && !self.forgotten.is_excused(name) {
+            self.violate(format!(
+                "{name} is held by somebody else, and was to be left until later"
+            ));
+        }
+    }
+
+    /// A key was claimed in a call that began then.
+    pub(super) fn claimed(
+        &mut self,
+        name: &str,
+        process: usize,
+        asked: Instant,
+        window: Duration,
+    ) -> u64 {
+        let (number, stood) = self.left.claims(name, asked, window);
+        self.note(|| format!("process {process} has claimed {name}, claim {number}"));
+        if self.is_forced(name) {
+            self.left.ends(name);
+            return number;
+        }
+        if stood && !self.forgotten.is_excused(name) {
+            self.violate(format!("{name} is claimed twice in its window"));
+        }
+        number
     }
 
     /// Of a process that is no more, nothing is held.
     pub(super) fn crashed(&mut self, process: usize) {
         for all in self.held.values_mut() {
-            all.retain(|held| held.process != process);
+            all.retain(|held| held.grant.process != process);
         }
     }
 }

@@ -6,9 +6,12 @@
 mod actor;
 mod checks;
 mod forgotten;
+mod held;
+mod left;
 mod order;
 mod plan;
 mod running;
+mod shutdown;
 mod trace;
 mod wakes;
 
@@ -17,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockset::simulated::Lane;
-use lockset::{Client, ClientBuilder, Redlock};
+use lockset::{Client, ClientBuilder, Owner, Redlock};
 use parking_lot::Mutex;
 
 use self::actor::Actor;
 use self::checks::Checks;
-use self::plan::{Fault, LEASE, Plan};
+use self::plan::{Fault, LEASE, OWNERS, Plan};
 use self::running::{Running, lock_names};
 use crate::connections::Peer;
 use crate::deployment::{Deployment, Layout};
@@ -77,6 +80,12 @@ pub struct Report {
     pub joins: u64,
     /// Guards whose hold was lost.
     pub losses: u64,
+    /// Those of them that were held for as long as their handle allows.
+    pub ended: u64,
+    /// Holds that stayed at the server for as long as their handle asks for, though their guard was released.
+    pub kept: u64,
+    /// Keys that were claimed for a window.
+    pub claims: u64,
     /// Replicas that took over.
     pub failovers: u64,
     /// How often a lock had two holders, as the replica that took over had not received the grant of one of them:
@@ -86,6 +95,13 @@ pub struct Report {
     pub longest_overlap: Duration,
     /// What happened, if it was [asked for](World::with_history).
     pub history: Vec<String>,
+}
+
+/// What a violation says without its time, its lock and its numbers.
+fn kind_of(violation: &str) -> String {
+    let words = violation.split_whitespace().skip(2);
+    let kind = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
+    kind.collect::<Vec<_>>().join(" ")
 }
 
 impl World {
@@ -167,22 +183,23 @@ impl World {
         report
     }
 
-    /// What is left of its plan after everything was taken out that its violation does not need; itself, if it
-    /// has none.
+    /// What is left of its plan after everything was taken out that a violation of this kind does not need; itself,
+    /// if it has none.
     #[must_use]
     pub fn shrink(&self) -> Self {
         let mut smallest = self.clone();
-        if smallest.run().violation.is_none() {
+        let Some(violation) = smallest.run().violation else {
             return smallest;
-        }
-        while let Some(smaller) = smallest.smaller() {
+        };
+        let kind = kind_of(&violation);
+        while let Some(smaller) = smallest.smaller(&kind) {
             smallest = smaller;
         }
         smallest
     }
 
     /// Tries each part once, whatever was taken out before it; `None` if all of them are needed.
-    fn smaller(&self) -> Option<Self> {
+    fn smaller(&self, kind: &str) -> Option<Self> {
         let mut smallest = None;
         let mut part = 0;
         loop {
@@ -194,7 +211,8 @@ impl World {
                 plan,
                 ..self.clone()
             };
-            if smaller.run().violation.is_some() {
+            let violation = smaller.run().violation;
+            if violation.is_some_and(|violation| kind_of(&violation) == kind) {
                 smallest = Some(smaller);
             } else {
                 part += 1;
@@ -242,6 +260,9 @@ impl World {
             grants: checks.grants,
             joins: checks.joins,
             losses: checks.losses,
+            ended: checks.ended,
+            kept: checks.left.holds,
+            claims: checks.left.claimed,
             failovers: running.failovers,
             overlaps: checks.forgotten.count,
             longest_overlap: checks.forgotten.longest,
@@ -253,7 +274,8 @@ impl World {
         let layout = self.plan.layout;
         let servers = layout.servers();
         let net = Net::new(servers, self.plan.seed);
-        let checks = Checks::new(self.wants_history, !self.plan.is_quiet());
+        let (is_quiet, is_safe) = (self.plan.is_quiet(), self.plan.is_safe());
+        let checks = Checks::new(self.wants_history, !is_quiet, !is_safe);
         let checks = Arc::new(Mutex::new(checks));
         net.with(|state| {
             for (server, clock) in self.plan.clocks.iter().enumerate() {
@@ -341,6 +363,7 @@ impl World {
         let mut tasks = Vec::new();
         for (process, plans) in self.plan.tasks.iter().enumerate() {
             let clients = &running.clients[process];
+            let owners: [Owner; OWNERS] = std::array::from_fn(|_| Owner::new());
             let redlock = || Redlock::new(clients.clone()).expect("several servers");
             let redlock = (clients.len() > 1).then(redlock);
             for ops in plans {
@@ -350,6 +373,7 @@ impl World {
                     redlock: redlock.clone(),
                     checks: Arc::clone(&running.checks),
                     deployment: Arc::clone(&running.deployment),
+                    owners: owners.clone(),
                 };
                 let work = Box::pin(actor.run(ops.clone()));
                 tasks.push(running.processes[process].spawn(work));

@@ -1,6 +1,7 @@
 //! What happens in a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
 
 mod deployed;
+mod terms;
 
 use std::fmt;
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+pub(super) use self::terms::{OWNERS, Terms};
 use crate::deployment::Layout;
 use crate::net::Direction;
 
@@ -21,6 +23,8 @@ pub(super) enum Kind {
     Multi,
     /// On all servers of the world.
     Redlock,
+    /// A key that is claimed for a window.
+    Once,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +32,10 @@ pub(super) enum Verb {
     Lock,
     Try,
     TryFor(Duration),
+    /// Ends whatever holds it.
     Force,
+    /// Takes it away from one who has it.
+    Evict,
 }
 
 /// How a hold ends, if it is not lost.
@@ -59,6 +66,7 @@ pub(super) struct Op {
     pub(super) end: End,
     /// So many replicas have to confirm it.
     pub(super) replicas: u32,
+    pub(super) terms: Terms,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +82,8 @@ pub(super) enum Fault {
     Pause(usize),
     Resume(usize),
     Crash(usize),
+    /// The clients of a process are shut down, whatever it has and waits for.
+    Shutdown(usize),
     /// A server ends.
     Kill(usize),
     /// It is there again, with its keys.
@@ -184,6 +194,7 @@ impl Op {
             hold: ms(draw, if long { 4_000 } else { 25 }),
             end,
             replicas: 0,
+            terms: Terms::default(),
         }
     }
 
@@ -210,6 +221,7 @@ impl Op {
                 _ => End::Reenter,
             },
             replicas: 0,
+            terms: Terms::default(),
         }
     }
 }
@@ -233,13 +245,17 @@ impl Plan {
                     .collect()
             })
             .collect();
-        let faults = if seed.is_multiple_of(4) {
+        let mut faults = if seed.is_multiple_of(4) {
             Vec::new()
         } else {
             faults(&mut draw, processes, servers)
         };
         if servers == 1 {
             add_readers(seed, &mut tasks);
+        }
+        add_terms(seed, &mut tasks);
+        if !seed.is_multiple_of(4) {
+            add_shutdown(seed, processes, &mut faults);
         }
         Self {
             seed,
@@ -255,6 +271,11 @@ impl Plan {
     /// Whether there is a `Redlock` on servers that know nothing of each other.
     pub(super) fn is_redlock(&self) -> bool {
         matches!(self.layout, Layout::Apart(2..))
+    }
+
+    /// Whether nothing happens that may end a hold.
+    pub(super) fn is_safe(&self) -> bool {
+        self.faults.is_empty()
     }
 
     /// Whether nothing happens that may keep a notification from a waiter.
@@ -311,6 +332,39 @@ fn add_readers(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
             process.push((0..10).map(|_| Op::draw_reader(&mut draw)).collect());
         }
     }
+}
+
+/// In half of the worlds: calls have terms, and some claim a key, or take a hold away, instead.
+fn add_terms(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
+    // What else is drawn from the seed stays as it is.
+    let mut draw = Rng::with_seed(seed ^ 0x7e12);
+    if draw.bool() {
+        return;
+    }
+    for op in tasks.iter_mut().flatten().flatten() {
+        op.terms = Terms::draw(&mut draw, op.fixed, op.replicas > 0);
+        let (claims, evicts) = (draw.u8(..15) == 0, draw.u8(..40) == 0);
+        match op.kind {
+            // It has a server of its own for each vote.
+            Kind::Redlock => {}
+            _ if claims => op.kind = Kind::Once,
+            Kind::Multi => {}
+            _ if evicts => op.verb = Verb::Evict,
+            _ => {}
+        }
+    }
+}
+
+/// In one of five worlds: the clients of a process are shut down.
+fn add_shutdown(seed: u64, processes: usize, faults: &mut Vec<(Duration, Fault)>) {
+    // What else is drawn from the seed stays as it is.
+    let mut draw = Rng::with_seed(seed ^ 0x5d07);
+    if draw.u8(..5) > 0 {
+        return;
+    }
+    let at = ms(&mut draw, 1_500);
+    faults.push((at, Fault::Shutdown(draw.usize(..processes))));
+    faults.sort_by_key(|(at, _)| *at);
 }
 
 fn faults(draw: &mut Rng, processes: usize, servers: usize) -> Vec<(Duration, Fault)> {

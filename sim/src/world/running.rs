@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::actor::names;
 use super::checks::Checks;
+use super::left::lock_of;
 use super::plan::{Fault, Kind, LEASE};
 use crate::deployment::{Deployment, Layout};
 use crate::process::Process;
@@ -28,10 +29,15 @@ pub(super) struct Running {
 
 /// The names of all locks of a world, as servers know them.
 pub(super) fn lock_names() -> impl Iterator<Item = String> {
-    let kinds = [Kind::Reentrant, Kind::Fair, Kind::Write];
+    let kinds = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Once];
     kinds
         .into_iter()
         .flat_map(|kind| (0..2).flat_map(move |lock| names(kind, lock)))
+}
+
+/// Counters of tokens have lives of their own.
+fn is_token(name: &str) -> bool {
+    name.starts_with("redisson_lock_token:")
 }
 
 impl Running {
@@ -80,6 +86,7 @@ impl Running {
                 self.peers(process).for_each(|peer| net.forget(peer, true));
                 self.clients[process].clear();
             }
+            Fault::Shutdown(process) => self.shut_down(process),
             Fault::Kill(server) => net.kill(server),
             Fault::Restart(server) | Fault::RestartEmpty(server) if is_up(server) => {}
             Fault::Restart(server) => net.restart(server, true),
@@ -159,6 +166,7 @@ impl Running {
         // A failover may bring back what was released.
         let mut is_clean =
             self.failovers == 0 && self.clients.iter().all(|clients| !clients.is_empty());
+        is_clean &= !self.checks.lock().leaves_leases;
         for client in std::mem::take(&mut self.clients).into_iter().flatten() {
             self.checks.lock().joins += client.stats().totals.read.in_memory;
             let closed = client.shutdown().await;
@@ -181,9 +189,12 @@ impl Running {
             // What was released last is on its way to replicas.
             let lag = self.deployment.net.with(|state| *state.lag.end());
             tokio::time::sleep(Duration::from_millis(200) + lag).await;
+            let checks = Arc::clone(&self.checks);
+            self.must_be_gone(|name| is_token(name) || checks.lock().left.may_have(lock_of(name)));
+            let longest = self.checks.lock().left.longest();
+            tokio::time::sleep(longest).await;
         }
-        // Counters of tokens have lives of their own.
-        self.must_be_gone(|name| name.starts_with("redisson_lock_token:"));
+        self.must_be_gone(is_token);
     }
 
     fn must_be_gone(&self, may_stay: impl Fn(&str) -> bool) {

@@ -13,7 +13,20 @@ use crate::store::Store;
 /// kept for readers. A waiter asks by itself every sixth of a lease.
 const FREE_MAX: Duration = Duration::from_millis(200);
 
-const _: () = assert!(FREE_MAX.as_millis() * 2 < LEASE.as_millis() / 6);
+/// A waiter asks by itself as often at least.
+const POLL: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 6);
+
+const _: () = assert!(FREE_MAX.as_millis() * 2 < POLL.as_millis());
+
+/// For how long this lock may be free. Of a fair lock that is left for less than its lease, only the first waiter is
+/// told so; if that one gives up, the next one finds out when it asks.
+pub(super) fn free_max(name: &str, may_be_left: bool) -> Duration {
+    if may_be_left && name.starts_with("fair:") {
+        POLL + FREE_MAX
+    } else {
+        FREE_MAX
+    }
+}
 
 #[derive(Default)]
 struct Lock {
@@ -71,6 +84,7 @@ impl Wakes {
         keys: &Store,
         forced: &BTreeMap<String, Instant>,
         is_here: impl Fn(&str) -> bool,
+        free_max: impl Fn(&str) -> Duration,
     ) -> Option<String> {
         if !self.is_checked {
             return None;
@@ -90,7 +104,7 @@ impl Wakes {
             let is_forced = [forced, moved]
                 .iter()
                 .any(|all| all.get(name).is_some_and(is_before));
-            let is_late = waited > FREE_MAX && !is_forced;
+            let is_late = waited > free_max(name) && !is_forced;
             is_late.then(|| format!("{name} was free for {waited:?} while somebody waited for it"))
         });
         // All are looked at.

@@ -30,3 +30,32 @@ async fn who_has_lost_often_pauses_every_other_time_only() {
     // The first two are made without a hint, and the last at the deadline.
     assert_eq!(asked[2..asked.len() - 1], expected.collect::<Vec<_>>());
 }
+
+/// A subscription that is refused at once, as while a slot moves, is tried again behind the next answer, and then at
+/// each poll: or a lock would be free for some polls while somebody waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Push if sent.at < MS * 1_500 => Answer::Error("TRYAGAIN the slot moves"),
+        _ if sent.is("EVALSHA") => Answer::Value(elsewhere(25_000)),
+        _ => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let wait = MS * 2_900;
+    assert!(client.lock("x").try_lock_for(wait).await.unwrap().is_none());
+    let at = |millis: u32, lanes: &[Lane]| {
+        let all = lanes.iter().map(|lane| (MS * millis, *lane));
+        all.collect::<Vec<_>>()
+    };
+    let (command, push) = (Lane::Command, Lane::Push);
+    assert_eq!(
+        attempts(&server.sent()),
+        [
+            at(0, &[command, push, command, push, command]),
+            at(1_000, &[push, command, push, command]),
+            at(2_000, &[push]),
+            at(2_900, &[command]),
+        ]
+        .concat()
+    );
+}

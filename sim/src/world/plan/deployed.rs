@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{Fault, LEASE, Op, Plan, ServerClock, add_readers, faults, ms};
+use super::{
+    Fault, LEASE, Op, Plan, ServerClock, add_readers, add_shutdown, add_terms, faults, ms,
+};
 use crate::deployment::Layout;
 
 /// After a client has learnt of a failover, every valid guard has its lock at the true primary within this: it
@@ -44,6 +46,7 @@ impl Plan {
             })
             .collect();
         add_readers(seed, &mut tasks);
+        add_terms(seed, &mut tasks);
         let delay = ms(&mut draw, 8);
         // Nothing to speak of, or so much that a failover forgets what was granted before it.
         let longest_lag = if draw.bool() { 4 } else { 400 };
@@ -62,6 +65,9 @@ impl Plan {
             for _ in 0..draw.usize(1..3) {
                 at = a_failover(&mut draw, &mut all, at, layout, !has_others);
             }
+        }
+        if has_others {
+            add_shutdown(seed, processes, &mut all);
         }
         all.sort_by_key(|(at, _)| *at);
         let clock = ServerClock::draw(&mut draw);
