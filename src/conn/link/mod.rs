@@ -155,8 +155,9 @@ impl Link {
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let (connection, remaining) = self.connection(limit).await?;
-        self.send_over(&connection, commands, remaining, limit)
-            .await
+        sent::mark();
+        let said = connection.send_each(commands, remaining).await;
+        self.replies(&connection, said, remaining, limit)
     }
 
     /// Sends a transaction over this connection, unless there is another by now.
@@ -171,7 +172,9 @@ impl Link {
             let why = "the connection was replaced";
             return Err(Fault::Unsent(self.dialer.connector().named(why)));
         };
-        let replies = self.send_over(&connection, commands, limit, limit).await?;
+        sent::mark();
+        let said = connection.send_each(commands, limit).await;
+        let replies = self.replies(&connection, said, limit, limit)?;
         if is_left_open(replies.last()) {
             // Whatever is sent next would be gathered too.
             self.dialer.replace(&connection);
@@ -179,16 +182,15 @@ impl Link {
         Ok(replies)
     }
 
-    /// What remains of `limit` is waited for.
-    async fn send_over(
+    /// What was said to commands that were sent together, and had this time of `limit`.
+    fn replies(
         &self,
         connection: &Arc<Connection>,
-        commands: &[&Cmd],
-        remaining: Duration,
+        said: Option<Result<Vec<Value>, RedisError>>,
+        had: Duration,
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
-        sent::mark();
-        match connection.send_each(commands, remaining).await {
+        match said {
             Some(Ok(values)) => {
                 for value in &values {
                     self.replace_if_demoted(connection, value);
@@ -204,7 +206,7 @@ impl Link {
                 // less time than that, and proves nothing.
                 let now = self.clock.now();
                 let is_silent = connection.is_silent(now.before(limit), now, self.silence);
-                if is_silent || (remaining == limit && limit >= self.silence) {
+                if is_silent || (had == limit && limit >= self.silence) {
                     self.dialer.replace(connection);
                 }
                 Err(self.no_reply_within(limit))
