@@ -163,7 +163,10 @@ fn lockset(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) ->
     let server = Arc::clone(server);
     in_a_task(runtime, async move {
         empty(&server).await;
-        let client = Client::builder(&server.url()).lease(load.lease);
+        // Only what renews: to announce itself, it would set another lease now and then.
+        let client = Client::builder(&server.url())
+            .lease(load.lease)
+            .announce_every(Duration::MAX);
         let client = client.build().await.expect("a client");
         let started = Instant::now();
         let guards = take(&client, load.holds).await;
