@@ -55,12 +55,13 @@ async fn a_counter_ends_some_time_after_the_last_grant<P: Primitive>() {
         "{first:?}"
     );
 
-    // Each grant counts it anew.
+    // Each grant by a script counts it anew, and the first of a client is by one.
     let mut admin = server.admin().await;
     for key in counters(&server).await {
         let _: i64 = ask(&mut admin, &["PEXPIRE", &key, "50000"]).await;
     }
-    token(&lock).await;
+    let another = patient_client(&server.url()).await;
+    token(&P::of(&another, "k").fenced()).await;
     let again = leases(&server).await;
     assert!(
         again.iter().all(|lease| is_about(*lease, DAY * 30)),
@@ -157,9 +158,11 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
 async fn a_counter_ahead_of_the_clock_is_kept_for_ever<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
-    let lock = P::of(&client, "k").fenced();
     let mut admin = server.admin().await;
-    token(&lock).await;
+    token(&P::of(&client, "k").fenced()).await;
+    // One that knows nothing of the counter, and so does not raise it by a plain command.
+    let another = patient_client(&server.url()).await;
+    let lock = P::of(&another, "k").fenced();
     let ahead = 8_000_000_000_000_000_u64;
     for key in counters(&server).await {
         let _: () = ask(

@@ -97,6 +97,12 @@ async fn fencing_tokens_are_shared_with_plain_counters() {
         &["SET", "redisson_lock_token:{x}", "9007199254740000"],
     )
     .await;
-    let guard = lock.lock().await.unwrap();
+    // By one, where the counter was not raised by a plain command before.
+    let another = patient_client(&server.url()).await.lock("x").fenced();
+    let guard = another.lock().await.unwrap();
     assert_eq!(guard.fencing_token().unwrap().get(), 9_007_199_254_740_001);
+    guard.release().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    let next = guard.fencing_token().unwrap().get();
+    assert!(next > 9_007_199_254_740_001 && next < 1 << 53, "{next}");
 }

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::clock::{Due, Moment};
@@ -77,19 +78,10 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let mut has_runner = true;
     loop {
         let pause = supervisor.pause();
+        let mut told = Vec::new();
         tokio::select! {
-            // First: of a process that was stopped the time is over by then, and the lock need not be.
-            biased;
             order = orders.next_line(), if has_runner => match order {
-                Ok(Some(line)) => {
-                    let mut told = vec![line];
-                    while told.len() < ORDERS_MAX
-                        && let Some(Ok(Some(line))) = orders.next_line().now_or_never()
-                    {
-                        told.push(line);
-                    }
-                    supervisor.obey_all(told.iter().filter_map(|line| Order::read(line)));
-                }
+                Ok(Some(line)) => told.push(line),
                 // The runner has ended, and nobody renews the lock.
                 _ => {
                     has_runner = false;
@@ -101,6 +93,16 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
             _ = asked.next_ending() => supervisor.watch.asked(),
             () = sleep(pause) => {}
         }
+        // Whatever came first: of a process that was stopped for a while the time is over, and the lock need not be.
+        // Behind this the runtime has looked at the socket.
+        yield_now().await;
+        while has_runner
+            && told.len() < ORDERS_MAX
+            && let Some(Ok(Some(line))) = orders.next_line().now_or_never()
+        {
+            told.push(line);
+        }
+        supervisor.obey_all(told.iter().filter_map(|line| Order::read(line)));
         supervisor.look_at_clock();
         supervisor.look_at_children()?;
         if let Some(report) = supervisor.look_at_group() {
