@@ -86,6 +86,8 @@ pub(crate) struct Node {
     scripts: FxHashMap<Arc<str>, Known>,
     rewrite: Option<Rewrite>,
     pub(crate) channels: Channels,
+    /// What the last `EXEC` has done, for who looks at each command.
+    pub(crate) done_together: Vec<(Words, Reply)>,
     connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
     /// Of all runs: no two connections come from one address, though their numbers begin anew with each run.
@@ -119,6 +121,7 @@ impl Node {
             scripts: FxHashMap::default(),
             rewrite: None,
             channels: Channels::default(),
+            done_together: Vec::new(),
             connections: BTreeMap::new(),
             last_connection: 0,
             last_port: 0,

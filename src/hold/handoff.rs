@@ -15,9 +15,9 @@ use crate::owner::Owner;
 /// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
 
-/// Where others are known to wait, one for each task that waits here as the turn begins, so that no task has it
-/// again while those have not had it once. No fewer than this: a turn costs two round trips.
-pub(super) const HANDOFFS_WITH_OTHERS_MIN: u32 = 8;
+/// Where many others wait, each task that waits here as the turn begins has the lock once in it. Fewer than this have
+/// it more often: a turn costs two round trips.
+pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
 
 /// And at most for this long in a row.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);

@@ -386,10 +386,10 @@ impl LocalLock {
         self.state.lock().turns.stands_back(messages, now)
     }
 
-    /// This client, which stood back, has the lock.
+    /// This client, which stood back, has the lock; whoever asked for it still has its place.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let messages = self.hint().messages();
-        let waiting = self.queue.len();
+        let waiting = self.queue.len().saturating_sub(1);
         self.state.lock().turns.begin(messages, waiting, now);
     }
 

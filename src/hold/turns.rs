@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::handoff::{HANDOFFS_MAX, HANDOFFS_WITH_OTHERS_MIN, HandoffBudget};
+use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget};
 use crate::clock::Tick;
 
 /// How long a client that stands back waits at least for the next message, before it asks all the same.
@@ -21,6 +21,9 @@ const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 /// server is far away.
 const DEFERRED_MAX: Duration = Duration::from_millis(5);
 
+/// Where so many others wait, it is long until the next turn: no task has the lock twice in this one.
+const OTHERS_MANY: u64 = 4;
+
 /// More than this are not waited for one by one.
 const OTHERS_MAX: u32 = 64;
 
@@ -32,7 +35,7 @@ const ABSENT_FOR: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     budget: HandoffBudget,
-    /// How many tasks waited here as the turn began.
+    /// How many tasks waited here as the turn began, besides the one that got it.
     waiting: u32,
     /// How many connections of others received the message of the last release.
     others: u64,
@@ -94,9 +97,11 @@ impl Turns {
     }
 
     fn handoffs_max(&self) -> u32 {
-        match self.others {
-            0 => HANDOFFS_MAX,
-            _ => self.waiting.clamp(HANDOFFS_WITH_OTHERS_MIN, HANDOFFS_MAX),
+        let all_once = HANDOFFS_ONCE_MIN..=HANDOFFS_MAX;
+        if self.others >= OTHERS_MANY && all_once.contains(&self.waiting) {
+            self.waiting
+        } else {
+            HANDOFFS_MAX
         }
     }
 
@@ -188,7 +193,7 @@ impl Turns {
         SILENCE_MIN.max(self.trip * TRIPS_BETWEEN_MESSAGES)
     }
 
-    /// It has the lock after so many messages, and so many tasks wait here. Of those it stood back for, the ones that
+    /// It has the lock after so many messages, and so many other tasks wait here. Of those it stood back for, the ones that
     /// had not come by then did not want it.
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
         self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
@@ -284,8 +289,10 @@ mod tests {
     }
 
     #[test]
-    fn where_others_listen_each_who_waits_has_it_once_in_a_turn() {
-        for (others, waiting, most) in [(0, 3, 16), (1, 3, 8), (1, 12, 12), (1, 100, 16)] {
+    fn where_many_others_listen_each_who_waits_has_it_once_in_a_turn() {
+        for (others, waiting, most) in
+            [(3, 7, 16), (4, 6, 16), (4, 7, 7), (9, 15, 15), (4, 100, 16)]
+        {
             let mut turns = Turns::default();
             turns.note_others(others);
             turns.begin(0, waiting, at(0));

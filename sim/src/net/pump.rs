@@ -255,8 +255,12 @@ impl State {
         let slot = &mut self.slots[server];
         let mut node = slot.node.take().expect("one command at a time");
         node.store.set_clock(now_us);
-        let (node, reply) = node.execute(id, command);
+        let (mut node, reply) = node.execute(id, command);
+        let done_together = std::mem::take(&mut node.done_together);
         if let Some(trace) = &mut self.trace {
+            for (command, reply) in &done_together {
+                trace(client, server, lane, command, reply, &node.store);
+            }
             trace(client, server, lane, command, &reply, &node.store);
         }
         self.slots[server].node = Some(node);

@@ -84,8 +84,12 @@ impl Node {
                 return no;
             }
         }
-        let commands = transaction.commands.iter();
-        let done = commands.map(|words| self.on_keys(&words.verb(), words, Caller::Client));
-        Reply::Array(done.collect())
+        let mut replies = Vec::new();
+        for words in transaction.commands {
+            let reply = self.on_keys(&words.verb(), &words, Caller::Client);
+            replies.push(reply.clone());
+            self.done_together.push((words, reply));
+        }
+        Reply::Array(replies)
     }
 }
