@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use self::transaction::Transaction;
 use crate::channels::Channels;
 pub(crate) use crate::channels::ConnectionId;
 use crate::cluster::Membership;
@@ -38,14 +39,6 @@ struct Connection {
     is_asking: bool,
     /// Between `MULTI` and `EXEC`.
     transaction: Option<Transaction>,
-}
-
-/// What a connection has gathered since `MULTI`.
-#[derive(Debug, Default)]
-struct Transaction {
-    commands: Vec<Words>,
-    /// Whether one of them was refused.
-    is_spoilt: bool,
 }
 
 /// Changes the text of a script before it is run: for tests of the checks.
