@@ -5,6 +5,7 @@
 
 mod client;
 mod deployed;
+mod known;
 mod transaction;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use self::transaction::Transaction;
+pub(crate) use self::known::Rewrite;
+use self::known::{Known, sha_of};
 use crate::channels::Channels;
 pub(crate) use crate::channels::ConnectionId;
 use crate::cluster::Membership;
@@ -41,36 +43,12 @@ struct Connection {
     transaction: Option<Transaction>,
 }
 
-/// Changes the text of a script before it is run: for tests of the checks.
-pub(crate) type Rewrite = Arc<dyn Fn(&str) -> String + Send + Sync>;
-
-/// A script, and what identifies its text.
-#[derive(Clone)]
-struct Known {
-    sha: Arc<str>,
-    key: Arc<str>,
-    text: Arc<str>,
-}
-
-impl Known {
-    fn new(sha: &str, text: &str, rewrite: Option<&Rewrite>) -> Self {
-        let changed = rewrite
-            .map(|rewrite| rewrite(text))
-            .filter(|changed| changed != text);
-        let sha: Arc<str> = sha.into();
-        match changed {
-            None => Self {
-                key: Arc::clone(&sha),
-                sha,
-                text: text.into(),
-            },
-            Some(text) => Self {
-                sha,
-                key: sha_of(&text).into(),
-                text: text.into(),
-            },
-        }
-    }
+/// What a connection has gathered since `MULTI`.
+#[derive(Debug, Default)]
+struct Transaction {
+    commands: Vec<Words>,
+    /// Whether one of them was refused.
+    is_spoilt: bool,
 }
 
 pub(crate) struct Node {
@@ -449,10 +427,6 @@ impl Caller {
 
 fn read_only() -> Reply {
     Reply::error("READONLY You can't write against a read only replica.")
-}
-
-fn sha_of(text: &str) -> String {
-    redis::Script::new(text).get_hash().to_owned()
 }
 
 fn run_id(draw: &mut fastrand::Rng) -> Arc<str> {

@@ -3,19 +3,11 @@
 //! Other commands are not simulated inside of them. Invariant: after `EXEC`, whatever it replies, the connection
 //! gathers no more.
 
-use super::{Caller, ConnectionId, Node, read_only};
+use super::{Caller, ConnectionId, Node, Transaction, read_only};
 use crate::commands::Command;
 use crate::reply::Reply;
 use crate::slots::keys_of;
 use crate::words::Words;
-
-/// What a connection has gathered since `MULTI`.
-#[derive(Debug, Default)]
-pub(super) struct Transaction {
-    commands: Vec<Words>,
-    /// Whether one of them was refused.
-    is_spoilt: bool,
-}
 
 impl Node {
     fn gathered(&mut self, from: ConnectionId) -> Option<&mut Option<Transaction>> {
