@@ -245,13 +245,7 @@ async fn clients_have_a_hot_lock_in_turns() {
 /// cannot tell whose message they lack.
 #[tokio::test(start_paused = true)]
 async fn who_is_stopped_while_it_waits_delays_the_others_for_a_bounded_time() {
-    for (clients, round_trip, trips) in [
-        (1, 2, 1.1),
-        (3, 2, 4.5),
-        (3, 10, 4.5),
-        (5, 2, 4.5),
-        (7, 2, 4.5),
-    ] {
+    for (clients, round_trip, trips) in [(1, 2, 1.1), (3, 2, 4.5), (3, 10, 4.5), (5, 2, 4.5)] {
         let crowd = crowd((clients, 8, 1), round_trip * MS, Duration::ZERO).await;
         println!("{clients} and one that is stopped, {round_trip} ms: {crowd:?}");
         assert!(crowd.least_share >= 0.5, "{crowd:?}");
