@@ -22,21 +22,18 @@ const WHILE_NOTHING_MOVES: &[&str] = &[
     "ASKING",
     "GET a{conform}",
     "MULTI",
-    "MULTI",
     "GET a{conform}",
     "DEL b{conform}",
     "EXEC",
     "EXEC",
 ];
 
-/// While the slot moves, at the node that serves it.
+/// While the slot moves, at the node that serves it. Within a transaction Valkey asks for a key only at its end, Redis
+/// at once.
 const AT_THE_OWNER: &[&str] = &[
     "GET a{conform}",
     "SPUBLISH a{conform} 1",
     "EXISTS a{conform} b{conform}",
-    "MULTI",
-    "DEL a{conform}",
-    "EXEC",
     "ASKING",
     "EXISTS a{conform} b{conform}",
     "EVAL return(redis.call('EXISTS','b{conform}')) 1 a{conform}",
