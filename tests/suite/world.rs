@@ -115,7 +115,10 @@ pub(crate) trait World: Sized + Send + Sync {
             let counters = keys
                 .iter()
                 .all(|key| key.starts_with("redisson_lock_token"));
-            counters && !self.is_listened_to(name).await
+            let listened_to = self.is_listened_to(name).await;
+            // Shown if it stays so.
+            println!("left: {keys:?}, listened to: {listened_to}");
+            counters && !listened_to
         };
         eventually(SOON, "no key and no subscription is left", nothing).await;
     }
