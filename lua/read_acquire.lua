@@ -31,7 +31,7 @@ if is_new and hold_count == '1' and ARGV[4] == '0'
   return
 end
 -- uses: read_refusal, rw_wait, read_grant, read_again, read_begins, next_token, keep_token
-local why, remaining, anybody_waits, seen =
+local why, remaining, anybody_waits, seen, had =
   read_refusal(lock, waiting, holder, is_new, tonumber(ARGV[7]))
 if why then
   local heartbeat_ms = tonumber(ARGV[6])
@@ -47,7 +47,7 @@ if is_new then
   local refused = read_grant(lock, holder, hold_count, lease, remaining, seen)
   if refused then return refused end
 else
-  read_again(lock, holder, hold_count, lease, remaining)
+  read_again(lock, holder, hold_count, lease, remaining, had)
 end
 if anybody_waits then read_begins(waiting, holder) end
 if token then keep_token(KEYS[3], token, 0, ARGV[8], stays) end

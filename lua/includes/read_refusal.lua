@@ -2,14 +2,14 @@
 
 -- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown), or -3
 -- if it has no hold to build on; nil if it can. Then what is left of that lease, whether anybody waits,
--- and some fields of a lock that others read.
+-- some fields of a lock that others read, and how many read holds it has.
 local function read_refusal(lock, waiting, holder, is_new, waited_ms)
   local seen
   local remaining = redis.call('PTTL', lock)
   if remaining ~= -2 then
     local held = redis.call('HMGET', lock, 'mode', holder, holder .. ':write')
     -- Neither its own write hold nor a waiting writer keeps a holder from reading.
-    if held[2] or held[3] then return nil, remaining end
+    if held[2] or held[3] then return nil, remaining, nil, nil, held[2] end
     seen = must_be_lock(lock, remaining)
     -- A hash without a mode is another kind of lock.
     if is_new and held[1] ~= 'read' then return remaining, remaining end

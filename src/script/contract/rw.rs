@@ -484,3 +484,14 @@ async fn a_grant_of_either_side_has_its_token() {
         assert_eq!(kept, last.to_string());
     }
 }
+
+/// One of two that were on their way at once is answered last, with the smaller count.
+#[tokio::test]
+async fn a_reader_that_enters_fewer_times_than_before_leaves_no_lease_behind() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.read(U1, "30000").await, HELD);
+    assert_eq!(fixture.read_again(U1, "3", "30000").await, HELD);
+    assert_eq!(fixture.read_again(U1, "2", "30000").await, HELD);
+    assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+}
