@@ -18,7 +18,7 @@ while ARGV[arg] == 'plain' and redis.pcall('HDEL', KEYS[member + 1], ARGV[arg + 
   arg = arg + 3
 end
 if not ARGV[arg] then return reply end
--- uses: error_text, release_hold, fair_release_hold, rw_release_hold
+-- uses: error_text, release_hold, fair_release_hold, rw_release_hold, tell
 local failed, key = nil, member + 1
 -- The failure of one keeps no other from being released. A key that holds something else is no hold of
 -- ours.
@@ -33,7 +33,7 @@ local function release_member(member, release, ...)
 end
 local function release_rw(channel, ...)
   local reply_of_it, message = rw_release_hold(...)
-  local received = message and tonumber(redis.pcall(publish, channel, message)) or 0
+  local received = message and tell(publish, channel, message) or 0
   return reply_of_it or received
 end
 while ARGV[arg] do

@@ -1,4 +1,4 @@
--- uses: rw_mode, read_timeout
+-- uses: rw_mode, read_timeout, tell
 --[[
   rw_force_unlock: end all holds of one side, whoever has them.
   KEYS[1]  lock     HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
@@ -16,5 +16,5 @@ for i = 1, #fields, 2 do
   end
 end
 redis.call('DEL', lock)
-redis.pcall(ARGV[3], ARGV[2], '1')
+tell(ARGV[3], ARGV[2], '1')
 return 1

@@ -1,4 +1,4 @@
--- uses: not_held, read_timeout, readers_lease
+-- uses: not_held, read_timeout, readers_lease, tell
 --[[
   rw_keep: leave a hold of a read-write lock that was given back too early, until its time is over. No
   guard has it any more, so its lease may become shorter, too.
@@ -29,4 +29,4 @@ end
 if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 -- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.
 if before <= lease then return 0 end
-return tonumber(redis.pcall(ARGV[4], ARGV[3], '1')) or 0
+return tell(ARGV[4], ARGV[3], '1')

@@ -1,4 +1,4 @@
--- uses: read_timeout
+-- uses: read_timeout, tell
 --[[
   rw_release: set the counts of a hold: lower, or one write hold turned into a read hold. 0 and 0
   give it up, or take a holder that only waits out of those who wait.
@@ -27,7 +27,7 @@ elseif fields == 2 and held[2] then
   message = '1'
 end
 if message == '0' or message and redis.pcall('EXISTS', waiting) == 0 then
-  return tonumber(redis.pcall(ARGV[6], ARGV[5], message)) or 0
+  return tell(ARGV[6], ARGV[5], message)
 end
 -- uses: write_ends, rw_release_hold
 local reply
@@ -38,5 +38,5 @@ else
   reply, message = rw_release_hold(
     lock, waiting, holder, tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], held, fields)
 end
-local receivers = message and tonumber(redis.pcall(ARGV[6], ARGV[5], message)) or 0
+local receivers = message and tell(ARGV[6], ARGV[5], message) or 0
 return reply or receivers

@@ -11,6 +11,9 @@ use super::grant_message::GrantMessage;
 use crate::clock::Tick;
 use crate::hint::Hint;
 
+/// What `lua/includes/tell.lua` sends behind a message that waiters of Redisson may have missed.
+const FOR_REDISSON: &[u8] = b"00";
+
 #[derive(Debug, Default)]
 pub(crate) struct Subscription {
     /// Given when it is worth asking the server again.
@@ -40,6 +43,9 @@ pub(crate) struct SubscriptionState {
 impl Subscription {
     /// A message came on this channel. Whatever it says otherwise, it means: look again.
     pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
+        if message == FOR_REDISSON {
+            return;
+        }
         if let Some(grant) = GrantMessage::parse(message) {
             *self.grant.lock() = Some((channel.into(), grant));
         }
@@ -101,5 +107,19 @@ impl Subscription {
 
     pub(crate) fn may_subscribe(&self, now: Tick) -> bool {
         now.nanos() >= self.retry_after.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_redisson_wakes_nobody() {
+        let subscription = Subscription::default();
+        for (message, woken) in [("0", 1), ("1", 2), ("00", 2), ("", 3)] {
+            subscription.on_message("channel", message.as_bytes());
+            assert_eq!(subscription.hint.messages(), woken, "{message}");
+        }
     }
 }

@@ -114,6 +114,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     rw_wait_over
     server_ms
     sweep_readers
+    tell
     write_ends
     write_refusal
     writer_first

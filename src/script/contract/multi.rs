@@ -223,6 +223,7 @@ async fn the_multi_trace() {
     let told = [
         "redisson_lock__channel:{P} 0",
         "redisson_rwlock:{R} 0",
+        "redisson_rwlock:{W} 00",
         "redisson_rwlock:{W} 1",
     ];
     assert_eq!(fixture.sorted_messages(&mut subscriber).await, told);
@@ -284,7 +285,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     assert_eq!(fixture.take_none(&ALL, U1, 4).await.0, 1);
     assert_eq!(
         fixture.sorted_messages(&mut subscriber).await,
-        ["redisson_rwlock:{W} 1"]
+        ["redisson_rwlock:{W} 00", "redisson_rwlock:{W} 1"]
     );
     assert!(!fixture.keys().await.contains_key(&WRITE.side_keys()[0]));
     // All free, and its turn: nothing is left of its places.

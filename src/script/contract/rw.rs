@@ -87,13 +87,17 @@ pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
     fields
 }
 
+/// Of Redisson's waiters all that sleep, by a 1; and one that does not yet, by what ours ignore.
+pub(super) fn all_told(channel: &str) -> [String; 2] {
+    ["1", "00"].map(|payload| format!("{channel} {payload}"))
+}
+
 /// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its
 /// defects: leases do not add up, and who stops to write and reads on wakes readers.
 #[tokio::test]
 async fn the_read_write_trace() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
-    let told = |payload: &str| vec![format!("{CHANNEL} {payload}")];
     for _ in 0..2 {
         assert_eq!(fixture.try_write(U1).await, HELD);
         let keys = fixture.keys().await;
@@ -132,7 +136,7 @@ async fn the_read_write_trace() {
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     // The end of writing is told, although its owner reads on; once.
     assert_eq!(fixture.settle(U1, "0", "1").await, Value::Int(1));
-    assert_eq!(fixture.messages(&mut subscriber).await, told("1"));
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
@@ -158,12 +162,15 @@ async fn the_read_write_trace() {
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     // Others read on, for less than those who wait were told.
     assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
-    assert_eq!(fixture.messages(&mut subscriber).await, told("1"));
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.settle(U1, "0", "0").await, Value::Int(1));
-    assert_eq!(fixture.messages(&mut subscriber).await, told("0"));
+    assert_eq!(
+        fixture.messages(&mut subscriber).await,
+        [format!("{CHANNEL} 0")]
+    );
     assert_eq!(fixture.settle(U1, "0", "0").await, NOT_HELD);
     assert_eq!(
         fixture.messages(&mut subscriber).await,
@@ -174,7 +181,7 @@ async fn the_read_write_trace() {
     fixture.try_write(U1).await;
     assert_eq!(fixture.settle(U9, "0", "0").await, NOT_HELD, "a stranger");
     assert_eq!(fixture.settle(U1, "0", "0").await, Value::Int(1));
-    assert_eq!(fixture.messages(&mut subscriber).await, told("1"));
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -309,10 +316,7 @@ async fn readers_and_writers_take_turns() {
     fixture.settle(U1, "0", "1").await;
     // The writer gives up: readers are told, once.
     assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
-    assert_eq!(
-        fixture.messages(&mut subscriber).await,
-        [format!("{CHANNEL} 1")]
-    );
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert!(!fixture.keys().await.contains_key(WAITING));
@@ -340,7 +344,7 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(fixture.settle(U6, "0", "0").await, DONE, "it gives up");
     fixture.messages(&mut subscriber).await;
     fixture.settle(U2, "0", "0").await;
-    assert_eq!(fixture.messages(&mut subscriber).await.len(), 1);
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.keys().await[WAITING], ["done", U3, U4, "turn"]);
     // Free: kept for a moment for the reader that waited, and for nobody else.
     assert_eq!(fixture.read(U5, "30000").await, UNKNOWN, "it is new");
@@ -447,10 +451,7 @@ async fn each_side_is_renewed_and_forced_on_its_own() {
     assert_eq!(fixture.run("rw_force_unlock", &["W"], &write).await, DONE);
     let forced = fixture.run("rw_force_unlock", &["W"], &read).await;
     assert_eq!(forced, Value::Int(1));
-    assert_eq!(
-        fixture.messages(&mut subscriber).await,
-        [format!("{CHANNEL} 1")]
-    );
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.server.keys().await, [""; 0]);
     assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[0]));
 

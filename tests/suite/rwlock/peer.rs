@@ -270,7 +270,7 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
     assert_eq!(peer.read_release(name, 1).await, None);
     assert_eq!(messages.next().await, "0");
     assert_eq!(peer.write_release(name, 1).await, None);
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.any().await, "1");
     // While ours hold it: both of its unlocks, of holds that ended long ago.
     for reads in [true, false] {
         let (mut reader, mut writer) = (None, None);
