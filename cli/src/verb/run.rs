@@ -106,6 +106,9 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mil
 /// A handle that is left over somewhere keeps nobody waiting for what was told.
 const REASON_WAIT: Duration = Duration::from_millis(500);
 
+/// A signal that comes while the lock is released leaves it the time for a round trip.
+const RELEASE_WAIT: Duration = Duration::from_millis(500);
+
 impl Run {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let limits = limits(self.shortest(), self.grace)?;
@@ -147,12 +150,16 @@ impl Run {
             Err(error) => Err(error),
         };
         let name = held.name();
+        let mut release = std::pin::pin!(held.release());
         let was_held = tokio::select! {
-            was_held = held.release() => was_held,
-            // The server does not answer, and somebody does not want to wait for it.
+            was_held = &mut release => was_held,
+            // Somebody does not want to wait, or meant the command, which was over by then.
             _ = signals.next_ending() => {
-                complain(&format!("lock {name:?} was not released in time; it ends by itself with its lease"));
-                true
+                let released = timeout(RELEASE_WAIT, release).await;
+                released.unwrap_or_else(|_| {
+                    complain(&format!("lock {name:?} was not released in time; it ends by itself with its lease"));
+                    true
+                })
             }
         };
         status_of(&name, ended.map_err(Failure::internal)?, was_held)

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lockset::Client;
-use lockset_testkit::{Server, eventually};
+use lockset_testkit::{Proxy, Server, eventually};
 use rustix::process::Signal;
 
 use crate::support::{BOUND, LOCKSET, Running, is_alive, is_stopped, lockset, program};
@@ -54,6 +54,40 @@ async fn a_command_that_a_signal_ends_gives_128_and_its_number() {
     }
     let client = Client::connect(&server.url()).await.unwrap();
     assert!(!client.lock("a").is_locked().await.unwrap());
+}
+
+/// A signal that comes when the command is over and its lock is being released is none that it died of: the release
+/// has half a second, and what is said of it is true.
+#[tokio::test]
+async fn a_signal_leaves_a_release_the_time_for_a_round_trip() {
+    for is_answered in [true, false] {
+        let server = Server::start();
+        let proxy = Proxy::start(server.addr()).await;
+        let mut command = lockset(
+            &proxy.url(),
+            &["run", "a", "--", "sh", "-c", "echo on; read x"],
+        );
+        let mut running = Running::start(command.stdin(Stdio::piped()));
+        assert_eq!(running.line().await, "on");
+        proxy.hold_request_containing(b"redisson_lock__channel:{a}");
+        running.close_input();
+        eventually(BOUND, "it is released", async || proxy.held() == 1).await;
+        running.signal(Signal::TERM);
+        if is_answered {
+            // A signal that comes again was not seen as the end.
+            running.signal(Signal::TERM);
+            proxy.release_held();
+        }
+        let ended = running.ended().await;
+        assert_eq!(ended.status, 1, "{ended:?}");
+        assert_eq!(
+            ended.err.contains("not released in time"),
+            !is_answered,
+            "{ended:?}"
+        );
+        let client = Client::connect(&server.url()).await.unwrap();
+        assert_eq!(client.lock("a").is_locked().await.unwrap(), !is_answered);
+    }
 }
 
 #[tokio::test]
