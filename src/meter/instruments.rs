@@ -34,6 +34,12 @@ fn asked<T>(ask: impl FnOnce(&dyn Recorder) -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(|| with_recorder(ask))).ok()
 }
 
+/// Tells the recorder one thing. It misses that if it panics, and nothing else goes wrong.
+pub(super) fn tell(tell: impl FnOnce()) {
+    // What it panicked with was said by the panic hook.
+    let _ = catch_unwind(AssertUnwindSafe(tell));
+}
+
 fn counter(metric: &Metric, labels: Labels<'_>) -> Counter {
     let asked = asked(|recorder| recorder.register_counter(&key(metric, labels), &METADATA));
     asked.unwrap_or_else(Counter::noop)
@@ -91,7 +97,7 @@ impl Count {
     fn publish(&self) -> u64 {
         let count = self.untold.swap(0, Ordering::SeqCst);
         if count > 0 {
-            self.counter.increment(count);
+            tell(|| self.counter.increment(count));
         }
         count
     }
@@ -100,9 +106,9 @@ impl Count {
 /// Moves a gauge by what began and what ended. Told as steps: several clients have one gauge together.
 fn shift(gauge: &Gauge, began: u64, ended: u64) {
     if began > ended {
-        gauge.increment((began - ended) as f64);
+        tell(|| gauge.increment((began - ended) as f64));
     } else if ended > began {
-        gauge.decrement((ended - began) as f64);
+        tell(|| gauge.decrement((ended - began) as f64));
     }
 }
 
@@ -301,7 +307,7 @@ impl OfGroup {
                 let calls = calls.get()?;
                 let count = calls.times.publish(found);
                 if count > 0 {
-                    calls.total.increment(count);
+                    tell(|| calls.total.increment(count));
                 }
                 Some(count)
             });

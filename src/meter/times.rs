@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use metrics::Histogram;
 
+use super::instruments::tell;
 use crate::clock::Tick;
 
 /// Each power of two of nanoseconds is divided into so many cells of one width, a power of two.
@@ -71,11 +72,13 @@ impl Times {
             }
         }
         let total = found.iter().map(|(_, count)| count).sum();
-        for &(at, count) in &*found {
-            let told = thinned(count, total);
-            let told = usize::try_from(told).unwrap_or(usize::MAX);
-            self.seconds.record_many(seconds(at), told);
-        }
+        tell(|| {
+            for &(at, count) in &*found {
+                let told = thinned(count, total);
+                let told = usize::try_from(told).unwrap_or(usize::MAX);
+                self.seconds.record_many(seconds(at), told);
+            }
+        });
         total
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -445,9 +446,10 @@ async fn every_metric_is_described_and_bounded() {
     assert!(seen > 8, "{rendered}");
 }
 
-/// Panics whenever it is told something, and if so also when it is asked for a handle.
+/// Panics whenever it is told something but grants, and if so also when it is asked for a handle.
 struct Broken {
     has_handles: bool,
+    grants: Arc<AtomicU64>,
 }
 
 struct BrokenHandle;
@@ -504,8 +506,12 @@ impl Recorder for Broken {
         self.handle();
     }
 
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.handle())
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let handle = self.handle();
+        if key.name() == "lockset_grants_total" {
+            return Counter::from_arc(Arc::clone(&self.grants));
+        }
+        Counter::from_arc(handle)
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
@@ -517,12 +523,16 @@ impl Recorder for Broken {
     }
 }
 
-/// Renewals and releases go on, and so does who waits.
+/// Renewals and releases go on, and so does who waits. What can be told is told.
 #[tokio::test]
 async fn a_recorder_that_panics_takes_no_lock_along() {
     for has_handles in [true, false] {
         let server = Server::start();
-        let recorder = Broken { has_handles };
+        let grants = Arc::new(AtomicU64::new(0));
+        let recorder = Broken {
+            has_handles,
+            grants: Arc::clone(&grants),
+        };
         let _recorder = metrics::set_default_local_recorder(&recorder);
         let ours = client(&server.url()).await;
         let guard = ours.lock("x").group("broken").lock().await.unwrap();
@@ -535,5 +545,7 @@ async fn a_recorder_that_panics_takes_no_lock_along() {
         idle(&ours).await;
         nothing_left(&server).await;
         within(SOON, ours.shutdown()).await.unwrap();
+        let told = if has_handles { 2 } else { 0 };
+        assert_eq!(grants.load(Ordering::Relaxed), told);
     }
 }
