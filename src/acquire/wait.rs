@@ -348,9 +348,9 @@ impl<'a> Waiting<'a> {
                 Err(error) if error.is_not_replicated() => return Err(error),
                 // Subscription is a help, not a need: goes on without. If it is the lock that is the
                 // matter, the other lane says the same.
-                Err(_) => {
+                Err(error) => {
                     let began = std::mem::replace(&mut now, self.clock().now());
-                    self.put_off_subscription(began, now, end);
+                    self.put_off_subscription(began, now, end, error.is_io());
                     if self.attempt.is_in_doubt() {
                         self.attempt.start_over();
                     }
@@ -364,15 +364,18 @@ impl<'a> Waiting<'a> {
     }
 
     /// A subscription that was begun then could not be made. What is silent costs the time of a reply each time, and
-    /// is left alone for some polls. What was said at once may be over at once, as while a slot moves: it is tried
-    /// again behind the next answer, and if that is in vain, at the next poll.
-    fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick) {
+    /// is left alone for some polls. What the server said at once may be over at once, as while a slot moves: it is
+    /// tried again behind the next answer. If that is in vain, or there is no connection for it, at the next poll.
+    fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick, is_unsaid: bool) {
         let timing = &self.request().core.timing;
         let limit = timing.reply.min(began.until(end) / 2);
         if began.until(now) >= limit / 2 {
             let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
             self.waiter.subscribe_after(now.after(polls));
-        } else if !std::mem::replace(&mut self.has_retried, true) {
+        } else if is_unsaid || std::mem::replace(&mut self.has_retried, true) {
+            // Not for each hint in between.
+            self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
+        } else {
             self.lane = Lane::Command;
         }
     }

@@ -59,3 +59,30 @@ async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
         .concat()
     );
 }
+
+/// Each hint costs one attempt, though there is no connection for a subscription.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
+    const HINTS: u32 = 8;
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Push => Answer::Declined("ERR max number of clients reached"),
+        _ if sent.is("EVALSHA") => Answer::Value(elsewhere(25_000)),
+        _ => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let between = MS * 20;
+    let hints = async {
+        for _ in 0..HINTS {
+            tokio::time::sleep(between).await;
+            locals.message(b"redisson_lock__channel:{x}", b"0");
+        }
+    };
+    let lock = client.lock("x");
+    let (got, ()) = tokio::join!(lock.try_lock_for(between * (HINTS + 1)), hints);
+    assert!(got.unwrap().is_none());
+    let mut asked = attempts(&server.sent());
+    asked.retain(|(at, lane)| !at.is_zero() && *lane == Lane::Command);
+    let expected = (1..=HINTS + 1).map(|at| (between * at, Lane::Command));
+    assert_eq!(asked, expected.collect::<Vec<_>>());
+}
