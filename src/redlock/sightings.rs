@@ -1,7 +1,7 @@
 //! Leases of others that were seen in the way of this process, which may be longer than its own.
 //!
-//! Who has used a lease may use it again, so it counts until it is over and for as long again. Not for ever: a
-//! hold that was kept for a day would take the votes of servers that restart later. Invariants: what is taken for the
+//! Who has used a lease may use it again, so it counts until it is over and for as long again, but for ten minutes at
+//! most: a hold that was kept for a day would take the votes of servers that restart later. Invariants: what is taken for the
 //! longest is no shorter than the longest lease that counts, and less than twice as long; there is one entry for each
 //! power of two.
 
@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Tick;
+
+/// A lease that nobody has any more may be asked for again. The votes of servers that restart wait for that so long.
+const AGAIN_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct Sightings(BTreeMap<Option<u32>, Sighting>);
@@ -23,9 +26,11 @@ impl Sightings {
     /// Somebody has a lock for so long still.
     pub(super) fn note(&mut self, remaining: Duration, now: Tick) {
         self.forget(now);
+        // Clocks differ by a hundredth.
+        let again = remaining.min(AGAIN_MAX).max(remaining / 100);
         let seen = Sighting {
             lease: remaining,
-            counts_until: now.after(remaining.saturating_mul(2)),
+            counts_until: now.after(remaining.saturating_add(again)),
         };
         let size = remaining.as_nanos().checked_ilog2();
         let known = self.0.entry(size).or_insert(seen);
@@ -58,24 +63,40 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_until_it_is_over_and_for_as_long_again() {
+    fn a_lease_counts_until_it_is_over_and_for_as_long_again_or_ten_minutes() {
         let mut seen = Sightings::default();
         assert_eq!(seen.longest(at(1)), Duration::ZERO);
+        let minute = HOUR / 60;
+        for (lease, again) in [(12 * HOUR, 10 * minute), (minute, minute)] {
+            seen.note(lease, at(1));
+            let over = at(1).after(lease + again);
+            assert_eq!(
+                seen.longest(at(1).after(lease + again - minute / 60)),
+                lease
+            );
+            assert_eq!(seen.longest(over), Duration::ZERO);
+            seen = Sightings::default();
+        }
+    }
+
+    #[test]
+    fn a_longer_one_that_was_seen_before_counts_beside_a_shorter_one() {
+        let mut seen = Sightings::default();
         seen.note(12 * HOUR, at(1));
         seen.note(HOUR, at(2));
-        for hour in [2, 24] {
+        for hour in [2, 13] {
             assert_eq!(seen.longest(at(hour)), 12 * HOUR);
         }
-        assert_eq!(seen.longest(at(25)), Duration::ZERO);
+        assert_eq!(seen.longest(at(14)), Duration::ZERO);
     }
 
     #[test]
     fn a_shorter_one_that_is_seen_later_does_not_make_a_longer_one_count_for_longer() {
         let mut seen = Sightings::default();
         seen.note(12 * HOUR, at(1));
-        seen.note(2 * HOUR, at(24));
-        assert_eq!(seen.longest(at(24)), 12 * HOUR);
-        assert_eq!(seen.longest(at(26)), 2 * HOUR);
+        seen.note(2 * HOUR, at(13));
+        assert_eq!(seen.longest(at(13)), 12 * HOUR);
+        assert_eq!(seen.longest(at(15)), 2 * HOUR);
     }
 
     #[test]
