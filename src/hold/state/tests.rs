@@ -1180,13 +1180,12 @@ impl Model {
                     },
                     _ => ShareLease::Renewed(lease),
                 };
-                // Somebody who has a share, and does not write beside other readers.
+                // Somebody who has a share; who only reads is not let write.
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
-                let has_deferred = self.state.downgrade_due.is_some() || self.unclaimed > 0;
-                let reads = self.joins > 0 || self.is_downgrade_deferred || has_deferred;
-                let mode = if reads { Mode::Shared } else { mode };
+                let writes = self.state.is_written();
+                let mode = if writes { mode } else { Mode::Shared };
                 if self.state.is_held() && self.now < self.state.deadline() {
                     self.shares.push((owner.clone(), mode, share));
                 }
