@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_an_end_of_its_own_is_renewed_up_to_that_or_not_at_all() {
+        let lease = Duration::from_secs(30);
+        let end = Tick::ZERO.after(lease * 2);
+        for (share, renewed, ends) in [
+            (ShareLease::Renewed(lease), Some(lease), Tick::NEVER),
+            (ShareLease::RenewedUntil { lease, end }, Some(lease), end),
+            (ShareLease::Until(end), None, end),
+        ] {
+            assert_eq!((share.renewed(), share.end()), (renewed, ends));
+            assert_eq!(share.is_renewed(), renewed.is_some());
+        }
+    }
+
+    #[test]
     fn the_last_of_them_says_why_all_have_ended() {
         let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
         let lease = Duration::from_millis(3);

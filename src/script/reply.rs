@@ -14,8 +14,10 @@ use crate::holder::Holder;
 const YES: i64 = 1;
 /// A release: this holder does not hold the lock.
 const NOT_HELD: i64 = -1;
+/// The least that PTTL says: there is no such key.
+const PTTL_MIN: i64 = -2;
 /// A re-entry: the hold is gone. Below everything PTTL says.
-const NO_SUCH_HOLD: i64 = -3;
+const NO_SUCH_HOLD: i64 = PTTL_MIN - 1;
 
 /// What an attempt to take or to re-enter a lock was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,16 +104,14 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
     match value {
         Value::Nil => Ok(Acquired::Held { token: None }),
         Value::Int(NO_SUCH_HOLD) => Ok(Acquired::NoSuchHold),
-        Value::Int(remaining) if *remaining > NO_SUCH_HOLD => Ok(Acquired::Elsewhere {
+        Value::Int(remaining @ PTTL_MIN..) => Ok(Acquired::Elsewhere {
             remaining: span(*remaining),
         }),
         Value::Array(items) => match &**items {
-            [Value::Int(remaining), Value::Int(until_ms)] if *remaining > NO_SUCH_HOLD => {
-                Ok(Acquired::Queued {
-                    remaining: span(*remaining),
-                    until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
-                })
-            }
+            [Value::Int(remaining @ PTTL_MIN..), Value::Int(until_ms)] => Ok(Acquired::Queued {
+                remaining: span(*remaining),
+                until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
+            }),
             _ => Err(unreadable(value)),
         },
         other => match text(other).map(str::parse) {
@@ -315,7 +315,9 @@ mod tests {
         );
         let rest = Duration::from_millis(29_999);
         assert_eq!(read(&Value::Int(29_999)), elsewhere(Some(rest)));
-        assert_eq!(read(&Value::Int(-1)), elsewhere(None));
+        for no_end in [-1, -2] {
+            assert_eq!(read(&Value::Int(no_end)), elsewhere(None));
+        }
         assert_eq!(read(&Value::Int(-3)), Ok(Acquired::NoSuchHold));
         assert_eq!(
             read(&list(&[Value::Int(-1), Value::Int(1_763_000_000_123)])),
@@ -333,6 +335,121 @@ mod tests {
         }
         for bad in [list(&[]), Value::Int(-7), bulk("x"), Value::Okay] {
             assert!(read(&bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_for_how_long_it_is_held_and_a_place_until_when_it_is_kept() {
+        let remaining = Some(Duration::from_millis(5));
+        let until_ms = 7;
+        for (refusal, place) in [
+            (Acquired::Elsewhere { remaining }, None),
+            (
+                Acquired::Queued {
+                    remaining,
+                    until_ms,
+                },
+                Some(until_ms),
+            ),
+        ] {
+            assert_eq!(
+                (refusal.remaining(), refusal.until_ms()),
+                (remaining, place)
+            );
+        }
+        for other in [Acquired::Held { token: None }, Acquired::NoSuchHold] {
+            assert_eq!((other.remaining(), other.until_ms()), (None, None));
+        }
+    }
+
+    #[test]
+    fn replies_about_several_locks() {
+        let read = |value: &Value| acquired_all(value, 2).map_err(drop);
+        let held = |tokens: [Option<u64>; 2]| {
+            let tokens = tokens.map(|token| token.map(FencingToken::from));
+            Ok(AcquiredAll::Held {
+                tokens: tokens.into_iter().collect(),
+            })
+        };
+        let elsewhere = |member, remaining: Option<u64>| {
+            Ok(AcquiredAll::Elsewhere {
+                member,
+                remaining: remaining.map(Duration::from_millis),
+                until_ms: None,
+            })
+        };
+        let [zero, one, two, three] = [0, 1, 2, 3].map(Value::Int);
+        assert_eq!(read(&zero), held([None, None]));
+        let tokens = list(&[zero.clone(), bulk(""), bulk("7")]);
+        assert_eq!(read(&tokens), held([None, Some(7)]));
+        let first = list(&[one.clone(), Value::Int(-1)]);
+        assert_eq!(read(&first), elsewhere(0, None));
+        let second = list(&[two, Value::Int(9)]);
+        assert_eq!(read(&second), elsewhere(1, Some(9)));
+        for bad in [
+            list(&[]),
+            list(&[zero.clone(), bulk("7")]),
+            list(&[zero.clone(), bulk("7"), bulk("8"), bulk("9")]),
+            list(&[zero.clone(), bulk("7"), bulk("x")]),
+            list(&[zero, bulk("7"), Value::Nil]),
+            list(&[three, Value::Int(9)]),
+            list(&[Value::Int(-1), Value::Int(9)]),
+            list(std::slice::from_ref(&one)),
+            one,
+        ] {
+            assert!(read(&bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn replies_of_every_other_kind() {
+        let ints =
+            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+        let each = released_each(&ints(&[3, -1]), 2).unwrap();
+        assert_eq!(
+            each[..],
+            [Released::Done { receivers: 3 }, Released::NotHeld]
+        );
+        assert!(released_each(&ints(&[3]), 2).is_err());
+        let ids = list(&[bulk("a:1"), bulk("b:2")]);
+        assert_eq!(texts(&ids).unwrap(), ["a:1", "b:2"]);
+        assert!(texts(&ints(&[1])).is_err());
+        assert_eq!(place(&Value::Int(3)), Some(3));
+        assert_eq!((place(&Value::Nil), place(&Value::Int(-1))), (None, None));
+        let flags = [1, 0].map(|number| flag(&Value::Int(number)).unwrap());
+        assert_eq!(flags, [true, false]);
+        assert!(flag(&Value::Nil).is_err());
+        let purges = [1, 0, -1, -2, -3].map(|number| purged(&Value::Int(number)).unwrap());
+        let expected = [
+            TokenPurge::Purged,
+            TokenPurge::Absent,
+            TokenPurge::UsedSince,
+            TokenPurge::InUse,
+            TokenPurge::Stays,
+        ];
+        assert_eq!(purges, expected);
+        assert!(purged(&Value::Int(2)).is_err() && purged(&Value::Int(-4)).is_err());
+    }
+
+    #[test]
+    fn all_who_read_or_write_are_read() {
+        let hold =
+            |mode, count, remaining| [bulk("u:7"), bulk(mode), bulk(count), Value::Int(remaining)];
+        let all = [hold("read", "2", 5), hold("write", "1", -1)].concat();
+        let seen = |hold_count, remaining: Option<u64>, mode| Inspected {
+            holder: "u:7".to_owned(),
+            hold_count,
+            remaining: remaining.map(Duration::from_millis),
+            mode,
+        };
+        let expected = [
+            seen(2, Some(5), Mode::Shared),
+            seen(1, None, Mode::Exclusive),
+        ];
+        assert_eq!(inspected_all(&list(&all)).unwrap(), expected);
+        assert_eq!(inspected_all(&list(&[])).unwrap(), []);
+        for bad in [&hold("dark", "1", 5)[..], &all[..5]] {
+            assert!(inspected_all(&list(bad)).is_err(), "{bad:?}");
         }
     }
 

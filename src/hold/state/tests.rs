@@ -249,7 +249,90 @@ fn the_end_of_a_share_by_what_is_left() {
         assert_eq!(effects.release, release, "{what}");
         assert_eq!(effects.refused, None, "{what}");
         assert_eq!(state.is_held(), !is_over, "{what}");
+        // A release wakes waiters itself; without one they have to look.
+        assert_eq!(
+            effects.wakes_waiters,
+            is_over && release.is_none(),
+            "{what}"
+        );
     }
+}
+
+/// A clock that nobody may read.
+#[derive(Clone, Copy)]
+struct Unread;
+
+impl Now for Unread {
+    fn tick(self) -> Tick {
+        panic!("the clock is read")
+    }
+}
+
+#[test]
+fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
+    let mut state = held();
+    state.apply(secs(100), guarded(Tick::ZERO));
+    assert!(state.apply(Unread, released(Mode::Exclusive)).is_released);
+}
+
+#[test]
+fn a_re_entry_says_what_is_settled_and_when_to_look() {
+    let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
+    let (mut state, _) = State::new(secs(100), &new);
+    let end = state.next_check();
+    let granted = reentry(secs(101), &state, Mode::Exclusive);
+    let effects = state.apply(secs(101), granted);
+    assert!(effects.is_accepted && effects.is_settled);
+    let check = effects.check_at.expect("it is renewed from here on");
+    assert_eq!(check, state.next_check());
+    assert!(check < end, "its end was the first thing to look for");
+    let mut in_doubt = held();
+    in_doubt.apply(secs(101), Event::CountsInDoubt);
+    let granted = reentry(secs(101), &in_doubt, Mode::Exclusive);
+    let effects = in_doubt.apply(secs(101), granted);
+    assert!(effects.is_accepted && !effects.is_settled);
+    let mut over = held();
+    let granted = reentry(secs(131), &over, Mode::Exclusive);
+    assert_eq!(over.apply(secs(131), granted), Effects::default());
+}
+
+/// What a task that was handed a hold asks for: its own lease.
+#[test]
+fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
+    let longer = LEASE * 2;
+    let adopted = |now| {
+        let mut state = held();
+        let next = NextOwner {
+            owner: Owner::new(),
+            fenced: false,
+            give_up: REPLY,
+            before: renewed(),
+            after: renewed(),
+        };
+        state.apply(secs(101), Event::HandedOff(next));
+        let until = secs(102);
+        let asked = Event::LeaseSent {
+            lease: longer,
+            until,
+        };
+        state.apply(secs(101), asked);
+        let granted = Event::LeaseGranted {
+            sent: secs(101),
+            lease: longer,
+            is_repeated: false,
+        };
+        let is_accepted = state.apply(now, granted).is_accepted;
+        (is_accepted, state)
+    };
+    let (is_accepted, state) = adopted(secs(102));
+    assert!(is_accepted);
+    assert_eq!(state.lease(), longer);
+    assert_eq!(state.deadline(), local_deadline(secs(101), longer));
+    assert!(state.next_check() < state.deadline(), "its task has come");
+    let (is_accepted, state) = adopted(secs(131));
+    assert!(!is_accepted);
+    assert_eq!(state.lease(), LEASE);
+    assert_eq!(state.deadline(), local_deadline(secs(100), LEASE));
 }
 
 #[test]
@@ -443,6 +526,27 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     assert_eq!(state.deadline(), secs(124));
 }
 
+/// Its end was all that the watchdog had to look for; the next task holds it for longer.
+#[test]
+fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
+    let max = Duration::from_secs(25);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    assert_eq!(state.next_check(), secs(125));
+    let now = secs(101);
+    let next = NextOwner {
+        owner: Owner::new(),
+        fenced: false,
+        give_up: REPLY,
+        before,
+        after: ShareLease::of(policy, now, now),
+    };
+    state.apply(now, Event::HandedOff(next));
+    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
+    assert_eq!(accepted, Effects::check(state.next_check()));
+    assert!(state.next_check() > now && state.next_check() < secs(106));
+}
+
 #[test]
 fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     let (kept_until, none) = (secs(110), None);
@@ -460,6 +564,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
         assert!(!state.is_settled(), "the server has to be told either way");
         assert_eq!(offer.is_none(), state.kept_for(now).is_some());
         assert_eq!(effects.is_released, state.kept_for(now).is_none());
+        assert_eq!(state.is_kept(), state.kept_for(now).is_some());
         assert_eq!(state.kept_for(kept_until), none, "its time is over");
         state.kept_for(now)
     };
@@ -816,6 +921,14 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     let sent = at(100_100);
     state.apply(sent, Event::Renewed { sent, lease });
     assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
+    // Where there is time enough it waits for no longer than another one.
+    let long = NewHold {
+        handover: Some(LEASE),
+        ..new
+    };
+    let (state, _) = State::new(secs(100), &long);
+    let wait = lease / 6;
+    assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
 }
 
 /// A request that got no answer may be executed later, and so may what it asked for.
@@ -840,11 +953,16 @@ fn a_request_without_an_answer_lasts_at_the_server() {
         state.apply(secs(102), event.clone());
         assert_eq!(state.server_end(), end, "{event:?}");
         assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
+        assert_eq!(state.may_be_set_late(), is_late, "{event:?}");
         // The next one does not end what is still to come of the first.
         state.apply(secs(103), Event::ReentrySent { lease, until });
         state.apply(secs(103), failed(false));
         assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
     }
+    let mut state = held();
+    state.apply(secs(101), Event::CountsInDoubt);
+    assert_eq!(state.server_counts(), None);
+    assert!(state.may_be_set_late() && !state.may_be_entered_late());
 }
 
 #[test]
@@ -855,7 +973,14 @@ fn only_what_is_certain_is_handed_off() {
     let (same, fixed) = (LeasePolicy::Renewed(LEASE), LeasePolicy::Fixed(LEASE * 2));
     let state = held();
     assert_eq!(offer(&state, secs(101), same, true), Some(true));
-    assert_eq!(offer(&state, secs(101), fixed, false), Some(false));
+    let others = [
+        fixed,
+        LeasePolicy::Fixed(LEASE),
+        LeasePolicy::Renewed(LEASE * 2),
+    ];
+    for other in others {
+        assert_eq!(offer(&state, secs(101), other, false), Some(false));
+    }
     let short = LeasePolicy::Fixed(LEASE / 2);
     assert_eq!(
         offer(&state, secs(101), short, false),
@@ -901,6 +1026,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let mut state = held();
     let kept_until = Tick::ZERO;
     state.apply(secs(100), guarded(kept_until));
+    assert!(state.has_guard());
     let owner = Owner::new();
     let handed_off = |fenced| {
         Event::HandedOff(NextOwner {
@@ -921,6 +1047,9 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
         state.deadline(),
         "nobody renews it for a task that may be gone"
     );
+    let accepted = state.apply(secs(102), Event::HandoffAccepted(Mode::Exclusive));
+    assert_eq!(accepted.check_at, None, "it is checked when it was to be");
+    state.apply(secs(103), handed_off(false));
     let accepted = state.apply(secs(115), Event::HandoffAccepted(Mode::Exclusive));
     assert_eq!(accepted.check_at, Some(secs(115)), "it was due meanwhile");
     state.apply(secs(116), handed_off(true));
@@ -995,6 +1124,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
     for policy in [LeasePolicy::Renewed(LEASE), policy] {
         let (mut state, before) = sticky(policy);
+        assert!(state.is_sticky() && !held().is_sticky());
         let owner = state.owner().clone();
         let (end, after) = state.can_be_left(secs(101), before).unwrap();
         let left = Event::LeftToClient { before, after, end };
@@ -1011,6 +1141,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         let taken = state.can_hand_off(secs(102), after, next, true, REPLY);
         assert_eq!(taken, Some(true), "the next task can have it");
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
+        assert!(!state.is_sticky(), "the next guard asks anew");
         let sticky = Duration::from_secs(10);
         let kept_until = Tick::ZERO;
         state.apply(secs(102), Event::GuardMade { kept_until, sticky });
