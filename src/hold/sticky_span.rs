@@ -77,6 +77,7 @@ mod tests {
         assert_eq!(span.end_from(at(1)), None);
         span.ask(Duration::ZERO);
         assert_eq!(span.end_from(at(1)), None);
+        assert!(!span.is_asked());
     }
 
     #[test]
@@ -84,8 +85,10 @@ mod tests {
         let mut span = asked(7);
         span.ask(Duration::from_millis(5));
         assert_eq!(span.end_from(at(1)), Some(at(8)));
+        assert!(span.is_asked());
         span.pass_on();
         assert_eq!(span.end_from(at(1)), None);
+        assert!(!span.is_asked());
     }
 
     #[test]

@@ -257,6 +257,7 @@ mod tests {
     #[test]
     fn it_stands_back_until_each_of_the_others_has_released() {
         let turns = after_a_turn(Duration::ZERO, 3);
+        assert!(turns.is_back());
         for messages in 4..8 {
             assert_eq!(turns.stands_back(messages, at(10)), Some(at(2_010)));
         }
@@ -303,7 +304,22 @@ mod tests {
 
     #[test]
     fn nobody_listens_nobody_stands_back() {
-        assert_eq!(after_a_turn(Duration::ZERO, 0).stands_back(0, at(0)), None);
+        let mut turns = after_a_turn(Duration::ZERO, 0);
+        assert_eq!(turns.stands_back(0, at(0)), None);
+        let is_over = (0..40).any(|_| turns.count_turn(at(0)));
+        assert!(!is_over, "it is over for the sake of others");
+    }
+
+    /// Who comes next finds a lock that nobody wanted for a while, as far as can be known here.
+    #[test]
+    fn when_nobody_waits_the_next_turn_is_a_whole_one_unless_others_listen() {
+        for (others, is_whole) in [(0, true), (1, false)] {
+            let mut turns = Turns::default();
+            turns.note_others(others);
+            spend_turn(&mut turns, at(0));
+            turns.nobody_waits_here();
+            assert_eq!(turns.try_spend_handoff(at(0)), is_whole, "{others} others");
+        }
     }
 
     #[test]
@@ -312,6 +328,7 @@ mod tests {
         assert_eq!(turns.stands_back(5, at(7_000)), Some(at(8_000)));
         assert_eq!(turns.stands_back(5, at(8_000)), None);
         turns.begin(5, 0, at(6_000));
+        assert!(!turns.is_back());
         assert_eq!(turns.stands_back(5, at(0)), None);
     }
 
@@ -365,7 +382,7 @@ mod tests {
             assert_eq!(again(&mut turns, at(now)), Some(3), "one does not come");
             turns.begin(3, 0, at(now + 5));
         }
-        assert_eq!(again(&mut turns, at(250_060)), Some(4), "a while later");
+        assert_eq!(again(&mut turns, at(250_050)), Some(4), "a while later");
         turns.begin(3, 0, at(250_070));
         assert_eq!(again(&mut turns, at(250_080)), Some(3), "still not");
         turns.note_others(2);
@@ -426,11 +443,16 @@ mod tests {
             turns.count_turn(at(turn * 100 + 50))
         });
         assert_eq!(over.position(|is_over| is_over), Some(16));
-        let mut over = (1..40).map(|turn| {
-            turns.note_release(at(turn * 2_100), 0);
-            turns.count_turn(at(turn * 2_100 + 2_001))
-        });
-        assert_eq!(over.position(|is_over| is_over), None);
+        // Just in time for that, and just not: in a row they are over after 5 ms.
+        for (gap, last) in [(2_000, Some(3)), (2_001, None)] {
+            let mut turns = Turns::default();
+            turns.note_others(1);
+            let mut over = (0..40).map(|turn| {
+                turns.note_release(at(turn * 2_100), 0);
+                turns.count_turn(at(turn * 2_100 + gap))
+            });
+            assert_eq!(over.position(|is_over| is_over), last, "{gap}");
+        }
     }
 
     #[test]
