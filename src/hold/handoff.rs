@@ -157,7 +157,97 @@ fn time_max(trip: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
+
+    const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
+
+    /// A hold that goes to whoever asks for no token, and notes what comes back.
+    #[derive(Debug, Default)]
+    struct Handed {
+        given_back: Mutex<Vec<(Owner, Mode)>>,
+    }
+
+    impl LocalHold for Handed {
+        fn is_of(&self, _: &Owner) -> bool {
+            false
+        }
+
+        fn is_held(&self) -> bool {
+            true
+        }
+
+        fn is_exclusive(&self) -> bool {
+            true
+        }
+
+        fn deadline(&self) -> Tick {
+            Tick::NEVER
+        }
+
+        fn close(&self) {}
+    }
+
+    impl HandedOff for Handed {
+        fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+            assert_eq!(lease, LEASE);
+            self.given_back.lock().push((owner, mode));
+        }
+
+        fn pass_on(
+            self: Arc<Self>,
+            lease: ShareLease,
+            request: &HandoffRequest,
+        ) -> Option<Handoff> {
+            let owner = request.owner.clone().unwrap();
+            (!request.fenced).then(|| Handoff::new(self, owner, lease, true))
+        }
+    }
+
+    fn handed_off(owner: &Owner) -> (Arc<Handed>, Handoff) {
+        let hold = Arc::<Handed>::default();
+        let handoff = Handoff::new(Arc::clone(&hold) as _, owner.clone(), LEASE, true);
+        (hold, handoff)
+    }
+
+    #[test]
+    fn what_was_handed_off_is_taken_or_given_back() {
+        let owner = Owner::new();
+        let (hold, handoff) = handed_off(&owner);
+        let reader = Handoff::to_reader(Arc::clone(&hold) as _, owner.clone(), LEASE);
+        drop((handoff, reader));
+        let both = [
+            (owner.clone(), Mode::Exclusive),
+            (owner.clone(), Mode::Shared),
+        ];
+        assert_eq!(*hold.given_back.lock(), both);
+        let (hold, mut handoff) = handed_off(&owner);
+        assert!(handoff.take().is_some() && handoff.take().is_none());
+        drop(handoff);
+        assert_eq!(*hold.given_back.lock(), [], "whoever took it does");
+    }
+
+    #[test]
+    fn what_is_passed_on_is_the_next_ones_and_else_it_is_given_back() {
+        let (owner, next) = (Owner::new(), Owner::new());
+        for fenced in [false, true] {
+            let request = HandoffRequest {
+                owner: Some(next.clone()),
+                policy: LeasePolicy::Renewed(Duration::from_secs(30)),
+                fenced,
+                replication: None,
+                give_up: Duration::from_secs(1),
+            };
+            let (hold, handoff) = handed_off(&owner);
+            let passed_on = handoff.pass_on(&request);
+            assert_eq!(passed_on.is_none(), fenced);
+            assert_eq!(hold.given_back.lock().len(), usize::from(fenced));
+            drop(passed_on);
+            let last = if fenced { &owner } else { &next };
+            assert_eq!(*hold.given_back.lock(), [(last.clone(), Mode::Exclusive)]);
+        }
+    }
 
     fn at(micros: u64) -> Tick {
         Tick::ZERO.after(Duration::from_micros(micros))

@@ -100,6 +100,7 @@ mod tests {
                 }
                 prop_assert_eq!(places.len(), map.len());
                 prop_assert_eq!(places.first(), map.keys().next().copied());
+                prop_assert!(places.values().eq(map.values()));
                 for number in 0..6 {
                     prop_assert_eq!(places.before(number, usize::MAX), map.range(..number).count());
                     prop_assert_eq!(places.get_mut(number), map.get_mut(&number));
