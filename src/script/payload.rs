@@ -18,11 +18,16 @@ const HOLDER_BYTES_MAX: usize = 63;
 /// Before the holder: type, number of fields, length.
 const BEFORE: usize = 3;
 
-/// Behind it: length and digit of the count, format, check sum.
-const BEHIND: usize = 2 + FORMAT.len() + 8;
+/// Behind it: length and digit of the count, format.
+const COUNT_AND_FORMAT: [u8; 4] = [1, b'1', FORMAT[0], FORMAT[1]];
+
+/// And the check sum.
+const BEHIND: usize = COUNT_AND_FORMAT.len() + STRIDE;
 
 /// The longest has 78 bytes.
-pub(super) type Dump = SmallVec<[u8; 96]>;
+const DUMP_ROOM: usize = 96;
+
+pub(super) type Dump = SmallVec<[u8; DUMP_ROOM]>;
 
 /// The dump of a lock that this holder has once; `None` if its id is too long.
 pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
@@ -31,13 +36,14 @@ pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
         return None;
     }
     // In one piece, as it is made in each call.
-    let mut dump = [0; BEFORE + HOLDER_BYTES_MAX + BEHIND];
+    let mut dump = [0; DUMP_ROOM];
     let end = BEFORE + holder.len();
+    let summed = end + COUNT_AND_FORMAT.len();
     dump[..BEFORE].copy_from_slice(&[HASH, 1, length]);
     dump[BEFORE..end].copy_from_slice(holder);
-    dump[end..end + 4].copy_from_slice(&[1, b'1', FORMAT[0], FORMAT[1]]);
-    let sum = crc64(&dump[..end + 4]).to_le_bytes();
-    dump[end + 4..end + BEHIND].copy_from_slice(&sum);
+    dump[end..summed].copy_from_slice(&COUNT_AND_FORMAT);
+    let sum = crc64(&dump[..summed]).to_le_bytes();
+    dump[summed..end + BEHIND].copy_from_slice(&sum);
     Some(Dump::from_slice(&dump[..end + BEHIND]))
 }
 
@@ -121,6 +127,8 @@ mod tests {
         assert_eq!(dump.len(), BEFORE + holder_id.len() + BEHIND);
         assert_eq!(holder(&dump), holder_id.as_bytes());
         assert_eq!(dump[..3], [4, 1, 38]);
+        assert_eq!(dump[41..45], [1, b'1', 6, 0]);
+        assert_eq!(crc64(&dump), 0, "it ends with the sum of what is before");
         assert!(!of_one_hold(&[b'x'; 63]).unwrap().spilled());
         assert!(of_one_hold(&[b'x'; 64]).is_none());
         assert_eq!(holder(b""), b"");
