@@ -4,11 +4,10 @@
 //! What an alert asks for is there from the beginning, at zero. What only shows how a lock is used is there
 //! once it happens, so that a program does not serve hundreds of series of kinds that it does not use.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, with_recorder};
 
 use super::names::{
     ACQUIRE, BACKGROUND_FAILURES, CALLS, COUNTERS, EVENTS_DROPPED, GAUGES, GRANTED, GRANTS, HELD,
@@ -16,6 +15,7 @@ use super::names::{
     RENEWAL_MARGIN, RENEWAL_OUTCOMES, RENEWALS, ROUND_TRIP, SCRIPT_ERRORS, WAITING, WAITS,
     of_reason,
 };
+use super::recorder::{asked, tell};
 use super::times::Times;
 use crate::group::{GROUPS, Group};
 
@@ -27,17 +27,6 @@ fn key(metric: &Metric, labels: Labels<'_>) -> Key {
     let labels = labels.iter();
     let labels = labels.map(|(name, value)| Label::from_static_parts(name, value));
     Key::from_parts(metric.name, labels.collect::<Vec<_>>())
-}
-
-/// What the recorder says; nothing if it panics, as it is the program's, and no lock is worse off for it.
-fn asked<T>(ask: impl FnOnce(&dyn Recorder) -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(|| with_recorder(ask))).ok()
-}
-
-/// Tells the recorder one thing. It misses that if it panics, and nothing else goes wrong.
-pub(super) fn tell(tell: impl FnOnce()) {
-    // What it panicked with was said by the panic hook.
-    let _ = catch_unwind(AssertUnwindSafe(tell));
 }
 
 fn counter(metric: &Metric, labels: Labels<'_>) -> Counter {

@@ -16,6 +16,8 @@ mod off;
 #[cfg(feature = "metrics")]
 mod on;
 #[cfg(feature = "metrics")]
+mod recorder;
+#[cfg(feature = "metrics")]
 mod times;
 
 #[cfg(not(feature = "metrics"))]

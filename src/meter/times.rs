@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use metrics::Histogram;
 
-use super::instruments::tell;
+use super::recorder::tell;
 use crate::clock::Tick;
 
 /// Each power of two of nanoseconds is divided into so many cells of one width, a power of two.
