@@ -7,6 +7,7 @@ mod handover;
 mod hints;
 mod join;
 mod kept;
+mod release;
 mod rw;
 
 use std::collections::BTreeSet;

@@ -103,8 +103,14 @@ impl Hold {
     }
 
     /// Takes over what the server answered to these counts. Why it was lost before, if the server had
-    /// no such hold.
-    fn settled(&self, counts: Counts, released: Released, answer: &Answer) -> Option<LostReason> {
+    /// no such hold. `is_repeated`: they were sent before, by this call or for another guard.
+    fn settled(
+        &self,
+        counts: Counts,
+        released: Released,
+        answer: &Answer,
+        is_repeated: bool,
+    ) -> Option<LostReason> {
         if counts.is_none() {
             self.core.settle_unguarded(self.number);
         }
@@ -116,7 +122,7 @@ impl Hold {
             }
             // An earlier attempt got no reply. It was that one which released, as far as anybody can
             // know: this holder id is used for nothing else.
-            Released::NotHeld if answer.repeated && counts.is_none() && was_in_time => None,
+            Released::NotHeld if is_repeated && counts.is_none() && was_in_time => None,
             // It was sent while the server was to have it.
             Released::NotHeld if was_in_time => Some(LostReason::Revoked),
             Released::NotHeld => Some(LostReason::Expired),
@@ -370,23 +376,24 @@ async fn settle(
         turns.push(hold.one_at_a_time(budget, operation).await?);
     }
     let mut settled = keep_all(holds, budget, operation).await?;
-    let open: Few<(usize, &Hold, Counts)> = holds
+    let open: Few<(usize, &Hold, Counts, bool)> = holds
         .iter()
         .enumerate()
         .filter(|(index, _)| settled[*index].is_none())
         .filter_map(|(index, hold)| {
             let state = hold.state();
             let counts = state.target_counts();
-            (!state.is_settled()).then_some((index, &**hold, counts))
+            let was_sent = counts.is_none() && state.was_release_sent();
+            (!state.is_settled()).then_some((index, &**hold, counts, was_sent))
         })
         .collect();
-    let Some((_, first, _)) = open.first() else {
+    let Some((_, first, ..)) = open.first() else {
         return Ok(settled);
     };
-    let call = release_call(open.iter().map(|(_, hold, counts)| (*hold, *counts)));
+    let call = release_call(open.iter().map(|(_, hold, counts, _)| (*hold, *counts)));
     let run = first.core.scripts.run(Lane::Command, &call, budget);
     let on_its_way = || {
-        for (_, hold, counts) in &open {
+        for (_, hold, counts, _) in &open {
             hold.apply(Event::CountsSent(*counts));
         }
     };
@@ -396,8 +403,8 @@ async fn settle(
             // The one it is about, or all.
             let about = failure.member().and_then(|member| open.get(member));
             let names: Vec<_> = match about {
-                Some((_, hold, _)) => vec![hold.name()],
-                None => open.iter().map(|(_, hold, _)| hold.name()).collect(),
+                Some((_, hold, ..)) => vec![hold.name()],
+                None => open.iter().map(|(_, hold, ..)| hold.name()).collect(),
             };
             failure.into_error(operation).of_lock(&names.join(", "))
         })?;
@@ -405,8 +412,9 @@ async fn settle(
         1 => Few::from_buf([first.protocol.released(&answer.value)?]),
         count => reply::released_each(&answer.value, count)?,
     };
-    for ((index, hold, counts), released) in open.into_iter().zip(released) {
-        settled[index] = hold.settled(counts, released, &answer);
+    for ((index, hold, counts, was_sent), released) in open.into_iter().zip(released) {
+        let is_repeated = answer.repeated || was_sent;
+        settled[index] = hold.settled(counts, released, &answer, is_repeated);
     }
     Ok(settled)
 }

@@ -77,6 +77,8 @@ pub(super) struct State {
     doubted_since: Option<Tick>,
     /// A release is decided on and was not sent yet.
     is_release_unsent: bool,
+    /// Somebody has asked the server to release it.
+    was_release_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +135,7 @@ impl State {
             spare_tokens: new.spare_tokens.clone(),
             doubted_since: None,
             is_release_unsent: false,
+            was_release_sent: false,
         };
         (state, share)
     }
@@ -409,15 +412,6 @@ impl State {
         } else {
             self.deadline
         }
-    }
-
-    /// Whether its guard asks for it to stay with the client.
-    pub(super) fn is_sticky(&self) -> bool {
-        self.sticky.is_asked()
-    }
-
-    pub(super) fn is_recalled(&self) -> bool {
-        self.sticky.is_recalled()
     }
 
     /// Whether it is to be left at the server, or was.
