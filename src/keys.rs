@@ -264,6 +264,12 @@ mod tests {
         assert_eq!(plain.fair_queue_key(), "redisson_lock_queue:{abc}");
         assert_eq!(plain.fair_timeouts_key(), "redisson_lock_timeout:{abc}");
         assert_eq!(plain.rw_channel(), "redisson_rwlock:{abc}");
+        for (lock, lease_key) in [
+            (plain, "{abc}:u:7:rwlock_timeout:2"),
+            (tagged, "app:{order}:7:u:7:rwlock_timeout:2"),
+        ] {
+            assert_eq!(lock.read_lease_key("u:7", 2), lease_key);
+        }
     }
 
     #[test]
@@ -305,7 +311,19 @@ mod tests {
     #[test]
     fn a_channel_leads_back_to_its_lock() {
         let waiter = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
-        for name in ["abc", "{abc}", "a{b}c", "x:1", "a b{c}:d", "ключ"] {
+        // Some end in what might be the id of a waiter, and is none.
+        let no_number = format!("a{{b}}:{}:x", &waiter[..36]);
+        for name in [
+            "abc",
+            "{abc}",
+            "a{b}c",
+            "x:1",
+            "a b{c}:d",
+            "ключ",
+            "a{b}:x:7",
+            "a{b}:1-2-3-4-5:7",
+            &no_number,
+        ] {
             let lock = LockName::new("", name).unwrap();
             for channel in [
                 lock.lock_channel(),
