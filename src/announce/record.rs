@@ -161,6 +161,15 @@ mod tests {
         }
     }
 
+    /// Next to why its holds were taken away, in one slot.
+    #[test]
+    fn each_client_has_a_key_of_its_own() {
+        let key = key_of("4e3b8f2a");
+        assert_eq!(key, "lockset_client:{4e3b8f2a}");
+        let freed = crate::keys::freed_key("4e3b8f2a:7").unwrap();
+        assert!(freed.starts_with(&key));
+    }
+
     #[test]
     fn what_a_later_version_adds_is_ignored() {
         let record = Record::read("mood=good\nhold=x\npid=12\n");

@@ -45,6 +45,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn words_are_read_in_each_form_of_the_protocol() {
+        let verbatim = Value::VerbatimString {
+            format: redis::VerbatimFormat::Text,
+            text: "ok".to_owned(),
+        };
+        let simple = Value::SimpleString("ok".to_owned());
+        for words in [Value::BulkString(b"ok".to_vec()), simple, verbatim] {
+            assert_eq!(text(&words), Some("ok"), "{words:?}");
+        }
+        for other in [Value::BulkString(vec![0xff]), Value::Int(7), Value::Nil] {
+            assert_eq!(text(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
     fn what_is_shown_of_a_reply_is_short() {
         assert_eq!(shown(&Value::Array(vec![Value::Int(7)])), "array([int(7)])");
         for long in [
