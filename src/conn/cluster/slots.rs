@@ -84,12 +84,12 @@ impl<N: Clone + PartialEq> SlotMap<N> {
     /// A key for each of them, of a slot that it serves.
     pub(super) fn routes(&self) -> Vec<String> {
         let mut has_route = vec![false; self.nodes.len()];
-        let mut lacking = self.nodes().len();
+        let nodes = self.nodes().len();
         // Numbers reach all slots: the last of them before 200 000.
         let numbers = (0..200_000).map(|number: u32| number.to_string());
         let mut routes = Vec::new();
         for route in numbers {
-            if lacking == 0 {
+            if routes.len() == nodes {
                 break;
             }
             let owner = self.owners[usize::from(slot_of(route.as_bytes()))];
@@ -97,7 +97,6 @@ impl<N: Clone + PartialEq> SlotMap<N> {
                 && !*has_route
             {
                 *has_route = true;
-                lacking -= 1;
                 routes.push(route);
             }
         }
