@@ -288,12 +288,84 @@ pub(crate) fn check_give_up(span: Duration) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// As a handle shows them.
+    struct Handle(Options);
+
+    impl fmt::Debug for Handle {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut shown = f.debug_struct("Lock");
+            self.0.show(&mut shown);
+            shown.finish()
+        }
+    }
+
+    #[test]
+    fn what_was_given_is_shown_and_nothing_else() {
+        let shown = |options| format!("{:?}", Handle(options));
+        assert_eq!(shown(Options::new()), "Lock");
+        let options = Options {
+            policy: Some(LeasePolicy::Fixed(Duration::from_secs(7))),
+            at_least: Some(Duration::from_secs(2)),
+            fenced: true,
+            group: Group::named("payments").0,
+            ..Options::new()
+        };
+        let expected = "Lock { fixed_lease: 7s, at_least: 2s, fenced: true, group: \"payments\" }";
+        assert_eq!(shown(options), expected);
+    }
+
+    #[test]
+    fn what_is_sticky_is_renewed_and_not_for_long() {
+        let check = |sticky, policy| {
+            let options = Options {
+                sticky: Some(sticky),
+                policy,
+                ..Options::new()
+            };
+            options.policy(Duration::from_secs(30)).map(drop)
+        };
+        let fixed = Some(LeasePolicy::Fixed(Duration::from_secs(30)));
+        assert!(check(STICKY_MAX, None).is_ok());
+        let longer = STICKY_MAX + Duration::from_nanos(1);
+        for bad in [check(longer, None), check(Duration::from_secs(1), fixed)] {
+            assert!(bad.unwrap_err().is_invalid());
+        }
+    }
+
+    #[test]
+    fn what_satisfies_two_waits_for_replicas_satisfies_each() {
+        let [short, long] = [1, 9].map(Duration::from_millis);
+        let one = Replication {
+            count: 3,
+            within: short,
+        };
+        let other = Replication {
+            count: 2,
+            within: long,
+        };
+        let both = Replication {
+            count: 3,
+            within: long,
+        };
+        assert_eq!((one.both(other), other.both(one)), (both, both));
+    }
+
+    /// Clocks may differ by one percent, and a lease that is short has three quarters of it left.
+    #[test]
+    fn a_margin_is_a_hundredth_and_two_milliseconds_or_a_quarter() {
+        for (lease, micros) in [(30_000, 302_000), (100, 3_000), (50, 2_500), (4, 1_000)] {
+            let margin = margin(Duration::from_millis(lease));
+            assert_eq!(margin, Duration::from_micros(micros), "{lease}");
+        }
+    }
+
     #[test]
     fn leases_are_bounded() {
         for bad in [Duration::ZERO, Duration::from_millis(49), Duration::MAX] {
             assert!(check_lease(bad).unwrap_err().is_invalid(), "{bad:?}");
         }
         assert!(check_lease(LEASE_MIN).is_ok() && check_lease(LEASE_MAX).is_ok());
+        assert_eq!(LEASE_MAX.as_secs(), 31_536_000, "a year");
     }
 
     #[test]
@@ -301,6 +373,10 @@ mod tests {
         assert!(token_retention(Duration::ZERO).unwrap_err().is_invalid());
         assert_eq!(token_retention(Duration::from_micros(1)).unwrap(), 1);
         assert_eq!(token_retention(TOKEN_RETENTION).unwrap(), 2_592_000_000);
+        let century = Duration::from_secs(3_153_600_000);
+        let (kept, longer) = (3_153_600_000_000, century + Duration::from_nanos(1));
+        assert_eq!(token_retention(century).unwrap(), kept);
+        assert_eq!(token_retention(longer).unwrap(), 0, "for ever");
         assert_eq!(token_retention(Duration::MAX).unwrap(), 0, "for ever");
     }
 
@@ -362,6 +438,8 @@ mod tests {
             policy(Some(fixed), short).unwrap(),
             renewed(lease_for(short), short)
         );
+        let least = lease_for(LEASE_MIN);
+        assert_eq!(policy(None, LEASE_MIN).unwrap(), renewed(least, LEASE_MIN));
         assert!(policy(None, Duration::ZERO).unwrap_err().is_invalid());
         assert!(policy(None, Duration::MAX).is_ok());
     }

@@ -10,8 +10,8 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     while next < text.len() {
         match step(&pattern[at..], text[next]) {
             Step::Star => {
-                star = Some((at + 1, next));
                 at += 1;
+                star = Some((at, next));
             }
             Step::Matches(length) => {
                 at += length;
@@ -92,6 +92,9 @@ mod tests {
             ("[^a]x", "bx"),
             ("[0-9]", "5"),
             ("a\\*", "a*"),
+            ("[ab", "[ab"),
+            ("[^0-9a]x", "bx"),
+            ("[a0-9]x", "7x"),
         ] {
             assert!(matches(pattern, text), "{pattern} {text}");
         }
@@ -103,6 +106,9 @@ mod tests {
             ("[^a]x", "ax"),
             ("[0-9]", "a"),
             ("a\\*", "ab"),
+            ("[ab", "aab"),
+            ("[^0-9a]x", "7x"),
+            ("[a0-9]", "-"),
             ("?", ""),
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");

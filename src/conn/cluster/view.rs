@@ -266,6 +266,34 @@ mod tests {
         ]);
         let view = View::of(&unnamed, None, &at("seed", 1)).unwrap();
         assert_eq!(view.ranges, [(0, 16383, at("seed", 7000))]);
+        // What else is known is a map in the newer protocol.
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let more = |ip| Value::Map(vec![(text("name"), text("n")), (text("ip"), text(ip))]);
+        for (ip, expected) in [("10.0.0.1", "10.0.0.1"), ("", "seed")] {
+            let fields = vec![text("?"), Value::Int(7000), text("aa"), more(ip)];
+            let address = node(&Value::Array(fields), &at("seed", 1));
+            assert_eq!(address, Some(at(expected, 7000)));
+        }
+    }
+
+    #[test]
+    fn primaries_and_replicas_are_used_at_the_addresses_that_they_are_given() {
+        let view = View {
+            ranges: vec![(0, 5460, at("a", 1)), (5461, 16383, at("b", 2))],
+            replicas: vec![at("b", 3), at("a", 4)],
+            is_ok: true,
+            epoch: 7,
+        };
+        let outside = |inside: Address| at("outside", 9000 - inside.port);
+        let expected = View {
+            ranges: vec![
+                (0, 5460, at("outside", 8999)),
+                (5461, 16383, at("outside", 8998)),
+            ],
+            replicas: vec![at("outside", 8996), at("outside", 8997)],
+            ..view.clone()
+        };
+        assert_eq!(view.with_addresses(outside), expected);
     }
 
     #[test]

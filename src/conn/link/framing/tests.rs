@@ -138,6 +138,52 @@ fn what_is_too_long_is_refused() {
     assert_eq!(resp2(&line), Err(TOO_LONG), "a line without an end");
 }
 
+/// 64 MiB, a million parts, and 64 KiB in a line: all that, and no more.
+#[test]
+fn what_is_as_long_as_may_be_is_read() {
+    let announced = |reply: &str| resp2(format!("{reply}\r\n").as_bytes());
+    for (longest, too_long) in [
+        ("$67108864", "$67108865"),
+        ("*1\r\n$67108860", "*1\r\n$67108861"),
+        ("*1048576", "*1048577"),
+    ] {
+        assert_eq!(announced(longest), Ok(None), "{longest}");
+        assert_eq!(announced(too_long), Err(TOO_LONG), "{too_long}");
+    }
+    // With what stands around the text.
+    let chunk = vec![b'x'; 1 << 20];
+    for (size, ends) in [(67_108_851, true), (67_108_852, false)] {
+        let mut framing = Framing::new(ProtocolVersion::RESP2);
+        let head = format!("${size}\r\n");
+        assert_eq!(framing.read(head.as_bytes()), Ok(None));
+        let mut left = size + 2;
+        let last = loop {
+            let part = &chunk[..chunk.len().min(left)];
+            left -= part.len();
+            let read = framing.read(part);
+            if left == 0 {
+                break read;
+            }
+            assert_eq!(read, Ok(None));
+        };
+        assert_eq!(matches!(last, Ok(Some(_))), ends, "{last:?}");
+        assert_eq!(last == Err(TOO_LONG), !ends, "{last:?}");
+    }
+    // However it comes.
+    for (length, ends) in [(65_536, true), (65_537, false)] {
+        let mut line = vec![b'+'; length];
+        line[length - 2..].copy_from_slice(b"\r\n");
+        let expected = match ends {
+            true => Ok(Some(length)),
+            false => Err(TOO_LONG),
+        };
+        assert_eq!(resp2(&line).map(|end| end.map(|end| end.at)), expected);
+        let mut framing = Framing::new(ProtocolVersion::RESP2);
+        assert_eq!(framing.read(&line[..40_000]), Ok(None));
+        assert_eq!(framing.read(&line[40_000..]).is_ok(), ends);
+    }
+}
+
 /// Each part is short.
 #[test]
 fn what_becomes_too_long_is_refused_in_time() {

@@ -57,7 +57,6 @@ fn short(bytes: &[u8]) -> Option<(Value, usize)> {
 
 fn value(reply: &[u8]) -> Result<Value, RedisError> {
     match reply {
-        b"+OK\r\n" => Ok(Value::Okay),
         b"$-1\r\n" => Ok(Value::Nil),
         [b':', digits @ .., b'\r', b'\n'] => Ok(Value::Int(number(digits)?)),
         _ => redis::parse_redis_value(reply),
@@ -173,6 +172,20 @@ mod tests {
             if let Ok(Some((_, length))) = first(&bytes) {
                 prop_assert!(length <= bytes.len());
             }
+        }
+    }
+
+    /// Nearly all replies: nothing is kept of them, also if more comes behind them.
+    #[test]
+    fn replies_of_one_digit_and_ok_need_no_state() {
+        for more in ["", ":12\r\n"] {
+            for (reply, value) in [("+OK\r\n", Value::Okay), (":7\r\n", Value::Int(7))] {
+                let bytes = format!("{reply}{more}");
+                assert_eq!(short(bytes.as_bytes()), Some((value, reply.len())));
+            }
+        }
+        for other in ["+OK\r", ":12\r\n", ":-\r\n", "$-1\r\n", ""] {
+            assert_eq!(short(other.as_bytes()), None, "{other:?}");
         }
     }
 
