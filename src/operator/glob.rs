@@ -1,9 +1,11 @@
 //! Patterns as the server understands them. Pure.
+//!
+//! It goes by bytes. Invariant: whatever the pattern, what matches here matches there, and nothing else; but for ranges
+//! with ends that are not ASCII, which mean one thing or another by the kind of machine that the server is on.
 
 /// Whether a text matches a pattern of `*`, `?`, `[ab]`, `[^a-c]` and `\`.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let text: Vec<char> = text.chars().collect();
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut next) = (0, 0);
     // Where to go on if what follows the last star does not match.
     let mut star: Option<(usize, usize)> = None;
@@ -26,17 +28,17 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
             },
         }
     }
-    pattern[at..].iter().all(|letter| *letter == '*')
+    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
 enum Step {
     Star,
-    /// With so many letters of the pattern.
+    /// With so many bytes of the pattern.
     Matches(usize),
     Differs,
 }
 
-fn step(pattern: &[char], letter: char) -> Step {
+fn step(pattern: &[u8], byte: u8) -> Step {
     let one = |is_it: bool, length| {
         if is_it {
             Step::Matches(length)
@@ -46,32 +48,37 @@ fn step(pattern: &[char], letter: char) -> Step {
     };
     match pattern {
         [] => Step::Differs,
-        ['*', ..] => Step::Star,
-        ['?', ..] => Step::Matches(1),
-        ['\\', escaped, ..] => one(*escaped == letter, 2),
-        ['[', rest @ ..] => {
-            let Some(end) = rest.iter().skip(1).position(|c| *c == ']').map(|at| at + 1) else {
-                return one(letter == '[', 1);
-            };
-            let (negated, set) = match &rest[..end] {
-                ['^', set @ ..] => (true, set),
-                set => (false, set),
-            };
-            one(in_set(set, letter) != negated, end + 2)
+        [b'*', ..] => Step::Star,
+        [b'?', ..] => Step::Matches(1),
+        [b'\\', escaped, ..] => one(*escaped == byte, 2),
+        [b'[', b'^', set @ ..] => {
+            let (is_in, rest) = in_set(set, byte);
+            one(!is_in, pattern.len() - rest.len())
         }
-        [literal, ..] => one(*literal == letter, 1),
+        [b'[', set @ ..] => {
+            let (is_in, rest) = in_set(set, byte);
+            one(is_in, pattern.len() - rest.len())
+        }
+        [literal, ..] => one(*literal == byte, 1),
     }
 }
 
-fn in_set(mut set: &[char], letter: char) -> bool {
+/// Whether it is in the set that ends with the next `]`, or with the pattern; and what follows that.
+fn in_set(mut set: &[u8], byte: u8) -> (bool, &[u8]) {
+    let mut is_in = false;
     loop {
-        set = match set {
-            [] => return false,
-            [low, '-', high, ..] if (*low..=*high).contains(&letter) => return true,
-            [_, '-', _, rest @ ..] => rest,
-            [one, ..] if *one == letter => return true,
-            [_, rest @ ..] => rest,
-        }
+        let is_one;
+        (is_one, set) = match set {
+            [] => return (is_in, set),
+            [b']', rest @ ..] => return (is_in, rest),
+            [b'\\', escaped, rest @ ..] => (*escaped == byte, rest),
+            [one, b'-', other, rest @ ..] => {
+                let range = *one.min(other)..=*one.max(other);
+                (range.contains(&byte), rest)
+            }
+            [one, rest @ ..] => (*one == byte, rest),
+        };
+        is_in |= is_one;
     }
 }
 
@@ -87,12 +94,11 @@ mod tests {
             ("order:*", "order:7"),
             ("*:7", "a:7:7"),
             ("a*b*c", "a-b-b-c"),
-            ("?", "é"),
+            ("??", "é"),
             ("[ab]x", "bx"),
             ("[^a]x", "bx"),
             ("[0-9]", "5"),
             ("a\\*", "a*"),
-            ("[ab", "[ab"),
             ("[^0-9a]x", "bx"),
             ("[a0-9]x", "7x"),
         ] {
@@ -106,12 +112,36 @@ mod tests {
             ("[^a]x", "ax"),
             ("[0-9]", "a"),
             ("a\\*", "ab"),
-            ("[ab", "aab"),
             ("[^0-9a]x", "7x"),
             ("[a0-9]", "-"),
             ("?", ""),
+            ("?", "é"),
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    /// As `KEYS` of Redis 7.0 has them.
+    #[test]
+    fn odd_patterns_mean_what_they_mean_to_the_server() {
+        let texts = ["a", "b", "[", "]", "^", "-", "\\", "[ab", "]a", "é"];
+        for (pattern, expected) in [
+            ("[ab", &["a", "b"][..]),
+            ("[", &[]),
+            ("[]", &[]),
+            ("[]a]", &[]),
+            ("[^]a", &["]a"]),
+            ("[^", &["a", "b", "[", "]", "^", "-", "\\"]),
+            ("[b-a]", &["a", "b"]),
+            ("[a-", &["a", "-"]),
+            ("[a-]", &["a", "]", "^"]),
+            ("[\\]a]", &["a", "]"]),
+            ("[\\", &["\\"]),
+            ("\\", &["\\"]),
+            ("[^é]", &["a", "b", "[", "]", "^", "-", "\\"]),
+        ] {
+            let matching = texts.into_iter().filter(|text| matches(pattern, text));
+            assert_eq!(matching.collect::<Vec<_>>(), expected, "{pattern}");
         }
     }
 }
