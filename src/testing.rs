@@ -158,7 +158,7 @@ impl Transport for Scripted {
                 Answer::Declined(line) => return Err(Fault::Declined(error(line))),
                 Answer::Late(after, value) if after <= limit => {
                     tokio::time::sleep(after).await;
-                    return Ok(value);
+                    return value.extract_error().map_err(Fault::Answered);
                 }
                 Answer::Late(..) | Answer::Silence => {}
             }
@@ -250,6 +250,11 @@ fn refusal(error: &redis::RedisError) -> Value {
         error.detail().unwrap_or_default()
     );
     redis::parse_redis_value(line.as_bytes()).expect("a reply")
+}
+
+/// The same as a reply that comes [late](Answer::Late).
+pub(crate) fn refused(line: &str) -> Value {
+    refusal(&error(line))
 }
 
 /// The replies of the scripts.

@@ -98,7 +98,15 @@ pub(super) enum Event {
     CountsInDoubt,
     /// The server may have lost it.
     Doubted,
-    RenewalSent {
+    /// A renewal is decided on; and one was not sent after all, or answered, or given up at this time.
+    RenewalBegun {
+        lease: Duration,
+    },
+    RenewalEnded {
+        given_up: Option<Tick>,
+    },
+    /// It is to be left at the server for this time.
+    KeepSent {
         lease: Duration,
     },
     /// The server confirmed a renewal.

@@ -3,15 +3,21 @@
 //!
 //! Invariants: the lease becomes what is left of that time, by the local clock and rounded up, with each
 //! request anew, so that a repeat leaves it no longer than the first would have; only the holder's own lease
-//! is touched; nobody renews it any more, and no guard of this client has it. Its request goes behind the renewals
-//! that are on their way, which would lengthen what it leaves. A process that dies before leaves the lock to the
-//! lease that it had.
+//! is touched; nobody renews it any more, and no guard of this client has it. The last that the server executes of
+//! this hold is a request to leave it. It goes behind whatever sets counts, over the command lane, where what this
+//! client asks next is behind it too; and if a renewal may be on its way, which would lengthen what is left,
+//! once more behind that, when it is answered or given up. A process that dies before leaves the lock to the lease that
+//! it had.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use super::event::Event;
 use super::shell::Hold;
+use super::told::tell_release_failed;
 use crate::conn::Lane;
 use crate::counts::Counts;
 use crate::error::Result;
@@ -30,32 +36,68 @@ impl Hold {
     /// Has the server keep it for the rest of its time, or free it if that is over meanwhile. Why it was lost
     /// before, if the server had no such hold.
     pub(super) async fn keep(
-        &self,
+        self: &Arc<Self>,
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<Option<LostReason>> {
+        // No other begins from now on: nobody holds it.
+        let may_be_renewed_late = self.state().may_be_renewed_late();
+        let (kept, answer) = self.ask_to_keep(Lane::Command, budget, operation).await?;
+        let lost = self.kept(kept, &answer);
+        if may_be_renewed_late && lost.is_none() {
+            self.keep_behind_renewals();
+        }
+        Ok(lost)
+    }
+
+    /// The renewals that were begun before may have come behind the request, and are over a lane of their own: once
+    /// no more of them is sent, it is sent again over that lane.
+    fn keep_behind_renewals(self: &Arc<Self>) {
+        let hold = Arc::clone(self);
+        let work = async move {
+            hold.renewals_ended().await;
+            let core = &hold.core;
+            let mut budget = core.call_budget(core.timing.linger).retrying_refusals();
+            budget.deadline = budget.deadline.max(hold.state().server_end());
+            let kept = hold.ask_to_keep(Lane::Renewal, budget, "release").await;
+            if let Err(error) = kept {
+                tell_release_failed(&[hold], &error);
+            }
+        };
+        self.core.watchdog.drive(work.boxed());
+    }
+
+    /// Resolves when no renewal of it is to be sent any more, and none is waited for.
+    async fn renewals_ended(&self) {
+        loop {
+            let mark = self.changed.mark();
+            if !self.state().is_being_renewed() {
+                return;
+            }
+            self.changed.past(mark).await;
+        }
+    }
+
+    /// Asks until there is an answer, or no time is left.
+    async fn ask_to_keep(
+        &self,
+        lane: Lane,
+        budget: CallBudget,
+        operation: &'static str,
+    ) -> Result<(Released, Answer)> {
         let mut first_sent = None;
         loop {
             let now = self.core.clock.now();
             let remaining = self.state().kept_for(now);
             let publish = self.core.channels().publish();
             let holder = self.holder_ref(Counts::NONE);
-            let (lane, call) = match remaining {
+            let call = match remaining {
                 Some(lease) => {
-                    self.apply(Event::RenewalSent { lease });
-                    let call = self.protocol.keep(&holder, lease, publish);
-                    // What may be on its way on the other lane would lengthen the lease as well.
-                    if self.state().may_be_set_late() {
-                        (Lane::Command, call)
-                    } else {
-                        (Lane::Renewal, call)
-                    }
+                    self.apply(Event::KeepSent { lease });
+                    self.protocol.keep(&holder, lease, publish)
                 }
                 // It need not be there any more, if an earlier request was executed.
-                None => {
-                    let call = self.protocol.release(&holder, Duration::ZERO, publish);
-                    (Lane::Command, call)
-                }
+                None => self.protocol.release(&holder, Duration::ZERO, publish),
             };
             // One window for a reply: what is repeated in it is the same.
             let mut window = budget;
@@ -66,15 +108,14 @@ impl Hold {
             };
             match on_first_poll(pin!(run), on_its_way).await {
                 Ok(answer) => {
-                    let kept = self.protocol.released(&answer.value)?;
-                    let is_repeated = answer.repeated || first_sent.is_some();
-                    let first_sent = first_sent.unwrap_or(answer.first_sent);
+                    let released = self.protocol.released(&answer.value)?;
+                    let repeated = answer.repeated || first_sent.is_some();
                     let answer = Answer {
-                        repeated: is_repeated,
-                        first_sent,
+                        repeated,
+                        first_sent: first_sent.unwrap_or(answer.first_sent),
                         ..answer
                     };
-                    return Ok(self.kept(kept, &answer));
+                    return Ok((released, answer));
                 }
                 Err(failure)
                     if budget.ends_with(&failure) || self.core.clock.now() >= budget.deadline =>

@@ -13,6 +13,10 @@ pub(super) struct ServerLease {
     /// What the server may still execute, and what that was before the operation under way.
     late: Late,
     late_before: Late,
+    /// Renewals that were decided on, and were neither answered nor given up.
+    renewals: u32,
+    /// When one was last given up, if none was answered that was sent after that.
+    renewal_given_up: Option<Tick>,
 }
 
 /// What a request that has no answer may still do at the server.
@@ -35,6 +39,8 @@ impl ServerLease {
             deadline,
             late,
             late_before: late,
+            renewals: 0,
+            renewal_given_up: None,
         }
     }
 
@@ -45,6 +51,34 @@ impl ServerLease {
     /// Whether the server may still execute a request to enter it once more.
     pub(super) fn may_be_entered_late(&self) -> bool {
         self.late.is_reentry
+    }
+
+    /// A renewal is decided on, and is sent at once or a little later.
+    pub(super) fn renewal_begun(&mut self, now: Tick, lease: Duration) {
+        self.renewals += 1;
+        self.note_sent(now, lease);
+    }
+
+    /// It was not sent, it was answered, or it was given up at this time.
+    pub(super) fn renewal_ended(&mut self, given_up: Option<Tick>) {
+        self.renewals = self.renewals.saturating_sub(1);
+        self.renewal_given_up = self.renewal_given_up.max(given_up);
+    }
+
+    /// A renewal was answered that was sent then: those that had been given up were executed before, or are not any
+    /// more.
+    pub(super) fn renewal_answered(&mut self, sent: Tick) {
+        self.renewal_given_up.take_if(|given_up| *given_up <= sent);
+    }
+
+    /// Whether a renewal may still be sent, or is waited for.
+    pub(super) fn is_being_renewed(&self) -> bool {
+        self.renewals > 0
+    }
+
+    /// Whether the server may still execute a renewal.
+    pub(super) fn may_be_renewed_late(&self) -> bool {
+        self.is_being_renewed() || self.renewal_given_up.is_some()
     }
 
     /// A lease of this length is asked for now.

@@ -456,7 +456,7 @@ impl Leased for Hold {
             NextStep::Renew { lease, wait } => {
                 // Also while its renewal is on its way.
                 let deadline = state.deadline().min(state.downgrade_due());
-                self.apply_to(state, now, Event::RenewalSent { lease });
+                self.apply_to(state, now, Event::RenewalBegun { lease });
                 Due::Renew {
                     request: RenewalRequest {
                         script: self.protocol.renewal(),
@@ -471,14 +471,21 @@ impl Leased for Hold {
         }
     }
 
+    fn put_off(&self) {
+        self.apply(Event::RenewalEnded { given_up: None });
+    }
+
     fn renewed(&self, sent: Tick, lease: Duration) {
         let left = self.core.clock.now().until(self.deadline());
         self.tell_renewed(left, lease);
         self.apply(Event::Renewed { sent, lease });
+        self.apply(Event::RenewalEnded { given_up: None });
     }
 
     fn renewal_failed(&self) {
         self.tell_renewal_failed();
+        let given_up = Some(self.core.clock.now());
+        self.apply(Event::RenewalEnded { given_up });
     }
 
     fn next_check(&self) -> Tick {
@@ -487,6 +494,7 @@ impl Leased for Hold {
 
     fn revoked(&self) {
         self.apply(Event::Lost(LostReason::Revoked));
+        self.apply(Event::RenewalEnded { given_up: None });
     }
 
     fn expired(&self) {

@@ -179,11 +179,17 @@ impl State {
             Event::CountsSettled(counts) => self.server_counts = Some(counts),
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now.tick()),
-            Event::RenewalSent { lease } => self.at_server.note_sent(now.tick(), lease),
+            Event::RenewalBegun { lease } => self.at_server.renewal_begun(now.tick(), lease),
+            Event::RenewalEnded { given_up } => {
+                self.at_server.renewal_ended(given_up);
+                effects.wakes_guards = self.is_kept() && !self.is_being_renewed();
+            }
+            Event::KeepSent { lease } => self.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now.tick(), sent, lease);
                 self.is_check_put_off = self.is_unclaimed();
                 self.doubted_since.take_if(|since| *since <= sent);
+                self.at_server.renewal_answered(sent);
                 // The share that it was renewed for may have gone meanwhile.
                 self.keep_to_leases();
             }
@@ -485,9 +491,13 @@ impl State {
         self.at_server.may_be_entered_late()
     }
 
-    /// Whether the server may still execute a request that sets its counts, and its lease with them.
-    pub(super) fn may_be_set_late(&self) -> bool {
-        self.may_be_entered_late() || self.server_counts.is_none()
+    /// Whether the server may still execute a renewal of it.
+    pub(super) fn may_be_renewed_late(&self) -> bool {
+        self.at_server.may_be_renewed_late()
+    }
+
+    pub(super) fn is_being_renewed(&self) -> bool {
+        self.at_server.is_being_renewed()
     }
 
     pub(super) fn lease(&self) -> Duration {

@@ -16,6 +16,8 @@ pub(crate) trait Leased: Send + Sync {
     fn wake(&self);
     /// What to do with it now.
     fn due(self: Arc<Self>, now: Tick) -> Due;
+    /// It is not renewed now, as its server has no room: it is asked again what is due.
+    fn put_off(&self) {}
     /// The server confirmed a lease of `lease`, counted from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
     /// A renewal got no answer, or none about this hold.

@@ -45,6 +45,32 @@ async fn they_do_not_take_the_others_their_connection() {
     nothing_left(&server).await;
 }
 
+/// They do not take the others the connection for renewals either, when they leave a lock held.
+#[tokio::test]
+async fn who_leaves_a_lock_held_does_not_take_the_others_their_renewals() {
+    let (server, proxy, client) = through_a_proxy().await;
+    let renewed = client.lock(unique_name("lock")).lease(LEASE);
+    let renewed = renewed.lock().await.unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..20 {
+        let lock = client.lock(unique_name("lock")).at_least(LEASE * 2);
+        let lock = lock.give_up_after(IMPATIENT * 3);
+        guards.push(lock.lock().await.unwrap());
+    }
+    proxy.delay_replies(IMPATIENT * 5);
+    let asked_for = proxy.asked_for();
+    for guard in guards {
+        let error = guard.release().await.unwrap_err();
+        assert!(error.is_io(), "{error}");
+    }
+    assert!(timeout(LEASE * 2, renewed.lost()).await.is_err());
+    assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
+    proxy.pass();
+    drop(renewed);
+    idle(&client).await;
+    nothing_left(&server).await;
+}
+
 /// Renewals have no time to lose: where the lease is short among those of its client, so is the wait for a reply.
 #[tokio::test]
 async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {

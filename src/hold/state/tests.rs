@@ -1280,7 +1280,7 @@ impl Model {
                     return None;
                 };
                 self.renewal = Some((self.now, lease));
-                Event::RenewalSent { lease }
+                Event::RenewalBegun { lease }
             }
             14..=16 => {
                 let (sent, lease) = self.renewal.take()?;
