@@ -209,13 +209,23 @@ impl Client {
     /// A client over another transport, on the clock of that.
     #[cfg(test)]
     pub(crate) fn over(transport: &Arc<crate::testing::Scripted>, lease: Duration) -> Self {
+        // What it answers is written for scripts.
+        Self::over_by(transport, lease, NativePath::Off)
+    }
+
+    /// The same, by plain commands or not.
+    #[cfg(test)]
+    pub(crate) fn over_by(
+        transport: &Arc<crate::testing::Scripted>,
+        lease: Duration,
+        native: NativePath,
+    ) -> Self {
         let locals = Arc::<Locals>::default();
         let scripts = Arc::new(Scripts {
             clock: transport.clock(),
             transport: Arc::clone(transport) as _,
             observed: Arc::clone(&locals.observed),
-            // What it answers is written for scripts.
-            native: NativeState::new(NativePath::Off),
+            native: NativeState::new(native),
         });
         Self {
             core: Core::new("test", Timing::of_lease(lease), scripts, locals),

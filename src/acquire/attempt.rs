@@ -113,6 +113,7 @@ impl<'a> Attempt<'a> {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
                 // It may still arrive, and must not meet its holder id in use.
+                self.forget_token();
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
                 now = self.requests.core().clock.now();
@@ -212,6 +213,13 @@ impl<'a> Attempt<'a> {
         } else {
             known.map(|known| known.counted(*token, spare))
         };
+    }
+
+    /// Leaves the next token to a script: what is known may be what led to an answer in doubt, each time anew.
+    fn forget_token(&self) {
+        if let [request] = self.requests.all {
+            *request.local.known_token.lock() = None;
+        }
     }
 
     /// Notes what place it has at the server now that the lock at `member` was refused.
