@@ -76,10 +76,17 @@ fn outcome(replies: &[Value], wanted: &WantedToken) -> Outcome {
             },
             _ => Outcome::Doubtful,
         },
-        Some(Value::ServerError(no)) if no.code() == "EXECABORT" => Outcome::Refused,
-        // A server without `MULTI` has done them one by one.
+        Some(Value::ServerError(no)) if no.code() == "EXECABORT" && has_begun(replies) => {
+            Outcome::Refused
+        }
+        // Without `MULTI` a server has done them one by one, whatever it says to `EXEC`.
         _ => Outcome::Doubtful,
     }
+}
+
+/// Whether what came behind `MULTI` was gathered.
+fn has_begun(replies: &[Value]) -> bool {
+    replies.first() == Some(&Value::Okay)
 }
 
 #[cfg(test)]
@@ -140,5 +147,10 @@ mod tests {
         }
         let one_by_one = format!("-ERR_unknown | +OK | :{} | -ERR_no", GIVEN + 64);
         assert_eq!(after(&one_by_one), Outcome::Doubtful, "not in one step");
+        let denied = format!(
+            "-NOPERM_no | +OK | :{} | -EXECABORT_because_of:_NOPERM",
+            GIVEN + 64
+        );
+        assert_eq!(after(&denied), Outcome::Doubtful, "done one by one, too");
     }
 }

@@ -1,7 +1,7 @@
 //! Fenced locks that are taken without a script.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::Value;
 
@@ -74,4 +74,38 @@ async fn a_number_that_is_no_token_is_asked_for_once() {
         "the script in the place of the transaction, and one for the next holder id"
     );
     drop(guard);
+}
+
+/// A server that denies both `MULTI` and `EXEC` has done what is between them; then nobody can be reached.
+#[tokio::test(start_paused = true)]
+async fn what_was_done_without_a_transaction_is_undone() {
+    let counter = Arc::<Counter>::default();
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let (at_server, gone) = (Arc::clone(&counter), Arc::clone(&is_gone));
+    let server = Scripted::new(move |sent| match &*sent.words[0] {
+        "EVALSHA" if gone.load(Ordering::Relaxed) => Answer::Unsent,
+        "MULTI" if gone.load(Ordering::Relaxed) => Answer::Error("NOPERM no permissions"),
+        "RESTORE" if gone.load(Ordering::Relaxed) => Answer::Value(Value::Okay),
+        "EXEC" if gone.load(Ordering::Relaxed) => Answer::Error(
+            "EXECABORT Transaction discarded because of: NOPERM no permissions to run 'exec'",
+        ),
+        _ => at_server.answer(sent),
+    });
+    let client = Client::over_by(&server, LEASE, NativePath::On);
+    let lock = client.lock("x").fenced();
+    lock.lock().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(MS * 100).await;
+    is_gone.store(true, Ordering::Relaxed);
+    let taken = server.sent().len();
+    let failed = lock.lock().await.unwrap_err();
+    assert!(failed.is_io(), "{failed}");
+    is_gone.store(false, Ordering::Relaxed);
+    tokio::time::sleep(LEASE).await;
+    let sent = server.sent();
+    let sent = &sent[taken..];
+    assert_eq!(sent.iter().filter(|sent| sent.is("RESTORE")).count(), 1);
+    let undone = sent
+        .iter()
+        .any(|sent| sent.is("EVALSHA") && sent.script_keys() == 1 && sent.script_args()[2] == "0");
+    assert!(undone, "{sent:?}");
 }
