@@ -7,7 +7,7 @@
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
   ARGV[4]  tokens      how many fencing tokens come with the grant
   ARGV[5]  retention   ms for which their counter is kept; 0: for ever
-  ARGV[6]  known       what the counter had before this client raised it by a plain command, if it did
+  ARGV[6]  known       what the counter is known to have had, by a client that raises it by plain commands too
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere | -3 no such hold
 ]]

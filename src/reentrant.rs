@@ -149,9 +149,13 @@ impl Protocol for ReentrantProtocol {
             .arg(holder.counts.exclusive)
             .arg(millis(terms.lease))
             .arg(terms.tokens);
-        match terms.tokens {
-            0 => call,
+        let call = match terms.tokens {
+            0 => return call,
             _ => call.arg(holder.token_retention),
+        };
+        match terms.known {
+            None => call,
+            Some(known) => call.arg(known),
         }
     }
 

@@ -3,8 +3,8 @@
 -- The next fencing token of a lock: max(last + 1, microseconds of the server's clock), so that it grows
 -- even after the counter was lost, or has gone. It is below 2^53, hence exact in Lua, and returned as
 -- text, as a Lua number of this size would be rounded on its way into a string. Then whether the counter
--- stays for ever. `keep_token` stores it. `known` is what a client knows the counter to have had, if it had one of
--- ours a moment ago and has been raised by a plain command since.
+-- stays for ever. `keep_token` stores it. `known` is what a client knows the counter to have had, if it
+-- was one of ours and that client raises it by plain commands too.
 local function next_token(key, known)
   local time, last = redis.call('TIME'), redis.call('GET', key)
   local now, token_step = time[1] * 1000000 + time[2], 64
@@ -12,7 +12,7 @@ local function next_token(key, known)
   if last then
     last = tonumber(last)
     if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
-    -- It was lost in between, and the command began with 0.
+    -- It was lost in between, and such a command began with 0: for a lock that was held, maybe.
     if known and last % token_step == 0 then last = math.max(last, tonumber(known)) end
     -- The number itself tells a counter that stays from one that goes. More than a second ahead of the
     -- clock, it has to stay from now on.

@@ -366,6 +366,10 @@ impl<'a> Attempt<'a> {
             mode: request.mode,
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
+            known: request
+                .local
+                .known_counter()
+                .filter(|_| request.options.fenced),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
             accepts_handover: self.requests.accept_handover(),

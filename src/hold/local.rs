@@ -293,6 +293,11 @@ impl LocalLock {
         self.holds.exclusive_until()
     }
 
+    /// What its counter of tokens is known to have had.
+    pub(crate) fn known_counter(&self) -> Option<u64> {
+        self.known_token.lock().map(|known| known.counter())
+    }
+
     /// A task of this client has got the lock.
     pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
         self.holds.add(hold);

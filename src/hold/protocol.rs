@@ -133,6 +133,8 @@ pub(crate) struct AcquireTerms {
     pub(crate) lease: Duration,
     /// How many fencing tokens are wanted: 0, 1, or more where they may pass from task to task.
     pub(crate) tokens: u32,
+    /// What the counter of the tokens is known to have had, where this client raises it by plain commands too.
+    pub(crate) known: Option<u64>,
     /// Whether it is a new hold, not a re-entry.
     pub(crate) is_new: bool,
     /// How long the place of a refused holder in a queue at the server is kept, if it does not ask

@@ -61,6 +61,11 @@ impl KnownToken {
         })
     }
 
+    /// What the counter has had at least, unless it was lost since.
+    pub(crate) fn counter(&self) -> u64 {
+        self.counter
+    }
+
     /// Knows of this token too, and of so many more.
     pub(crate) fn counted(self, token: FencingToken, spare: u32) -> Self {
         Self {

@@ -183,6 +183,32 @@ async fn a_counter_that_was_lost_is_as_before() {
     assert_eq!(ways(&server).await, [0, 1]);
 }
 
+/// It is made anew by who is refused the lock, and has no end then: the next one who gets a token mends that.
+#[tokio::test]
+async fn a_counter_that_is_lost_while_the_lock_is_held_is_as_before() {
+    let server = Server::start();
+    let (ours, theirs) = (native(&server.url()).await, native(&server.url()).await);
+    let (lock, last) = warm(&ours).await;
+    let held = theirs.lock("x").lock().await.unwrap();
+    command(&server, &["DEL", COUNTER]).await;
+    let waiter = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    crate::support::listening(&server).await;
+    let mut admin = server.admin().await;
+    let made: String = ask(&mut admin, &["GET", COUNTER]).await;
+    assert_eq!(made, "64", "by the transaction");
+    held.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap();
+    let token = token_of(&guard);
+    assert!(token > last);
+    assert_eq!(token % 64, 0, "it does not count as one of Redisson's");
+    let kept: i64 = ask(&mut admin, &["PTTL", COUNTER]).await;
+    assert!(kept > 0, "{kept}");
+    guard.release().await.unwrap();
+}
+
 /// The lock is taken in the same step in which that turns out, and is given up.
 #[tokio::test]
 async fn a_foreign_counter_costs_nobody_the_lock() {
