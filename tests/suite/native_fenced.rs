@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockset::{Client, NativePath, ReentrantGuard, ReentrantLock};
 use lockset_testkit::{Proxy, Server, eventually, within};
 
@@ -418,6 +419,65 @@ async fn a_transaction_that_does_not_end_takes_its_connection_with_it() {
     guard.release().await.unwrap();
     idle(&client).await;
     nothing_left(&server).await;
+}
+
+/// What others send meanwhile is gathered with it, and is not executed: they ask again.
+#[tokio::test]
+async fn a_transaction_that_does_not_end_fails_nobody_else() {
+    let server = Server::builder()
+        .args(["--rename-command", "exec", ""])
+        .start();
+    let client = native(&server.url()).await;
+    let (lock, _) = warm(&client).await;
+    let scripts = scripts_only(&server.url()).await;
+    let others: Vec<_> = (0..50)
+        .map(|number| {
+            let name = format!("other:{number}");
+            match number % 2 {
+                0 => client.lock(name),
+                // By script.
+                _ => client.lock(name).fenced(),
+            }
+        })
+        .collect();
+    // Sent in one go, the transaction first.
+    let all = join_all(others.iter().map(ReentrantLock::lock));
+    let (first, all) = tokio::join!(biased; lock.lock(), all);
+    for guard in all.into_iter().chain([first]) {
+        let guard = guard.unwrap();
+        assert!(
+            scripts
+                .lock(guard.name())
+                .try_lock()
+                .await
+                .unwrap()
+                .is_none()
+        );
+        guard.release().await.unwrap();
+    }
+    idle(&client).await;
+    nothing_left(&server).await;
+}
+
+/// No transaction was begun: the connection is as it was.
+#[tokio::test]
+async fn a_transaction_that_does_not_begin_costs_no_connection() {
+    let neither = ["multi", "exec"].map(|name| ["--rename-command", name, ""]);
+    let unknown = Server::builder().args(neither.concat()).start();
+    let denied = Server::start();
+    let url = user_without(&denied, "multi exec").await;
+    for (server, url) in [(&unknown, unknown.url()), (&denied, url)] {
+        let client = native(&url).await;
+        let (lock, mut last) = warm(&client).await;
+        for _ in 0..2 {
+            let token = cycle(&lock).await;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+        assert_ne!(client.stats().native_fenced, NativePath::On);
+        assert_eq!(client.stats().totals.reconnects.command, 0, "{url}");
+        nothing_left(server).await;
+    }
 }
 
 /// Until nobody may say that the counter is there.

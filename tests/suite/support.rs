@@ -61,9 +61,9 @@ pub(crate) async fn patient_client(url: &str) -> Client {
 
 /// A user with all rights but this one; where to connect as that.
 pub(crate) async fn user_without(server: &Server, right: &str) -> String {
-    let denied = format!("-{right}");
+    let denied: Vec<_> = right.split(' ').map(|each| format!("-{each}")).collect();
     let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"];
-    rules.push(&denied);
+    rules.extend(denied.iter().map(String::as_str));
     command(server, &rules).await;
     format!("redis://u:p@{}", server.addr())
 }

@@ -130,6 +130,7 @@ impl Link {
                     self.dialer.replace(&connection);
                     return Err(self.unknown("the answer to another command"));
                 }
+                self.not_gathered(&connection, &value)?;
                 self.replace_if_demoted(&connection, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
@@ -157,7 +158,11 @@ impl Link {
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
         let said = connection.send_each(commands, remaining).await;
-        self.replies(&connection, said, remaining, limit)
+        let replies = self.replies(&connection, said, remaining, limit)?;
+        for reply in &replies {
+            self.not_gathered(&connection, reply)?;
+        }
+        Ok(replies)
     }
 
     /// Sends a transaction over this connection, unless there is another by now.
@@ -175,7 +180,7 @@ impl Link {
         sent::mark();
         let said = connection.send_each(commands, limit).await;
         let replies = self.replies(&connection, said, limit, limit)?;
-        if is_left_open(replies.last()) {
+        if is_left_open(&replies) {
             // Whatever is sent next would be gathered too.
             self.dialer.replace(&connection);
         }
@@ -265,6 +270,15 @@ impl Link {
         }
     }
 
+    /// Fails where a command was gathered: who sent it came behind a transaction that does not end.
+    fn not_gathered(&self, connection: &Arc<Connection>, reply: &Value) -> Result<(), Fault> {
+        if !matches!(reply, Value::SimpleString(word) if word == "QUEUED") {
+            return Ok(());
+        }
+        self.dialer.replace(connection);
+        Err(self.unknown("gathered for a transaction that does not end"))
+    }
+
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
     }
@@ -274,10 +288,10 @@ impl Link {
     }
 }
 
-/// Whether a transaction goes on, by the reply to its last command: a server without `EXEC`, or one that denies it,
-/// may leave it open.
-fn is_left_open(last: Option<&Value>) -> bool {
-    let Some(Value::ServerError(no)) = last else {
+/// Whether a transaction has begun and goes on, by the replies to its first command and its last: a server without
+/// `EXEC`, or one that denies it, may leave it open.
+fn is_left_open(replies: &[Value]) -> bool {
+    let [Value::Okay, .., Value::ServerError(no)] = replies else {
         return false;
     };
     let no = RedisError::from(no.clone());
