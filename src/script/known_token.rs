@@ -57,7 +57,7 @@ impl KnownToken {
             given,
             at: now,
             connection,
-            counter: given + room(spare),
+            counter: given.saturating_add(room(spare)),
         })
     }
 
@@ -69,7 +69,7 @@ impl KnownToken {
     /// Knows of this token too, and of so many more.
     pub(crate) fn counted(self, token: FencingToken, spare: u32) -> Self {
         Self {
-            counter: self.counter.max(token.get() + room(spare)),
+            counter: self.counter.max(token.get().saturating_add(room(spare))),
             ..self
         }
     }
@@ -86,9 +86,9 @@ impl KnownToken {
             spare,
             known: self.counter,
             // The server's may go slower than this one.
-            clock: self.given + micros - micros / 100,
+            clock: self.given.saturating_add(micros - micros / 100),
         };
-        let next = self.counter + wanted.step();
+        let next = self.counter.saturating_add(wanted.step());
         (since < COUNTS_ON && is_kept && next <= wanted.clock).then_some(wanted)
     }
 }
@@ -227,6 +227,20 @@ mod tests {
         assert!(wanted_after(known, 193, 16).is_some());
         let many = wanted_after(known, SECOND, 65).unwrap();
         assert_eq!(many.step(), 192);
+    }
+
+    /// What answers in the place of a server may say any number.
+    #[test]
+    fn no_number_is_too_large() {
+        let largest = u64::MAX / STEP * STEP;
+        for spare in [0, 16, u32::MAX] {
+            let known = given(largest, spare).unwrap();
+            assert!(wanted_after(known, SECOND, spare).is_none_or(|wanted| {
+                [i64::MIN, 0, i64::MAX, number(T)].map(|number| wanted.accept(number)) == [None; 4]
+            }));
+            let counted = given(T, 0).unwrap().counted(largest.into(), spare);
+            assert_eq!(wanted_after(counted, SECOND, spare), None);
+        }
     }
 
     fn number(number: u64) -> i64 {
