@@ -3,6 +3,7 @@
 -- What is left of the longest lease of all readers but `gone`, -2 without a living reader. One that an operator
 -- took the lease from has the longest. Looks no further than to the first with at least `enough`. Of leases that
 -- may be on their way to another node nobody knows how long they are: the lock is to live for as long as it does.
+-- Then which lease the user may not look at, if it is that.
 local function readers_lease(lock, enough, gone)
   local longest = -2
   local fields = redis.call('HGETALL', lock)
@@ -13,7 +14,8 @@ local function readers_lease(lock, enough, gone)
       local key = read_timeout(lock, fields[i], hold)
       local left = redis.pcall('PTTL', key)
       if type(left) ~= 'number' or left == -2 then
-        if is_on_its_way(lock, key) then return math.huge end
+        local is_away, is_denied = is_on_its_way(lock, key)
+        if is_away then return math.huge, is_denied and key end
         left = -2
       end
       longest = math.max(longest, left == -1 and math.huge or left)

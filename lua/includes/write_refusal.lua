@@ -9,7 +9,10 @@ local function write_refusal(lock, waiting, holder, is_new)
     local seen = must_be_lock(lock, remaining)
     if not is_new then return -3, remaining end
     if redis.call('HGET', lock, 'mode') ~= 'read' then return remaining, remaining end
-    if readers_lease(lock, -1) ~= -2 then
+    local left, denied = readers_lease(lock, -1)
+    -- Fails, in the words of the server: readers that died would keep it out for as long as others read.
+    if denied then redis.call('EXISTS', lock, denied) end
+    if left ~= -2 then
       sweep_readers(lock, seen)
       return remaining, remaining
     end

@@ -6,6 +6,7 @@ use super::fixture::{
     DONE, Fixture, HELD, Keys, NO_SUCH_HOLD, NOT_HELD, U1, U1_WRITE, U2, U3, U3_WRITE, U4, U5, U6,
     U9, UNKNOWN, elsewhere, list, near,
 };
+use crate::conn::error_reply::code;
 use crate::counts::Mode;
 use crate::script::reply;
 
@@ -90,6 +91,36 @@ pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
 /// Of Redisson's waiters all that sleep, by a 1; and one that does not yet, by what ours ignore.
 pub(super) fn all_told(channel: &str) -> [String; 2] {
     ["1", "00"].map(|payload| format!("{channel} {payload}"))
+}
+
+/// A reader that it may not look at is neither alive nor on its way to another node.
+#[tokio::test]
+async fn a_writer_that_may_not_see_the_leases_of_readers_is_told_so() {
+    for (rights, may_see_the_living) in [
+        ("resetkeys ~W ~lockset_rw_waiting:*", false),
+        ("-exists", true),
+    ] {
+        for is_alive in [true, false] {
+            let mut fixture = Fixture::new().await;
+            assert_eq!(fixture.read(U1, "30000").await, HELD);
+            assert_eq!(fixture.read(U3, "30000").await, HELD);
+            if !is_alive {
+                fixture.reader_dies(U1).await;
+                fixture.reader_dies(U3).await;
+            }
+            let before = fixture.keys().await;
+            let mut user = fixture.user(rights).await;
+            let args = [U2, "1", "30000", "0", "1", "0"];
+            let said = user.run("write_acquire", &KEYS, &args).await;
+            assert_eq!(fixture.keys().await, before, "{rights}");
+            if is_alive && may_see_the_living {
+                assert!(elsewhere(&said.unwrap(), 30_000), "{rights}");
+                continue;
+            }
+            let error = said.unwrap_err();
+            assert_eq!(code(&error), Some("NOPERM-INSIDE"), "{rights}: {error}");
+        }
+    }
 }
 
 /// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its
