@@ -5,7 +5,7 @@ local function fair_dequeue(queue, timeouts, alive, waiter)
   -- First: whoever stands in the queue without a score blocks Redisson for ever.
   local known = redis.call('LREM', queue, 1, waiter)
   known = known + redis.call('ZREM', timeouts, waiter) + redis.call('ZREM', alive, waiter)
-  if redis.pcall('EXISTS', queue, alive) == 1 then
+  if redis.pcall('EXISTS', queue, alive) == 1 and redis.pcall('EXISTS', queue) == 1 then
     -- A key that is not there stays so.
     local year_ms = 365 * 24 * 3600 * 1000
     redis.call('PEXPIRE', timeouts, year_ms)

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::fair::{ALIVE, QUEUE, TIMEOUTS};
+use super::fair::{ALIVE, KEYS, QUEUE, TIMEOUTS, leave_args};
 use super::fixture::{Fixture, HELD, U0, U1, U2, UNKNOWN, near};
 
 const HOUR: i64 = 3_600_000;
@@ -95,4 +95,20 @@ async fn the_last_of_ours_leaves_redissons_without_its_end() {
         }
         fixture.ends_in(YEAR).await;
     }
+}
+
+/// What a user lacked the right to take out with its place is no waiter of Redisson's.
+#[tokio::test]
+async fn what_is_left_beside_an_empty_queue_ends_as_ours() {
+    let mut fixture = Fixture::new().await;
+    for holder in [U0, U1, U2] {
+        fixture.fair(holder).await;
+    }
+    let mut user = fixture.user("-zrem").await;
+    let denied = user.run("fair_release", &KEYS, &leave_args(U1, "0")).await;
+    assert!(denied.is_err(), "{denied:?}");
+    fixture.fair_release(U2, "0").await;
+    let [queue, scores] = fixture.ends().await;
+    assert_eq!(queue, -2);
+    assert!(near(scores, HOUR), "{scores}");
 }
