@@ -51,6 +51,13 @@ impl Channels {
         std::mem::take(&mut self.outbox)
     }
 
+    /// Who listens to a channel whose name begins so.
+    pub(crate) fn listening_below(&self, prefix: &[u8]) -> Vec<ConnectionId> {
+        let meant = self.listeners.iter();
+        let meant = meant.filter(|((_, channel), _)| channel.starts_with(prefix));
+        meant.flat_map(|(_, all)| all.iter().copied()).collect()
+    }
+
     /// How many have heard it.
     pub(crate) fn publish(&mut self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
         let listeners = self.listeners.get(&(kind, channel.to_vec()));

@@ -24,6 +24,10 @@ use crate::store::Data;
 pub(crate) enum Layout {
     /// Not at all.
     Apart(usize),
+    /// A primary that stays it, with replicas.
+    Primary {
+        replicas: usize,
+    },
     Sentinel {
         replicas: usize,
         sentinels: usize,
@@ -38,6 +42,7 @@ impl Layout {
     pub(crate) fn servers(self) -> usize {
         match self {
             Self::Apart(servers) => servers,
+            Self::Primary { replicas } => 1 + replicas,
             Self::Sentinel {
                 replicas,
                 sentinels,
@@ -113,7 +118,7 @@ impl Deployment {
             self.net.with(|state| state.node(server).store.track());
         }
         match self.layout {
-            Layout::Apart(_) => {}
+            Layout::Apart(_) | Layout::Primary { .. } => {}
             Layout::Sentinel { .. } => {
                 let sentinels = self.layout.data_servers()..all.end;
                 for sentinel in sentinels.clone() {
@@ -169,7 +174,7 @@ impl Deployment {
                 format!("redis+sentinel://{sentinels}/{NAME}")
             }
             Layout::Cluster { .. } => format!("redis+cluster://{}", addresses(0..all)),
-            Layout::Apart(_) => format!("redis://{}", addresses(0..1)),
+            Layout::Apart(_) | Layout::Primary { .. } => format!("redis://{}", addresses(0..1)),
         }
     }
 
@@ -215,17 +220,19 @@ impl Deployment {
         if let Some(to) = servers.get_mut(1) {
             *to = self.primary(*to);
         }
-        let is_known = |server: ServerId| {
-            self.net.with(
-                |state| match state.node(server).store.get(name.as_bytes()) {
-                    Some(Data::Hash(fields)) => fields
-                        .iter()
-                        .any(|(field, _)| field.starts_with(holder.as_bytes())),
-                    _ => false,
-                },
-            )
-        };
-        servers.into_iter().any(is_known)
+        let is_known = |server: &ServerId| self.is_at_server(name, holder, *server);
+        servers.iter().any(is_known)
+    }
+
+    /// Whether a holder is known at this server.
+    pub(crate) fn is_at_server(&self, name: &str, holder: &str, server: ServerId) -> bool {
+        let is_its = |field: &[u8]| field.starts_with(holder.as_bytes());
+        self.net.with(
+            |state| match state.node(server).store.get(name.as_bytes()) {
+                Some(Data::Hash(fields)) => fields.iter().any(|(field, _)| is_its(field)),
+                _ => false,
+            },
+        )
     }
 
     /// Whether two servers have the same of a lock, and for as long.
@@ -277,7 +284,7 @@ impl Deployment {
             return;
         }
         match self.layout {
-            Layout::Apart(_) => {}
+            Layout::Apart(_) | Layout::Primary { .. } => {}
             Layout::Sentinel { .. } if server < self.layout.data_servers() => {}
             Layout::Sentinel { .. } => {
                 let epoch = self.truth.lock().epoch;

@@ -21,6 +21,7 @@ mod number;
 mod process;
 mod replication;
 mod reply;
+mod rights;
 mod sentinel;
 mod server;
 mod slots;

@@ -6,6 +6,7 @@
 mod client;
 mod deployed;
 mod known;
+mod refusals;
 mod transaction;
 
 use std::collections::BTreeMap;
@@ -18,11 +19,12 @@ use self::known::{Known, sha_of};
 use crate::channels::Channels;
 pub(crate) use crate::channels::ConnectionId;
 use crate::cluster::Membership;
-use crate::commands::{Command, random_fields, writes};
+use crate::commands::{Command, random_fields};
 use crate::lua;
 use crate::number;
 use crate::replication::{Between, Replication, ServerId};
 use crate::reply::Reply;
+use crate::rights::{Rights, User};
 use crate::sentinel::Watch;
 use crate::store::Store;
 use crate::words::Words;
@@ -31,6 +33,7 @@ use crate::words::Words;
 #[derive(Debug, Default)]
 struct Connection {
     name: Vec<u8>,
+    user: User,
     /// At its client's end.
     port: u64,
     /// Whether it speaks the newer protocol.
@@ -76,6 +79,17 @@ pub(crate) struct Node {
     started_us: u64,
     /// Whether the command that is being done came behind an `ASKING`: what its script calls did, too.
     is_asking: bool,
+    rights: Rights,
+    /// How many commands it has refused as their user may not do them, those inside scripts not counted.
+    pub(crate) denials: u64,
+    /// Whose command is being done.
+    serves: ConnectionId,
+    /// How many replicas have to be well connected for it to accept a write.
+    pub(crate) min_replicas: usize,
+    /// How many commands it has refused for want of them.
+    pub(crate) shortages: u64,
+    /// Whether it has fewer.
+    pub(crate) lacks_replicas: bool,
     /// What every command is refused with, for now.
     pub(crate) refuses_with: Option<&'static str>,
     draw: fastrand::Rng,
@@ -104,6 +118,12 @@ impl Node {
             run_id,
             started_us: now_us,
             is_asking: false,
+            rights: Rights::default(),
+            denials: 0,
+            serves: 0,
+            min_replicas: 0,
+            shortages: 0,
+            lacks_replicas: false,
             refuses_with: None,
             draw,
             commands: 0,
@@ -136,10 +156,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn connect(&mut self) -> ConnectionId {
+    pub(crate) fn connect(&mut self, user: User) -> ConnectionId {
         self.last_connection += 1;
         self.last_port += 1;
         let connection = Connection {
+            user,
             port: self.last_port,
             ..Connection::default()
         };
@@ -188,7 +209,11 @@ impl Node {
     ) -> (Box<Self>, Reply) {
         let mut node = self;
         node.commands += 1;
+        node.serves = from;
         let verb = &*words.verb();
+        if let Some(no) = node.denied(verb, from, words) {
+            return (node, no);
+        }
         if verb == b"EXEC" {
             let reply = node.exec(from, node.refuses_with);
             node.pass_on(Some(from));
@@ -250,6 +275,9 @@ impl Node {
     }
 
     fn on_keys(&mut self, verb: &[u8], words: &Words, caller: Caller) -> Reply {
+        if let Some(no) = self.refuses(verb) {
+            return no;
+        }
         match verb {
             b"PUBLISH" | b"SPUBLISH" => {
                 if words.len() != 3 {
@@ -257,7 +285,6 @@ impl Node {
                 }
                 self.publish(verb, words.at(1), words.at(2))
             }
-            _ if self.is_read_only(verb) => read_only(),
             b"HRANDFIELD" => {
                 if words.len() < 2 {
                     return caller.wrong_arity(words);
@@ -271,11 +298,6 @@ impl Node {
                 Some(command) => command.run(&mut self.store, words),
             },
         }
-    }
-
-    /// Whether it refuses a write, as replicas do.
-    fn is_read_only(&self, verb: &[u8]) -> bool {
-        self.replication.is_replica() && writes(verb)
     }
 
     /// For how long it has been up, in µs.
@@ -392,6 +414,9 @@ impl lua::Host for Node {
             let why = "ERR Script attempted to access a non local key in a cluster node";
             return Reply::error(why);
         }
+        if let Some(why) = self.denial(self.serves, verb, words, Caller::Script) {
+            return Reply::error(why);
+        }
         self.on_keys(verb, words, Caller::Script)
     }
 }
@@ -423,10 +448,6 @@ impl Caller {
             Self::Script => "ERR Wrong number of args calling Redis command from script".to_owned(),
         })
     }
-}
-
-fn read_only() -> Reply {
-    Reply::error("READONLY You can't write against a read only replica.")
 }
 
 fn run_id(draw: &mut fastrand::Rng) -> Arc<str> {

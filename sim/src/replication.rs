@@ -75,6 +75,11 @@ impl Replication {
         told.collect()
     }
 
+    /// Those that are connected to it, as far as it knows.
+    pub(crate) fn replicas(&self) -> Vec<ServerId> {
+        self.replicas.keys().copied().collect()
+    }
+
     /// How many replicas have so many changes.
     pub(crate) fn confirmed(&self, changes: u64) -> usize {
         let confirmed = self.replicas.values();

@@ -1,5 +1,5 @@
-//! Worlds behind sentinels and in clusters: no promise is broken but by what a failover forgets, and that as
-//! docs/topology.md says.
+//! Worlds behind sentinels, in clusters and on one server with replicas: no promise is broken but by what a failover or a
+//! restart without data forgets, and that as docs/topology.md says.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use lockset_sim::{Report, World};
 /// A kind of world, and its name in messages.
 type Worlds = (&'static str, fn(u64) -> World);
 
-const KINDS: [Worlds; 2] = [
+const KINDS: [Worlds; 3] = [
     ("behind_sentinels", World::behind_sentinels),
     ("in_cluster", World::in_cluster),
+    ("on_one_server", World::on_one_server),
 ];
 
 /// Of all clients.
@@ -24,6 +25,10 @@ struct Sums {
     grants: u64,
     losses: u64,
     failovers: u64,
+    restarts: u64,
+    denials: u64,
+    shortages: u64,
+    unconfirmed: u64,
     overlaps: u64,
     longest_overlap: Duration,
 }
@@ -35,6 +40,10 @@ impl Sums {
         self.grants += report.grants;
         self.losses += report.losses;
         self.failovers += report.failovers;
+        self.restarts += report.restarts;
+        self.denials += report.denials;
+        self.shortages += report.shortages;
+        self.unconfirmed += report.unconfirmed;
         self.overlaps += report.overlaps;
         self.longest_overlap = self.longest_overlap.max(report.longest_overlap);
     }
@@ -65,7 +74,14 @@ fn run_all((kind, world): Worlds, seeds: Range<u64>) -> Sums {
 fn holds(kind: Worlds, seeds: Range<u64>) {
     let worlds = seeds.end - seeds.start;
     let sums = run_all(kind, seeds);
-    assert!(sums.failovers >= worlds / 2, "{sums:?}");
+    if kind.0 == "on_one_server" {
+        assert!(sums.restarts >= worlds / 5, "{sums:?}");
+        assert!(sums.denials >= 10 * worlds, "{sums:?}");
+        assert!(sums.shortages >= worlds / 2, "{sums:?}");
+        assert!(sums.unconfirmed >= worlds / 2, "{sums:?}");
+    } else {
+        assert!(sums.failovers >= worlds / 2, "{sums:?}");
+    }
     assert!(sums.longest_overlap <= LEASE, "{sums:?}");
 }
 
@@ -77,6 +93,11 @@ fn no_promise_is_broken_behind_sentinels() {
 #[test]
 fn no_promise_is_broken_in_a_cluster() {
     holds(KINDS[1], 0..60);
+}
+
+#[test]
+fn no_promise_is_broken_on_one_server() {
+    holds(KINDS[2], 0..150);
 }
 
 #[test]

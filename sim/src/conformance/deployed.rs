@@ -66,14 +66,14 @@ const WHERE_IT_GOES: &[&str] = &[
     "EXISTS a{conform} b{conform}",
 ];
 
-struct Real {
+pub(super) struct Real {
     connection: redis::Connection,
     address: String,
     id: String,
 }
 
 impl Real {
-    fn of(server: &Server) -> Self {
+    pub(super) fn of(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).expect("its address");
         let mut real = Self {
             connection: client.get_connection().expect("a server"),
@@ -87,7 +87,7 @@ impl Real {
     }
 
     /// An error is the value in its place.
-    fn run(&mut self, line: &str) -> Value {
+    pub(super) fn run(&mut self, line: &str) -> Value {
         let mut words = line.split(' ');
         let mut pipe = redis::pipe();
         let command = pipe.cmd(words.next().expect("a verb"));
@@ -102,7 +102,7 @@ impl Real {
 }
 
 /// The first connection asks.
-fn simulated(node: Node, line: &str) -> (Node, Value) {
+pub(super) fn simulated(node: Node, line: &str) -> (Node, Value) {
     let words: Words = line.split(' ').map(str::as_bytes).collect();
     let (node, reply) = Box::new(node).execute(1, &words);
     (*node, reply.into_value())
@@ -122,7 +122,7 @@ fn shown(reply: &Value) -> String {
 }
 
 /// The same commands at both.
-fn agree(real: &mut Real, node: Node, lines: &[&str]) -> Node {
+pub(super) fn agree(real: &mut Real, node: Node, lines: &[&str]) -> Node {
     lines.iter().fold(node, |node, line| {
         let (node, ours) = simulated(node, line);
         let theirs = real.run(line);
@@ -147,7 +147,7 @@ async fn a_node_says_what_a_real_one_says_of_slots() {
     };
     let mut nodes = [0, 1].map(|me| {
         let mut node = Node::new(1, 0);
-        node.connect();
+        node.connect(0);
         node.membership = Some(Membership::new(me, view.clone(), addresses.clone()));
         node
     });
@@ -181,7 +181,7 @@ fn a_replica_refuses_what_a_real_one_refuses() {
     let mut real = Real::of(&replica);
     real.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     let mut node = Node::new(1, 0);
-    node.connect();
+    node.connect(0);
     node.follow(Some(1));
     let lines = [
         "SET a 1",

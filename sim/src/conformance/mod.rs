@@ -8,6 +8,7 @@
 mod calls;
 mod compare;
 mod deployed;
+mod refusals;
 
 use lockset_testkit::Server;
 use redis::Value;
@@ -127,8 +128,8 @@ fn conform(calls: usize, seed: u64) {
         done: Vec::new(),
     };
     let node = both.simulated.as_mut().expect("given");
-    let listens = node.connect();
-    assert_eq!(node.connect(), 2);
+    let listens = node.connect(0);
+    assert_eq!(node.connect(0), 2);
     let mut draw = fastrand::Rng::with_seed(seed);
     // On these channels somebody listens, on the others nobody does.
     let mut subscribed = listener.as_pubsub();

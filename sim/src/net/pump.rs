@@ -70,7 +70,7 @@ impl Net {
             last_event: 0,
             held: Vec::new(),
             partitions: BTreeSet::new(),
-            splits: BTreeSet::new(),
+            splits: BTreeMap::new(),
             between_free_at: BTreeMap::new(),
             lag: Duration::ZERO..=Duration::ZERO,
             last_wait: 0,
@@ -203,7 +203,7 @@ impl State {
                 node.load(sha, text);
             }
         }
-        let id = self.node(server).connect();
+        let id = self.node(server).connect(client);
         self.slots[server].wires.insert(id, wire);
         self.wires.get_mut(&wire).expect("seen").accepted = Some(id);
         self.post(wire, Direction::ToClient, What::Welcome(wire));
@@ -252,10 +252,14 @@ impl State {
         command: &Words,
     ) -> Reply {
         let now_us = self.server_us(server);
+        let lacks_replicas = self.lacks_replicas(server);
         let slot = &mut self.slots[server];
         let mut node = slot.node.take().expect("one command at a time");
+        node.lacks_replicas = lacks_replicas;
         node.store.set_clock(now_us);
         let (mut node, reply) = node.execute(id, command);
+        let is_short = matches!(&reply, Reply::Error(why) if why.contains("NOREPLICAS"));
+        node.shortages += u64::from(is_short);
         let done_together = std::mem::take(&mut node.done_together);
         if let Some(trace) = &mut self.trace {
             for (command, reply) in &done_together {

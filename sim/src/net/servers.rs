@@ -6,11 +6,45 @@ use super::event::{Event, What};
 use super::state::{Net, State};
 use crate::cluster::SlotView;
 use crate::replication::{Between, ServerId};
+use crate::rights::{Right, User};
 
 impl Net {
+    /// At all servers, a user may not do this any more.
+    pub(crate) fn deny(&self, user: User, right: Right) {
+        self.with(|state| {
+            for server in 0..state.slots.len() {
+                state.node(server).deny(user, right);
+                state.deliver_unasked(server);
+            }
+        });
+    }
+
+    pub(crate) fn allow(&self, user: User, right: Right) {
+        self.with(|state| {
+            (0..state.slots.len()).for_each(|server| state.node(server).allow(user, right));
+        });
+    }
+
+    /// Everything passes between servers again; what was held back does so now.
+    pub(crate) fn heal_servers(&self) {
+        self.with(|state| {
+            state.splits.clear();
+            let held = std::mem::take(&mut state.held);
+            let (between, rest) = held
+                .into_iter()
+                .partition(|event| event.what.wire().is_none());
+            state.held = rest;
+            let between: Vec<Event> = between;
+            state.queue.extend(between);
+        });
+    }
+
     /// Nothing passes between two servers any more, until all is healed; then all of it does.
     pub(crate) fn split(&self, one: ServerId, other: ServerId) {
-        self.with(|state| state.splits.insert(pair(one, other)));
+        self.with(|state| {
+            let now = state.now();
+            state.splits.entry(pair(one, other)).or_insert(now);
+        });
     }
 
     /// This server follows that one from now on, or is a primary.
@@ -46,7 +80,25 @@ fn pair(one: ServerId, other: ServerId) -> [ServerId; 2] {
     [one.min(other), one.max(other)]
 }
 
+/// A replica that has said nothing for longer is not well connected: the smallest `min-replicas-max-lag`.
+const LAG_MAX: Duration = Duration::from_secs(1);
+
 impl State {
+    /// Whether fewer replicas are well connected to a server than it is to have.
+    pub(super) fn lacks_replicas(&mut self, server: ServerId) -> bool {
+        let wanted = self.node(server).min_replicas;
+        if wanted == 0 {
+            return false;
+        }
+        let now = self.now();
+        let replicas = self.node(server).replication.replicas();
+        let is_well = |replica: &ServerId| {
+            let split = self.splits.get(&pair(server, *replica));
+            self.slots[*replica].is_up && split.is_none_or(|since| now <= *since + LAG_MAX)
+        };
+        replicas.iter().filter(|replica| is_well(replica)).count() < wanted
+    }
+
     /// Sends what a server has for its listeners and for other servers, and ends the connections that it was told to
     /// end.
     pub(super) fn deliver_unasked(&mut self, server: ServerId) {
@@ -83,7 +135,7 @@ impl State {
         let What::Between(from, to, what) = event.what else {
             return;
         };
-        if self.splits.contains(&pair(from, to)) {
+        if self.splits.contains_key(&pair(from, to)) {
             self.held.push(Event {
                 what: What::Between(from, to, what),
                 ..event

@@ -63,8 +63,8 @@ pub(crate) struct State {
     /// What waits for a partition to end.
     pub(super) held: Vec<Event>,
     pub(super) partitions: BTreeSet<(usize, usize, Direction)>,
-    /// Pairs of servers between which nothing passes.
-    pub(super) splits: BTreeSet<[usize; 2]>,
+    /// Pairs of servers between which nothing passes, and since when.
+    pub(super) splits: BTreeMap<[usize; 2], Duration>,
     /// By pair of servers: until when what was sent before is on its way.
     pub(super) between_free_at: BTreeMap<[usize; 2], Duration>,
     /// So long is anything on its way between servers.

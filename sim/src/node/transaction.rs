@@ -3,8 +3,9 @@
 //! Other commands are not simulated inside of them. Invariant: after `EXEC`, whatever it replies, the connection
 //! gathers no more.
 
-use super::{Caller, ConnectionId, Node, Transaction, read_only};
-use crate::commands::Command;
+use super::refusals::TOO_FEW_REPLICAS;
+use super::{Caller, ConnectionId, Node, Transaction};
+use crate::commands::{Command, writes};
 use crate::reply::Reply;
 use crate::slots::keys_of;
 use crate::words::Words;
@@ -43,7 +44,7 @@ impl Node {
             Some(_) => self
                 .admit(verb, from, words)
                 .err()
-                .or_else(|| self.is_read_only(verb).then(read_only)),
+                .or_else(|| self.refuses(verb)),
         };
         if let Some(no) = refusal {
             return self.spoil(from, no);
@@ -65,12 +66,15 @@ impl Node {
     /// The end; `refusal` is what the server says to it, if it does not do it.
     pub(super) fn exec(&mut self, from: ConnectionId, refusal: Option<&str>) -> Reply {
         let gathered = self.gathered(from).and_then(Option::take);
-        let Some(transaction) = gathered else {
-            return Reply::error(refusal.unwrap_or("ERR EXEC without MULTI"));
-        };
         let discarded = "EXECABORT Transaction discarded because of";
         if let Some(refusal) = refusal {
             return Reply::error(format!("{discarded}: {refusal}"));
+        }
+        let Some(transaction) = gathered else {
+            return Reply::error("ERR EXEC without MULTI");
+        };
+        if self.lacks_replicas && transaction.commands.iter().any(|one| writes(&one.verb())) {
+            return Reply::error(format!("{discarded}: {TOO_FEW_REPLICAS}"));
         }
         if transaction.is_spoilt {
             return Reply::error(format!("{discarded} previous errors."));

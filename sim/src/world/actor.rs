@@ -125,7 +125,10 @@ impl Actor {
             match done {
                 None => note(format!("a call of {op:?} was dropped")),
                 Some(Ok(())) => {}
-                Some(Err(error)) => note(error.to_string()),
+                Some(Err(error)) => {
+                    note(error.to_string());
+                    self.checks.lock().unconfirmed += u64::from(error.is_not_replicated());
+                }
             }
         }
     }
@@ -266,7 +269,8 @@ impl Actor {
                 loss: guard.loss(),
                 token,
                 holder: holder.clone(),
-                is_confirmed: op.replicas > 0,
+                // Who enters again does not wait for replicas.
+                replicas: op.terms.owner.map_or(op.replicas, |_| 0),
                 is_fixed: op.fixed.is_some(),
                 max_hold: op.terms.max_hold,
             };

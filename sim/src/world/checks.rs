@@ -14,10 +14,12 @@ use super::held::{Grant, Held};
 use super::left::Left;
 use super::order::Order;
 use super::plan::{Kind, LEASE};
+use super::running::lock_names;
 use super::trace::Trace;
 use super::wakes::{Wakes, free_max};
 use crate::deployment::{Deployment, Layout};
 use crate::reply::Reply;
+use crate::rights::Right;
 use crate::store::Store;
 use crate::words::Words;
 
@@ -47,9 +49,16 @@ pub(super) struct Checks {
     may_fail: bool,
     /// Processes whose clients are being shut down, and whether they have been.
     closed: BTreeMap<usize, bool>,
+    /// Whether some may not tell of a release, or may not be told.
+    pub(super) polls: bool,
+    /// Calls that ended for want of replicas.
+    pub(super) unconfirmed: u64,
     pub(super) left: Left,
-    /// Whether a client was shut down while it had something: what it did not give back meanwhile ends with its lease.
+    /// Whether a client was shut down while it had something, or a user lacked a right: what was not given back ends
+    /// with its lease.
     pub(super) leaves_leases: bool,
+    /// Whether a script may have stopped in the middle, for want of a right.
+    pub(super) leaves_parts: bool,
     pub(super) forgotten: Forgotten,
     order: Order,
     trace: Trace,
@@ -77,8 +86,11 @@ impl Checks {
             next: 0,
             may_fail,
             closed: BTreeMap::new(),
+            polls: false,
+            unconfirmed: 0,
             left: Left::default(),
             leaves_leases: false,
+            leaves_parts: false,
             forgotten: Forgotten::default(),
             order: Order::default(),
             trace: Trace::default(),
@@ -114,7 +126,9 @@ impl Checks {
                 self.note(|| line.to_string());
             }
         }
-        if let Some(what) = self.order.done(command, reply, keys) {
+        // Who was refused in the middle may have lost its place without a word.
+        let passed_over = self.order.done(command, reply, keys);
+        if let Some(what) = passed_over.filter(|_| !self.leaves_parts) {
             self.violate(what);
         }
         self.look_for_late_wakes(keys, |_| true);
@@ -122,8 +136,8 @@ impl Checks {
 
     /// A server has done a command; of its locks it has those for which `is_here`.
     pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
-        let left = &self.left;
-        let free_max = |name: &str| free_max(name, left.may_have(name));
+        let (left, polls) = (&self.left, self.polls);
+        let free_max = |name: &str| free_max(name, polls, left.may_have(name));
         if let Some(what) = self.wakes.done(keys, &self.excused, is_here, free_max) {
             self.violate(what);
         }
@@ -145,8 +159,9 @@ impl Checks {
         }
         self.must_be_open(name, process);
         if !is_shared {
-            self.token_must_grow(name, &grant);
+            self.token_must_grow(name, &grant, deployment);
         }
+        self.must_be_at_replicas(name, &grant, deployment);
         if self.is_forced(name) {
             return number;
         }
@@ -163,11 +178,13 @@ impl Checks {
         number
     }
 
-    fn token_must_grow(&mut self, name: &str, grant: &Grant) {
+    fn token_must_grow(&mut self, name: &str, grant: &Grant, deployment: &Deployment) {
         let Some(token) = grant.token else {
             return;
         };
-        let is_excused = self.is_forced(name) || self.forgotten.is_excused(name);
+        let is_forgotten =
+            || self.forgotten.is_excused(name) && !deployment.has_holder(name, &grant.holder);
+        let is_excused = self.is_forced(name) || is_forgotten();
         let of_holder = (token, grant.holder.clone());
         let last = self.tokens.entry(name.to_owned()).or_default();
         let (before, by) = last.clone();
@@ -181,6 +198,24 @@ impl Checks {
         if token <= before && !is_again && !is_excused {
             self.violate(format!(
                 "{name} is granted with token {token} after {before}"
+            ));
+        }
+    }
+
+    /// So many replicas have it as its call asked for.
+    fn must_be_at_replicas(&mut self, name: &str, grant: &Grant, deployment: &Deployment) {
+        let Layout::Primary { replicas } = deployment.layout else {
+            return;
+        };
+        if self.is_forced(name) || self.forgotten.is_excused(name) {
+            return;
+        }
+        let have = (1..=replicas).filter(|at| deployment.is_at_server(name, &grant.holder, *at));
+        let have = have.count();
+        let wanted = grant.replicas as usize;
+        if have < wanted {
+            self.violate(format!(
+                "{name} is granted, and {have} replicas have it where {wanted} were asked for"
             ));
         }
     }
@@ -248,7 +283,7 @@ impl Checks {
         lacks.iter().for_each(|name| self.forgotten.forgets(name));
         let missing = self.held.iter().find_map(|(name, all)| {
             let is_missing = |held: &&Held| {
-                held.grant.is_confirmed && held.is_valid() && !held.stands(name, deployment)
+                held.grant.replicas > 0 && held.is_valid() && !held.stands(name, deployment)
             };
             let missing = all.iter().find(is_missing)?;
             Some((name.clone(), missing.number))
@@ -261,9 +296,9 @@ impl Checks {
     }
 
     /// Everybody who believes to hold a lock has it at the true primary. In a cluster, where nobody is told of a
-    /// failover, a lease that is not renewed may be over before its holder asks for anything.
+    /// failover, and on one server, a lease that is not renewed may be over before its holder asks for anything.
     pub(super) fn look(&mut self, deployment: &Deployment) {
-        let tells = !matches!(deployment.layout, Layout::Cluster { .. });
+        let tells = matches!(deployment.layout, Layout::Sentinel { .. });
         let missing = self.held.iter().find_map(|(name, all)| {
             let is_missing = |held: &&Held| {
                 (tells || held.grant.is_renewed())
@@ -278,6 +313,22 @@ impl Checks {
                 "number {number} of {name} believes to hold it, and the primary does not know it"
             ));
         }
+    }
+
+    /// A user lacks this right from now on.
+    pub(super) fn denied(&mut self, right: Right) {
+        self.leaves_parts |= right.is_required();
+        self.leaves_leases |=
+            self.leaves_parts || right.is_against_late_commands() && self.may_fail;
+    }
+
+    /// The only server is there again, and has forgotten everything.
+    pub(super) fn loses_data(&mut self) {
+        for name in lock_names() {
+            self.forgotten.forgets(&name);
+            self.left.ends(&name);
+        }
+        self.order = Order::default();
     }
 
     /// It is about to be given back.

@@ -20,8 +20,8 @@ pub(super) struct Grant {
     pub(super) token: Option<u64>,
     /// As the server knows it.
     pub(super) holder: String,
-    /// By every replica.
-    pub(super) is_confirmed: bool,
+    /// So many have confirmed it: behind sentinels and in a cluster, all of them.
+    pub(super) replicas: u32,
     /// Its lease is not.
     pub(super) is_fixed: bool,
     pub(super) max_hold: Option<Duration>,

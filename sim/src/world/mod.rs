@@ -88,8 +88,16 @@ pub struct Report {
     pub claims: u64,
     /// Replicas that took over.
     pub failovers: u64,
-    /// How often a lock had two holders, as the replica that took over had not received the grant of one of them:
-    /// what a failover may cost, for at most a lease.
+    /// Restarts of a single server that lost its data.
+    pub restarts: u64,
+    /// Commands that a single server refused, as their user may not do them.
+    pub denials: u64,
+    /// Commands that it refused for want of replicas.
+    pub shortages: u64,
+    /// Calls that ended as too few replicas had confirmed their grant.
+    pub unconfirmed: u64,
+    /// How often a lock had two holders, as the replica that took over had not received the grant of one of them, or
+    /// the server had lost it: what a failover or a restart without data may cost, for at most a lease.
     pub overlaps: u64,
     /// For how long at most.
     pub longest_overlap: Duration,
@@ -108,11 +116,7 @@ impl World {
     /// The world of this seed. Those whose seed is a multiple of four have no fault in them.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            plan: Plan::draw(seed),
-            rewrite: None,
-            wants_history: false,
-        }
+        Self::of_plan(Plan::draw(seed))
     }
 
     /// The world of this seed on a primary with replicas that sentinels watch. Where the seed is a multiple of four
@@ -145,9 +149,26 @@ impl World {
         Self::deployed(seed, Layout::Cluster { shards })
     }
 
+    /// The world of this seed on one server with up to two replicas, whose users lack rights. Where the seed is a
+    /// multiple of four nothing goes wrong. In the others rights are taken away and given back, the server restarts
+    /// without its data, replicas are cut off that it demands; where the seed is one more, only one of these.
+    ///
+    /// ```
+    /// let report = lockset_sim::World::on_one_server(1).run();
+    /// assert_eq!(report.violation, None);
+    /// ```
+    #[must_use]
+    pub fn on_one_server(seed: u64) -> Self {
+        Self::of_plan(Plan::draw_on_one_server(seed))
+    }
+
     fn deployed(seed: u64, layout: Layout) -> Self {
+        Self::of_plan(Plan::draw_deployed(seed, layout))
+    }
+
+    fn of_plan(plan: Plan) -> Self {
         Self {
-            plan: Plan::draw_deployed(seed, layout),
+            plan,
             rewrite: None,
             wants_history: false,
         }
@@ -252,6 +273,8 @@ impl World {
             let servers = 0..self.plan.layout.servers();
             servers.map(|server| state.node(server).commands).sum()
         });
+        let refused = |state: &mut State| (state.node(0).denials, state.node(0).shortages);
+        let (denials, shortages) = running.deployment.net.with(refused);
         let mut checks = running.checks.lock();
         Report {
             violation: checks.violation.take(),
@@ -264,6 +287,10 @@ impl World {
             kept: checks.left.holds,
             claims: checks.left.claimed,
             failovers: running.failovers,
+            restarts: running.restarts,
+            denials,
+            shortages,
+            unconfirmed: checks.unconfirmed,
             overlaps: checks.forgotten.count,
             longest_overlap: checks.forgotten.longest,
             history: checks.history.take().unwrap_or_default(),
@@ -275,7 +302,8 @@ impl World {
         let servers = layout.servers();
         let net = Net::new(servers, self.plan.seed);
         let (is_quiet, is_safe) = (self.plan.is_quiet(), self.plan.is_safe());
-        let checks = Checks::new(self.wants_history, !is_quiet, !is_safe);
+        let mut checks = Checks::new(self.wants_history, !is_quiet, !is_safe);
+        checks.polls = self.plan.polls();
         let checks = Arc::new(Mutex::new(checks));
         net.with(|state| {
             for (server, clock) in self.plan.clocks.iter().enumerate() {
@@ -289,6 +317,10 @@ impl World {
         });
         // Each begins by its own clock: one that is ahead is no older.
         (0..servers).for_each(|server| net.restart(server, false));
+        for (process, right) in &self.plan.lacking {
+            checks.lock().denied(*right);
+            net.deny(*process, *right);
+        }
         let deployment = Arc::new(Deployment::new(&net, layout));
         self.trace(&deployment, &checks);
         let processes: Vec<Arc<Process>> = self.plan.tasks.iter().map(|_| Arc::default()).collect();
@@ -302,6 +334,7 @@ impl World {
             deployment,
             checks,
             failovers: 0,
+            restarts: 0,
             kept_up: true,
         }
     }
@@ -322,7 +355,7 @@ impl World {
                     return;
                 };
                 match layout {
-                    Layout::Apart(1) => checks.done(command, reply, keys),
+                    Layout::Apart(1) | Layout::Primary { .. } => checks.done(command, reply, keys),
                     Layout::Apart(_) => {}
                     _ if deployed.is_deposed(server) => {
                         let named = lock_names().filter(|name| command.names(name.as_bytes()));
@@ -394,6 +427,7 @@ impl World {
             running.happens(Fault::Resume(process));
         }
         running.happens(Fault::Heal);
+        running.happens(Fault::MinReplicas(0));
         running.happens(Fault::RestartAll);
         running.deployment.finish();
         running.happens(Fault::Delay(self.plan.delay));

@@ -1,6 +1,7 @@
 //! What happens in a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
 
 mod deployed;
+mod one_server;
 mod terms;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use fastrand::Rng;
 pub(super) use self::terms::{OWNERS, Terms};
 use crate::deployment::Layout;
 use crate::net::Direction;
+use crate::rights::Right;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -115,6 +117,15 @@ pub(super) enum Fault {
     EndMove,
     /// Everybody who believes to hold a lock has to have it at the true primary.
     Look,
+    /// An operator takes a right of the user of a process away.
+    Deny(usize, Right),
+    /// And gives it back.
+    Allow(usize, Right),
+    /// The primary demands so many replicas that are well connected.
+    MinReplicas(usize),
+    /// Nothing passes between the primary and a replica.
+    CutReplica(usize),
+    HealReplicas,
 }
 
 /// How the clock of a server differs from the true one. The clocks of several differ by less than a lease.
@@ -147,6 +158,8 @@ pub(super) struct Plan {
     pub(super) delay: Duration,
     /// Whether locks are taken and released by plain commands where that is possible.
     pub(super) is_native: bool,
+    /// Rights that the user of a process lacks from the beginning.
+    pub(super) lacking: Vec<(usize, Right)>,
 }
 
 /// The lease of all clients.
@@ -265,6 +278,7 @@ impl Plan {
             clocks: (0..servers).map(|_| ServerClock::draw(&mut draw)).collect(),
             delay: ms(&mut draw, 8),
             is_native: draw.bool(),
+            lacking: Vec::new(),
         }
     }
 
@@ -314,8 +328,14 @@ impl Plan {
             less.faults.remove(at);
             less
         });
+        let lacking = (0..self.lacking.len()).map(|at| {
+            let mut more = self.clone();
+            more.lacking.remove(at);
+            more
+        });
         let many = many.into_iter().map(without);
-        many.chain(faults).chain(single.into_iter().map(without))
+        let single = single.into_iter().map(without);
+        many.chain(faults).chain(lacking).chain(single)
     }
 }
 
@@ -407,6 +427,9 @@ impl fmt::Display for Plan {
             "seed {}, {:?}, delay up to {:?}, {:?}, plain commands: {}",
             self.seed, self.layout, self.delay, self.clocks, self.is_native
         )?;
+        for (process, right) in &self.lacking {
+            writeln!(f, "process {process} may not: {right:?}")?;
+        }
         for (process, tasks) in self.tasks.iter().enumerate() {
             for (task, ops) in tasks.iter().enumerate() {
                 for op in ops {

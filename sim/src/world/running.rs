@@ -23,6 +23,8 @@ pub(super) struct Running {
     pub(super) deployment: Arc<Deployment>,
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) failovers: u64,
+    /// Of a single server, without its data.
+    pub(super) restarts: u64,
     /// Whether every replica was connected to its primary all the time.
     pub(super) kept_up: bool,
 }
@@ -90,7 +92,13 @@ impl Running {
             Fault::Kill(server) => net.kill(server),
             Fault::Restart(server) | Fault::RestartEmpty(server) if is_up(server) => {}
             Fault::Restart(server) => net.restart(server, true),
-            Fault::RestartEmpty(server) => net.restart(server, false),
+            Fault::RestartEmpty(server) => {
+                net.restart(server, false);
+                if matches!(layout, Layout::Primary { .. }) {
+                    self.restarts += 1;
+                    self.checks.lock().loses_data();
+                }
+            }
             Fault::Delay(most) => net.with(|state| state.delay = Duration::ZERO..=most),
             Fault::FlushScripts => net.with(|state| {
                 (0..layout.servers()).for_each(|server| state.node(server).forget_scripts());
@@ -133,6 +141,14 @@ impl Running {
             }
             Fault::MoveKeys(most) => self.moves(|deployment| deployment.move_keys(most)),
             Fault::EndMove => self.moves(Deployment::end_move),
+            Fault::Deny(process, right) => {
+                self.checks.lock().denied(right);
+                net.deny(process, right);
+            }
+            Fault::Allow(process, right) => net.allow(process, right),
+            Fault::MinReplicas(least) => net.with(|state| state.node(0).min_replicas = least),
+            Fault::CutReplica(replica) => net.split(0, replica),
+            Fault::HealReplicas => net.heal_servers(),
             Fault::Look => self.checks.lock().look(&deployment),
             // Of clients and the network.
             _ => {}

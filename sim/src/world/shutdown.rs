@@ -31,13 +31,13 @@ async fn shut_down(
     deployment: &Deployment,
 ) {
     let has = checks.lock().closes(process);
-    let is_one = deployment.layout == Layout::Apart(1);
+    let is_one = matches!(deployment.layout, Layout::Apart(1) | Layout::Primary { .. });
     for client in clients {
         let id = client.id().to_owned();
         let closed = client.shutdown().await;
         let mut checks = checks.lock();
         checks.note(|| format!("a client of process {process} is shut down: {closed:?}"));
-        if closed.is_ok() && is_one {
+        if closed.is_ok() && is_one && !checks.leaves_parts {
             // The lease of a guard that was alive goes on.
             let may_stay = |name: &str| has.contains(name) || checks.left.may_have(name);
             let left = |state: &mut State| left_of(&id, &state.node(0).store, may_stay);

@@ -26,27 +26,15 @@ fn learnt_max(layout: Layout) -> Duration {
     }
 }
 
-type Faults = Vec<(Duration, Fault)>;
+pub(super) type Faults = Vec<(Duration, Fault)>;
 
 impl Plan {
     /// One in four has nothing go wrong but slots that move, one in four nothing but failovers; faults of the
     /// network and of processes come on top of these in the others.
     pub(crate) fn draw_deployed(seed: u64, layout: Layout) -> Self {
         let mut draw = Rng::with_seed(seed ^ 0x5e17);
-        let processes = draw.usize(2..5);
-        let mut tasks: Vec<Vec<Vec<Op>>> = (0..processes)
-            .map(|_| {
-                let tasks = draw.usize(1..5);
-                let ops = 60 / (processes * tasks) + 1;
-                let ops = |draw: &mut Rng| {
-                    let all = (0..ops).map(|_| Op::draw_deployed(draw, layout));
-                    all.collect()
-                };
-                (0..tasks).map(|_| ops(&mut draw)).collect()
-            })
-            .collect();
-        add_readers(seed, &mut tasks);
-        add_terms(seed, &mut tasks);
+        let tasks = tasks(seed, &mut draw, layout);
+        let processes = tasks.len();
         let delay = ms(&mut draw, 8);
         // Nothing to speak of, or so much that a failover forgets what was granted before it.
         let longest_lag = if draw.bool() { 4 } else { 400 };
@@ -80,14 +68,34 @@ impl Plan {
             clocks: vec![clock; layout.servers()],
             delay,
             is_native: draw.bool(),
+            lacking: Vec::new(),
         }
     }
+}
+
+/// What each task of each process does.
+pub(super) fn tasks(seed: u64, draw: &mut Rng, layout: Layout) -> Vec<Vec<Vec<Op>>> {
+    let processes = draw.usize(2..5);
+    let mut tasks: Vec<Vec<Vec<Op>>> = (0..processes)
+        .map(|_| {
+            let tasks = draw.usize(1..5);
+            let ops = 60 / (processes * tasks) + 1;
+            let ops = |draw: &mut Rng| {
+                let all = (0..ops).map(|_| Op::draw_deployed(draw, layout));
+                all.collect()
+            };
+            (0..tasks).map(|_| ops(draw)).collect()
+        })
+        .collect();
+    add_readers(seed, &mut tasks);
+    add_terms(seed, &mut tasks);
+    tasks
 }
 
 impl Op {
     fn draw_deployed(draw: &mut Rng, layout: Layout) -> Self {
         let replicas = match layout {
-            Layout::Sentinel { replicas, .. } => replicas,
+            Layout::Sentinel { replicas, .. } | Layout::Primary { replicas } => replicas,
             _ => 1,
         };
         let op = Self::draw(draw, 1);
@@ -106,7 +114,7 @@ impl Op {
 }
 
 /// Those that one server can meet too, at any of these.
-fn of_network(draw: &mut Rng, processes: usize, layout: Layout) -> Faults {
+pub(super) fn of_network(draw: &mut Rng, processes: usize, layout: Layout) -> Faults {
     let mut all = faults(draw, processes, layout.servers());
     for (_, fault) in &mut all {
         // Which servers end is drawn with the failovers.
