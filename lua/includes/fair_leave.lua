@@ -5,6 +5,13 @@ local function fair_leave(q, holder)
   local was_head = redis.call('LINDEX', q.queue, 0) == holder
   local left = fair_dequeue(q.queue, q.timeouts, q.alive, holder)
   -- While the lock is held, it becomes the turn of the head when that ends.
-  if was_head and redis.call('EXISTS', q.lock) == 0 then fair_handover(q) end
+  local lease = was_head and redis.call('PTTL', q.lock)
+  if lease == -2 then fair_handover(q) end
+  -- The longest time after which a waiter asks by itself. A hold that is left ends sooner than the others were told.
+  local poll_ms_max = 1000
+  if lease and lease >= 0 and lease < poll_ms_max then
+    local next_one = redis.pcall('LINDEX', q.queue, 0)
+    if type(next_one) == 'string' then redis.pcall(q.publish, q.channel .. ':' .. next_one, '0') end
+  end
   return left > 0
 end

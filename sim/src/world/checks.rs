@@ -136,8 +136,8 @@ impl Checks {
 
     /// A server has done a command; of its locks it has those for which `is_here`.
     pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
-        let (left, polls) = (&self.left, self.polls);
-        let free_max = |name: &str| free_max(name, polls, left.may_have(name));
+        let polls = self.polls;
+        let free_max = |name: &str| free_max(name, polls);
         if let Some(what) = self.wakes.done(keys, &self.excused, is_here, free_max) {
             self.violate(what);
         }

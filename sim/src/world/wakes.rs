@@ -19,15 +19,13 @@ const POLL: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 6);
 const _: () = assert!(FREE_MAX.as_millis() * 2 < POLL.as_millis());
 
 /// For how long this lock may be free. `polls`: who waits may not be told, and asks by itself; of a fair one so does
-/// each of those who come first and give up, one after the other. Of a fair lock that is left for less than its lease, only the first waiter is
-/// told so; if that one gives up, the next one finds out when it asks.
-pub(super) fn free_max(name: &str, polls: bool, may_be_left: bool) -> Duration {
-    let is_fair = name.starts_with("fair:");
+/// each of those who come first and give up, one after the other.
+pub(super) fn free_max(name: &str, polls: bool) -> Duration {
     let polls = match polls {
-        true if is_fair => 4,
+        true if name.starts_with("fair:") => 4,
         polls => u32::from(polls),
     };
-    FREE_MAX + POLL * (u32::from(may_be_left && is_fair) + polls)
+    FREE_MAX + POLL * polls
 }
 
 #[derive(Default)]

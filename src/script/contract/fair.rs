@@ -221,6 +221,28 @@ async fn a_waiter_that_gives_up_behind_the_head_notifies_nobody() {
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 }
 
+/// It ends sooner than those who wait were told, and only the first of them has heard so.
+#[tokio::test]
+async fn the_next_one_is_told_of_a_lock_that_is_left() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    for (lease, told) in [("600", true), ("5000", false)] {
+        fixture.make(&["FLUSHALL"]).await;
+        for waiter in [U0, U1, U2] {
+            fixture.fair(waiter).await;
+        }
+        let kept = ["F", QUEUE];
+        let args = [U0, lease, CHANNEL, "PUBLISH"];
+        assert_eq!(fixture.run("keep", &kept, &args).await, Value::Int(1));
+        let turn_of = |waiter: &str| format!("{CHANNEL}:{waiter} 0");
+        assert_eq!(fixture.messages(&mut subscriber).await, [turn_of(U1)]);
+        assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+        let expected = if told { vec![turn_of(U2)] } else { vec![] };
+        assert_eq!(fixture.messages(&mut subscriber).await, expected, "{lease}");
+        fixture.in_all_three(&[U2]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
     let mut fixture = Fixture::new().await;
