@@ -186,6 +186,8 @@ mod tests {
         assert_eq!(ports(at_first), None);
         // The one that replied when no other did was the foreign one.
         let known = known(&[&all[0]]);
+        let as_many = of_one_deployment(&all[..2], &known, Some(&one));
+        assert_eq!(ports(as_many), Some(vec![11]), "no more than of ours");
         let later = of_one_deployment(&all, &known, Some(&one));
         assert_eq!(ports(later), Some(vec![21, 22]));
     }

@@ -167,7 +167,7 @@ mod tests {
             primary: address(2),
             epoch: 7,
         };
-        assert!(matches!(reply.outcome, Outcome::Names(view) if view == expected));
+        assert_eq!(reply.view(), Some(&expected));
         assert_eq!(reply.id.as_deref(), Some("me"));
         let peer = Peer {
             address: address(26379),
@@ -181,7 +181,8 @@ mod tests {
         let no = |line: &str| redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let unknown = no("ERR No such master with that name");
         let replies = vec![unknown.clone(), Value::Nil, unknown, text("me")];
-        assert!(matches!(outcome(replies), Outcome::UnknownName));
+        let reply = Reply::of(address(1), replies);
+        assert!(reply.view().is_none() && matches!(reply.outcome, Outcome::UnknownName));
         let denied = no("NOAUTH Authentication required.");
         let replies = vec![denied; 4];
         assert!(matches!(outcome(replies), Outcome::Refused(_)));

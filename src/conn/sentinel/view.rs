@@ -115,5 +115,6 @@ mod tests {
         assert!(!is_shared_by_most(&[&one, &other], 3));
         assert!(!is_shared_by_most(&[&one, &one], 4));
         assert!(!is_shared_by_most(&[], 0));
+        assert!(is_shared_by_most(&[&one; 3], 5) && !is_shared_by_most(&[&one], 2));
     }
 }
