@@ -15,8 +15,11 @@ local lock, remaining, channel = KEYS[1], tonumber(ARGV[2]), ARGV[3]
 if redis.call('HEXISTS', lock, ARGV[1]) == 0 then return not_held(lock) end
 local before = redis.call('PTTL', lock)
 redis.call('PEXPIRE', lock, remaining)
+-- The longest time after which a waiter of ours asks by itself. Until then the next one in a queue may know only of
+-- the lease of an earlier holder.
+local poll_ms_max = 1000
 -- A waiter of Redisson's sleeps for the lease that it was told.
-if before <= remaining then return 0 end
+if before <= remaining and not (KEYS[2] and remaining < poll_ms_max) then return 0 end
 if KEYS[2] then
   local next_one = redis.pcall('LINDEX', KEYS[2], 0)
   if type(next_one) ~= 'string' then return 0 end
