@@ -105,10 +105,6 @@ pub(super) enum Event {
     RenewalEnded {
         given_up: Option<Tick>,
     },
-    /// It is to be left at the server for this time.
-    KeepSent {
-        lease: Duration,
-    },
     /// The server confirmed a renewal.
     Renewed {
         sent: Tick,
@@ -128,7 +124,7 @@ pub(super) enum Event {
         is_repeated: bool,
     },
     ReentryGranted(Reentry),
-    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share.
+    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share, or for what is left of the hold.
     LeaseSent {
         lease: Duration,
         until: Tick,

@@ -93,7 +93,7 @@ impl Hold {
             let holder = self.holder_ref(Counts::NONE);
             let call = match remaining {
                 Some(lease) => {
-                    self.apply(Event::KeepSent { lease });
+                    self.apply(Event::LeaseSent { lease, until: now });
                     self.protocol.keep(&holder, lease, publish)
                 }
                 // It need not be there any more, if an earlier request was executed.

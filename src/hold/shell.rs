@@ -392,15 +392,6 @@ impl Hold {
             token_retention: self.core.timing.token_retention,
         }
     }
-
-    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
-        let message = format!(
-            "{reason}; what was done under this lock may have overlapped with another \
-             holder"
-        );
-        let error = Error::new(Kind::NotHeld, operation, message).of_lock(self.name());
-        error.at(&self.endpoint())
-    }
 }
 
 impl LocalHold for Hold {
@@ -471,20 +462,17 @@ impl Leased for Hold {
         }
     }
 
-    fn put_off(&self) {
-        self.apply(Event::RenewalEnded { given_up: None });
-    }
-
     fn renewed(&self, sent: Tick, lease: Duration) {
         let left = self.core.clock.now().until(self.deadline());
         self.tell_renewed(left, lease);
         self.apply(Event::Renewed { sent, lease });
-        self.apply(Event::RenewalEnded { given_up: None });
     }
 
     fn renewal_failed(&self) {
         self.tell_renewal_failed();
-        let given_up = Some(self.core.clock.now());
+    }
+
+    fn renewal_ended(&self, given_up: Option<Tick>) {
         self.apply(Event::RenewalEnded { given_up });
     }
 
@@ -494,7 +482,6 @@ impl Leased for Hold {
 
     fn revoked(&self) {
         self.apply(Event::Lost(LostReason::Revoked));
-        self.apply(Event::RenewalEnded { given_up: None });
     }
 
     fn expired(&self) {

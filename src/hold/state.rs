@@ -8,6 +8,7 @@
 
 mod joining;
 mod passing;
+mod renewing;
 #[cfg(test)]
 mod tests;
 
@@ -180,11 +181,7 @@ impl State {
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now.tick()),
             Event::RenewalBegun { lease } => self.at_server.renewal_begun(now.tick(), lease),
-            Event::RenewalEnded { given_up } => {
-                self.at_server.renewal_ended(given_up);
-                effects.wakes_guards = self.is_kept() && !self.is_being_renewed();
-            }
-            Event::KeepSent { lease } => self.at_server.note_sent(now.tick(), lease),
+            Event::RenewalEnded { given_up } => return self.end_renewal(given_up),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now.tick(), sent, lease);
                 self.is_check_put_off = self.is_unclaimed();
@@ -489,15 +486,6 @@ impl State {
     /// Whether the server may still execute a request to enter it once more.
     pub(super) fn may_be_entered_late(&self) -> bool {
         self.at_server.may_be_entered_late()
-    }
-
-    /// Whether the server may still execute a renewal of it.
-    pub(super) fn may_be_renewed_late(&self) -> bool {
-        self.at_server.may_be_renewed_late()
-    }
-
-    pub(super) fn is_being_renewed(&self) -> bool {
-        self.at_server.is_being_renewed()
     }
 
     pub(super) fn lease(&self) -> Duration {

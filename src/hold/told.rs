@@ -1,17 +1,27 @@
-//! What of a hold is counted, and told to whoever observes the client.
+//! What of a hold is counted, and told to whoever observes the client, or lost it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::shell::Hold;
 use crate::counts::Mode;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::events::Event;
 use crate::group::Group;
 use crate::lost::LostReason;
 use crate::totals::GrantedBy;
 
 impl Hold {
+    /// For a caller who took it for held.
+    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+        let message = format!(
+            "{reason}; what was done under this lock may have overlapped with another \
+             holder"
+        );
+        let error = Error::new(Kind::NotHeld, operation, message).of_lock(self.name());
+        error.at(&self.endpoint())
+    }
+
     /// A call got it.
     pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
         let observed = self.core.observed();
