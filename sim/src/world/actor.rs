@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use self::known::{Registered, Waits};
 use super::checks::{Checks, ToBeKept};
 use super::held::Grant;
+use super::names::names;
 use super::plan::{End, Kind, LEASE, OWNERS, Op, Verb};
 use crate::deployment::Deployment;
 
@@ -41,21 +42,6 @@ const PATIENT_MIN: Duration = Duration::from_millis(200);
 
 /// For so long a hold stays with a process whose locks are sticky.
 const STICKY: Duration = Duration::from_millis(200);
-
-pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
-    match kind {
-        Kind::Reentrant => vec![format!("plain:{lock}")],
-        Kind::Fair => vec![format!("fair:{lock}")],
-        Kind::Read | Kind::Write => vec![format!("rw:{lock}")],
-        Kind::Multi => vec![
-            "plain:0".to_owned(),
-            format!("fair:{lock}"),
-            "rw:1".to_owned(),
-        ],
-        Kind::Redlock => vec![format!("redlock:{lock}")],
-        Kind::Once => vec![format!("once:{lock}")],
-    }
-}
 
 /// The name of a lock, and the holder id by which a server knows who has it.
 type NameAndHolder = (String, String);

@@ -8,6 +8,7 @@ mod checks;
 mod forgotten;
 mod held;
 mod left;
+mod names;
 mod order;
 mod plan;
 mod running;
@@ -25,8 +26,9 @@ use parking_lot::Mutex;
 
 use self::actor::Actor;
 use self::checks::Checks;
+use self::names::lock_names;
 use self::plan::{Fault, LEASE, OWNERS, Plan};
-use self::running::{Running, lock_names};
+use self::running::Running;
 use crate::connections::Peer;
 use crate::deployment::{Deployment, Layout};
 use crate::net::{Net, State};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use lockset::Client;
 use parking_lot::Mutex;
 
-use super::actor::names;
 use super::checks::Checks;
 use super::left::lock_of;
+use super::names::{lock_names, names};
 use super::plan::{Fault, Kind, LEASE};
 use crate::deployment::{Deployment, Layout};
 use crate::process::Process;
@@ -27,14 +27,6 @@ pub(super) struct Running {
     pub(super) restarts: u64,
     /// Whether every replica was connected to its primary all the time.
     pub(super) kept_up: bool,
-}
-
-/// The names of all locks of a world, as servers know them.
-pub(super) fn lock_names() -> impl Iterator<Item = String> {
-    let kinds = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Once];
-    kinds
-        .into_iter()
-        .flat_map(|kind| (0..2).flat_map(move |lock| names(kind, lock)))
 }
 
 /// Counters of tokens have lives of their own.

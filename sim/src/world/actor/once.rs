@@ -5,7 +5,8 @@ use std::time::Duration;
 use lockset::Result;
 use tokio::time::Instant;
 
-use super::{Actor, names, patient};
+use super::{Actor, patient};
+use crate::world::names::names;
 use crate::world::plan::{End, Op};
 
 /// Unless the call says otherwise.

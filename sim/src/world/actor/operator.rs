@@ -1,6 +1,7 @@
 //! What an operator does: ends whatever holds a lock, or takes it away from one holder.
 
-use super::{Actor, names};
+use super::Actor;
+use crate::world::names::names;
 use crate::world::plan::{Kind, Op};
 
 impl Actor {
