@@ -61,13 +61,22 @@ fn replies() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_reply_ends_where_it_does_for_the_client_library(reply in replies(), more in any::<u8>()) {
+    fn a_reply_ends_where_it_does_for_the_client_library(
+        reply in replies(),
+        more in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
         let read: Result<Value, _> = redis::parse_redis_value(&reply);
         prop_assert!(read.is_ok(), "{:?}", String::from_utf8_lossy(&reply));
         let longer = [&*reply, &[more]].concat();
         let end = End { at: reply.len(), is_push: false };
         prop_assert_eq!(resp3(&longer), Ok(Some(end)));
         prop_assert_eq!(resp3(&reply[..reply.len() - 1]), Ok(None));
+        let (first, rest) = longer.split_at(cut.index(reply.len()));
+        let mut framing = Framing::new(ProtocolVersion::RESP3);
+        prop_assert_eq!(framing.read(first), Ok(None));
+        let end = End { at: reply.len() - first.len(), is_push: false };
+        prop_assert_eq!(framing.read(rest), Ok(Some(end)));
     }
 
     /// Byte by byte it is the same as at once.
