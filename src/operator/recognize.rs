@@ -95,6 +95,10 @@ mod tests {
             modes(&[("mode", "read"), ("U:1", "1"), ("U:2", "3")]),
             Some(vec![(HoldMode::Read, 1), (HoldMode::Read, 3)])
         );
+        // Without a mode it is the whole id of a holder.
+        let plain = recognize(&fields(&[("U:1:write", "1")])).unwrap();
+        assert_eq!(plain.holders[0].mode, HoldMode::Exclusive);
+        assert_eq!(plain.holders[0].id, format!("{CLIENT}:1:write"));
         let both = recognize(&fields(&[
             ("mode", "write"),
             ("U:1", "1"),
