@@ -488,4 +488,16 @@ mod tests {
             LeasePolicy::Fixed(LEASE_MIN)
         );
     }
+
+    #[test]
+    fn all_but_a_fixed_lease_is_renewed() {
+        let (lease, max) = (LEASE_MIN, LEASE_MAX);
+        for (policy, is_renewed) in [
+            (LeasePolicy::Renewed(lease), true),
+            (LeasePolicy::RenewedFor { lease, max }, true),
+            (LeasePolicy::Fixed(lease), false),
+        ] {
+            assert_eq!((policy.is_renewed(), policy.lease()), (is_renewed, lease));
+        }
+    }
 }
