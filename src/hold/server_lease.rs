@@ -114,3 +114,46 @@ impl ServerLease {
         self.note_answered(now, lease, is_repeated);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    /// Whether one may still be sent or answered, and whether the server may still execute one.
+    fn renewals(lease: &ServerLease) -> (bool, bool) {
+        (lease.is_being_renewed(), lease.may_be_renewed_late())
+    }
+
+    #[test]
+    fn a_renewal_that_is_answered_or_was_not_sent_does_not_come_later() {
+        let mut lease = ServerLease::until(at(30));
+        assert_eq!(renewals(&lease), (false, false));
+        lease.renewal_begun(at(10), LEASE);
+        lease.renewal_begun(at(11), LEASE);
+        assert_eq!(lease.end(), at(41), "as soon as it may be sent");
+        lease.renewal_ended(None);
+        assert_eq!(renewals(&lease), (true, true), "there is another one");
+        lease.renewal_ended(None);
+        assert_eq!(renewals(&lease), (false, false));
+    }
+
+    #[test]
+    fn one_that_was_given_up_may_come_until_a_later_one_is_answered() {
+        let mut lease = ServerLease::until(at(30));
+        for given_up in [12, 11] {
+            lease.renewal_begun(at(10), LEASE);
+            lease.renewal_ended(Some(at(given_up)));
+        }
+        assert_eq!(renewals(&lease), (false, true));
+        lease.renewal_answered(at(11));
+        assert_eq!(renewals(&lease), (false, true), "of two the later counts");
+        lease.renewal_answered(at(12));
+        assert_eq!(renewals(&lease), (false, false));
+    }
+}

@@ -579,6 +579,28 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     assert_eq!(lost.kept_for(secs(102)), none);
 }
 
+/// Who leaves a hold at the server waits for renewals that are on their way.
+#[test]
+fn the_end_of_the_last_renewal_is_told_to_who_leaves_a_hold() {
+    let lease = LEASE;
+    for is_kept in [true, false] {
+        let mut state = held();
+        state.apply(secs(100), guarded(secs(110)));
+        for _ in 0..2 {
+            state.apply(secs(101), Event::RenewalBegun { lease });
+        }
+        if is_kept {
+            state.apply(secs(102), released(Mode::Exclusive));
+        }
+        let told = [None, Some(secs(103))].map(|given_up| {
+            let ended = Event::RenewalEnded { given_up };
+            state.apply(secs(103), ended).wakes_guards
+        });
+        assert_eq!(told, [false, is_kept], "the second was the last");
+        assert!(!state.is_being_renewed() && state.may_be_renewed_late());
+    }
+}
+
 /// Granted at 100 s to a reader, with another that has joined.
 fn joined() -> (State, Owner, Owner) {
     let new = NewHold {
