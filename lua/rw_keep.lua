@@ -24,7 +24,8 @@ end
 -- Other readers have leases of their own, and the lock lives as long as the longest.
 local own_fields = 1 + (held[1] and 1 or 0) + (held[2] and 1 or 0)
 if remaining < before and redis.call('HLEN', lock) > own_fields then
-  lease = math.max(remaining, math.min(before, readers_lease(lock, before)))
+  local others = readers_lease(lock, before)
+  lease = math.max(remaining, math.min(before, others))
 end
 if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 -- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.

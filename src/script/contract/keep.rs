@@ -74,6 +74,23 @@ async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
     assert_eq!(queue, [U2], "it stays in its place");
 }
 
+/// As where the lease of another reader may be on its way to another node of a cluster.
+#[tokio::test]
+async fn a_reader_that_is_left_beside_one_it_may_not_look_at_leaves_the_lock_as_long_as_it_is() {
+    let mut fixture = Fixture::new().await;
+    let keys = ["L", "lockset_rw_waiting:{L}"];
+    for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
+        let args = [holder, "1", lease, "0", "1", "0", "0"];
+        assert_eq!(fixture.run("read_acquire", &keys, &args).await, HELD);
+    }
+    let mut user = fixture.user(&format!("resetkeys ~L ~{{L}}:{U1}:*")).await;
+    let args = [U1, "9000", CHANNEL, "PUBLISH"];
+    assert_eq!(user.run("rw_keep", &["L"], &args).await.unwrap(), DONE);
+    fixture.is_kept_for("L", 30_000).await;
+    let own = format!("{{L}}:{U1}:rwlock_timeout:1");
+    fixture.is_kept_for(&own, 9_000).await;
+}
+
 #[tokio::test]
 async fn a_reader_that_is_left_shortens_no_other_lease() {
     let mut fixture = Fixture::new().await;
