@@ -56,8 +56,8 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     (
         "what is to be left is freed at once",
-        "redis.call('PEXPIRE', lock, remaining)\n-- A waiter",
-        "redis.call('PEXPIRE', lock, 1)\n-- A waiter",
+        "PTTL', lock)\nredis.call('PEXPIRE', lock, remaining)",
+        "PTTL', lock)\nredis.call('PEXPIRE', lock, 1)",
     ),
     (
         "a token of a Redlock is not raised at the other servers",
