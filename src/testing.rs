@@ -147,8 +147,11 @@ impl Transport for Scripted {
                 return Ok(done());
             }
             self.sent.lock().push(sent.clone());
-            sent::mark();
-            match (self.decide)(&sent) {
+            let answer = (self.decide)(&sent);
+            if !matches!(answer, Answer::Unsent | Answer::Declined(_)) {
+                sent::mark();
+            }
+            match answer {
                 Answer::Value(value) => return Ok(value),
                 Answer::Unsent => {
                     tokio::time::sleep(limit).await;

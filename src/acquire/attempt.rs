@@ -368,7 +368,7 @@ impl<'a> Attempt<'a> {
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
             known: request
                 .local
-                .known_counter()
+                .known_counter(now, request.core.timing.token_retention)
                 .filter(|_| request.options.fenced),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),

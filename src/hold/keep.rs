@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::event::Event;
+use super::releasing::Releasing;
 use super::shell::Hold;
 use super::told::tell_release_failed;
 use crate::conn::Lane;
@@ -85,6 +86,8 @@ impl Hold {
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<(Released, Answer)> {
+        // For another guard, that may have been dropped before the answer.
+        let may_be_gone = self.may_be_released();
         let mut first_sent = None;
         loop {
             let now = self.core.clock.now();
@@ -102,14 +105,15 @@ impl Hold {
             // One window for a reply: what is repeated in it is the same.
             let mut window = budget;
             window.deadline = budget.deadline.min(now.after(budget.reply_timeout));
-            let run = self.core.scripts.run(lane, &call, window);
+            let run = pin!(self.core.scripts.run(lane, &call, window));
+            let releasing = Releasing::of(std::iter::once(self));
             let on_its_way = || {
                 self.apply(Event::CountsSent(Counts::NONE));
             };
-            match on_first_poll(pin!(run), on_its_way).await {
+            match on_first_poll(pin!(releasing.drive(run)), on_its_way).await {
                 Ok(answer) => {
                     let released = self.protocol.released(&answer.value)?;
-                    let repeated = answer.repeated || first_sent.is_some();
+                    let repeated = answer.repeated || first_sent.is_some() || may_be_gone;
                     let answer = Answer {
                         repeated,
                         first_sent: first_sent.unwrap_or(answer.first_sent),

@@ -293,9 +293,9 @@ impl LocalLock {
         self.holds.exclusive_until()
     }
 
-    /// What its counter of tokens is known to have had.
-    pub(crate) fn known_counter(&self) -> Option<u64> {
-        self.known_token.lock().map(|known| known.counter())
+    /// What its counter of tokens is known to have had, if that is kept for so long and still there, unless it was lost.
+    pub(crate) fn known_counter(&self, now: Tick, retention_ms: u64) -> Option<u64> {
+        (*self.known_token.lock())?.counter(now, retention_ms)
     }
 
     /// A task of this client has got the lock.

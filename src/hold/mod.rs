@@ -27,6 +27,7 @@ mod recalls;
 pub(crate) mod reenter;
 pub(crate) mod registry;
 mod release_call;
+mod releasing;
 mod server_lease;
 mod settle;
 mod share;

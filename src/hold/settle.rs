@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
 use super::release_call::release_call;
+use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
 use super::told::tell_release_failed;
 use super::undo::Undo;
@@ -383,21 +384,23 @@ async fn settle(
         .filter_map(|(index, hold)| {
             let state = hold.state();
             let counts = state.target_counts();
-            let was_sent = counts.is_none() && state.was_release_sent();
-            (!state.is_settled()).then_some((index, &**hold, counts, was_sent))
+            let may_be_gone = counts.is_none() && hold.may_be_released();
+            (!state.is_settled()).then_some((index, &**hold, counts, may_be_gone))
         })
         .collect();
     let Some((_, first, ..)) = open.first() else {
         return Ok(settled);
     };
     let call = release_call(open.iter().map(|(_, hold, counts, _)| (*hold, *counts)));
-    let run = first.core.scripts.run(Lane::Command, &call, budget);
+    let run = pin!(first.core.scripts.run(Lane::Command, &call, budget));
+    let released = open.iter().filter(|(_, _, counts, _)| counts.is_none());
+    let releasing = Releasing::of(released.map(|(_, hold, ..)| *hold));
     let on_its_way = || {
         for (_, hold, counts, _) in &open {
             hold.apply(Event::CountsSent(*counts));
         }
     };
-    let answer = on_first_poll(pin!(run), on_its_way)
+    let answer = on_first_poll(pin!(releasing.drive(run)), on_its_way)
         .await
         .map_err(|failure| {
             // The one it is about, or all.
@@ -412,8 +415,9 @@ async fn settle(
         1 => Few::from_buf([first.protocol.released(&answer.value)?]),
         count => reply::released_each(&answer.value, count)?,
     };
-    for ((index, hold, counts, was_sent), released) in open.into_iter().zip(released) {
-        let is_repeated = answer.repeated || was_sent;
+    drop(releasing);
+    for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
+        let is_repeated = answer.repeated || may_be_gone;
         settled[index] = hold.settled(counts, released, &answer, is_repeated);
     }
     Ok(settled)

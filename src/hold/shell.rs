@@ -5,6 +5,7 @@
 //! event leads to outside is carried out without the mutex, but for what those who ask next in this
 //! client have to find: that a release is decided on.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(crate) struct Hold {
     pub(super) number: u64,
     pub(super) holder: HolderId,
     state: Mutex<State>,
+    /// Whether a request that releases it may have been executed.
+    pub(super) may_be_released: AtomicBool,
     /// One operation on the counts at a time.
     pub(super) operation: tokio::sync::Mutex<()>,
     /// Given when it is held no more, or its deadline moves.
@@ -98,6 +101,7 @@ impl Hold {
             state: Mutex::new(state),
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
+            may_be_released: AtomicBool::new(false),
             groups: Mutex::default(),
         });
         let by = if hold.is_handover {

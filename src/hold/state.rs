@@ -78,8 +78,6 @@ pub(super) struct State {
     doubted_since: Option<Tick>,
     /// A release is decided on and was not sent yet.
     is_release_unsent: bool,
-    /// Somebody has asked the server to release it.
-    was_release_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +134,6 @@ impl State {
             spare_tokens: new.spare_tokens.clone(),
             doubted_since: None,
             is_release_unsent: false,
-            was_release_sent: false,
         };
         (state, share)
     }

@@ -61,9 +61,14 @@ impl KnownToken {
         })
     }
 
-    /// What the counter has had at least, unless it was lost since.
-    pub(crate) fn counter(&self) -> u64 {
-        self.counter
+    /// What the counter has had at least, while it cannot have gone unless it was lost.
+    pub(crate) fn counter(&self, now: Tick, retention_ms: u64) -> Option<u64> {
+        self.is_kept(now, retention_ms).then_some(self.counter)
+    }
+
+    /// Whether it is well before the counter can have gone. It is kept for so many ms after a script, or for ever (0).
+    fn is_kept(&self, now: Tick, retention_ms: u64) -> bool {
+        retention_ms == 0 || self.at.until(now) < Duration::from_millis(retention_ms / 2)
     }
 
     /// Knows of this token too, and of so many more.
@@ -78,8 +83,6 @@ impl KnownToken {
     /// after a script, or for ever (0).
     pub(crate) fn wanted(&self, now: Tick, spare: u32, retention_ms: u64) -> Option<WantedToken> {
         let since = self.at.until(now);
-        // Well before it can have gone.
-        let is_kept = retention_ms == 0 || since < Duration::from_millis(retention_ms / 2);
         let micros = u64::try_from(since.as_micros()).ok()?;
         let wanted = WantedToken {
             connection: self.connection,
@@ -89,7 +92,8 @@ impl KnownToken {
             clock: self.given.saturating_add(micros - micros / 100),
         };
         let next = self.counter.saturating_add(wanted.step());
-        (since < COUNTS_ON && is_kept && next <= wanted.clock).then_some(wanted)
+        (since < COUNTS_ON && self.is_kept(now, retention_ms) && next <= wanted.clock)
+            .then_some(wanted)
     }
 }
 
@@ -166,6 +170,11 @@ mod tests {
         assert!(at(999_999, 2_000));
         assert!(!at(1_000_000, 2_000));
         assert!(at(9_999_999, 0), "kept for ever");
+        // It is not known any more then, for scripts either.
+        let counter = |micros, retention| known().counter(tick(SECOND + micros), retention);
+        assert_eq!(counter(999_999, 2_000), Some(T));
+        assert_eq!(counter(1_000_000, 2_000), None);
+        assert_eq!(counter(3_600 * SECOND, 0), Some(T), "kept for ever");
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn a_server_that_does_otherwise_is_refused() {
             "others = 0",
         ),
         // A writer enters beside readers; it does not wait for those whose turn it is.
-        ("if readers_lease(lock, -1) ~= -2 then", "if false then"),
+        ("if left ~= -2 then", "if false then"),
         (
             "if left > 0 and left <= readers_turn_ms then",
             "if false then",

@@ -126,16 +126,10 @@ impl State {
     pub(super) fn counts_sent(&mut self, counts: Counts) -> Effects {
         let is_sent = self.is_release_unsent && self.target_counts() == counts;
         self.is_release_unsent &= !is_sent;
-        self.was_release_sent |= counts.is_none();
         Effects {
             release: is_sent.then_some(ReleaseStep::Sent),
             ..Effects::default()
         }
-    }
-
-    /// Whether a request that releases it was sent, so that it may be gone by that.
-    pub(in crate::hold) fn was_release_sent(&self) -> bool {
-        self.was_release_sent
     }
 
     /// Whether its guard asks for it to stay with the client.
