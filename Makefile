@@ -7,7 +7,7 @@ VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
-.PHONY: nemesis mutants mutants-core
+.PHONY: nemesis mutants mutants-core properties
 
 help:
 	@echo "make demo         100 participants, 90 seats: with and without the lock;"
@@ -37,6 +37,7 @@ help:
 	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
 	@echo "make mutants      mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name or --missing"
 	@echo "make mutants-core  cargo-mutants over the pure files, where it is installed; MUTANTS=hold/ for some of them"
+	@echo "make properties   random input to whatever reads bytes, and random lives of holds: CASES=20000 of each"
 	@echo "make package      the package as it would be published: it builds by itself"
 	@echo "make check        formatting, lints, documentation"
 	@echo "make bench        our ratios against the floor, measured in one run; bench-observability is part of it"
@@ -195,6 +196,14 @@ nemesis:
 
 mutants:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && scripts/mutants $(MUTANTS)
+
+CASES = 20000
+properties:
+	@PROPTEST_CASES=$(CASES) cargo test --workspace --all-features --lib --quiet -- $(PROPERTIES)
+
+# Those that draw their input at random.
+PROPERTIES = announce::record:: conn::url:: conn::link::framing:: conn::link::wire:: conn::cluster::view:: \
+	  conn::cluster::slots:: keys:: hold::grant_message:: hold::queue::places:: hold::recalls:: whatever_happens
 
 mutants-core:
 	@scripts/mutants-core $(MUTANTS)

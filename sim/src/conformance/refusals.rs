@@ -58,7 +58,7 @@ const WITHOUT_REPLICAS: &[&str] = &[
     "WAIT 0 1",
     "SCRIPT FLUSH",
     "EVAL return(redis.call('SET',KEYS[1],'1')) 1 a",
-    "EVAL return(redis.pcall('PEXPIRE',KEYS[1],'1')) 1 a",
+    "EVAL return(redis.pcall('PEXPIRE',KEYS[1],'60000')) 1 a",
     "EVAL return(redis.call('EXISTS',KEYS[1])) 1 a",
     "MULTI",
     "INCRBY a 1",
