@@ -41,22 +41,24 @@ impl Forgotten {
 
     /// One of them has it no longer.
     pub(super) fn ends(&mut self, number: u64) {
-        let longest = &mut self.longest;
-        self.overlaps.retain(|(_, both, since)| {
-            let is_over = both.contains(&number);
-            if is_over {
-                *longest = (*longest).max(since.elapsed());
-            }
-            !is_over
-        });
+        self.overlaps.retain(|(_, both, _)| !both.contains(&number));
     }
 
-    /// One that goes on for longer than it may, of those for which `both_valid`.
-    pub(super) fn overdue(&self, both_valid: impl Fn(&str, [u64; 2]) -> bool) -> Option<String> {
-        let (name, both, since) = self
-            .overlaps
-            .iter()
-            .find(|(name, both, _)| !self.is_excused(name) && both_valid(name, *both))?;
+    /// One that goes on for longer than it may. It is over when not `both_valid`, though both may have guards still.
+    pub(super) fn overdue(
+        &mut self,
+        both_valid: impl Fn(&str, [u64; 2]) -> bool,
+    ) -> Option<String> {
+        let longest = &mut self.longest;
+        self.overlaps.retain(|(name, both, since)| {
+            let goes_on = both_valid(name, *both);
+            if goes_on {
+                *longest = (*longest).max(since.elapsed());
+            }
+            goes_on
+        });
+        let mut overlaps = self.overlaps.iter();
+        let (name, both, since) = overlaps.find(|(name, ..)| !self.is_excused(name))?;
         let went_on = since.elapsed();
         Some(format!(
             "{name} has two holders (numbers {both:?}) since {went_on:?}, for longer than a lease"
