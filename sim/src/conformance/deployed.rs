@@ -112,9 +112,17 @@ fn shown(reply: &Value) -> String {
     match reply {
         Value::ServerError(no) => {
             let details = no.details().unwrap_or_default();
+            // Either says that a script may not do that, and Valkey why.
+            let denied = ["The user executing the script", "ACL failure in script"];
+            if denied.iter().any(|denied| details.contains(denied)) {
+                return format!("{} {}", no.code(), denied[0]);
+            }
             let cause = details.split(" script: ").next().unwrap_or_default();
             // Redis and Valkey begin this one otherwise.
             let cause = cause.replace("Script attempted", "Attempted");
+            // Valkey names the user, and advises nothing.
+            let cause = cause.replace("User default has", "this user has");
+            let cause = cause.replace(" Please use EVAL.", "");
             format!("{} {cause}", no.code())
         }
         other => format!("{other:?}"),
