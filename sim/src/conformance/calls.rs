@@ -11,7 +11,7 @@ pub(super) const HEARD: &[&str] = &[
     "ch:1a2b3c4d-0000-4000-8000-00000000000a",
 ];
 
-/// Holder ids. On a read-write lock only the first two, so that its hash has at most three fields and
+/// Holder ids. On a read-write lock only the first two, so that its hash mostly has three fields at most and
 /// `HRANDFIELD` leaves nothing to chance.
 const HOLDERS: &[&str] = &[
     "1a2b3c4d-0000-4000-8000-00000000000a:1",

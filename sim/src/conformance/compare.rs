@@ -59,7 +59,7 @@ fn text(value: &Value) -> String {
 /// A key of a server, in words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
-    name: String,
+    pub(super) name: String,
     kind: String,
     /// In ms; -1 without an end.
     pub(super) life: i64,
@@ -67,6 +67,11 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// Whether it has more fields than a script looks at (`lua/includes/must_be_lock.lua`).
+    pub(super) fn is_large_hash(&self) -> bool {
+        self.kind == "hash" && self.data.len() > 2 * 3
+    }
+
     /// From a reply to the dump: when it began and ended, and all keys in the order of their names.
     pub(super) fn all(dump: &Value) -> (&Value, &Value, Vec<Self>) {
         let Value::Array(parts) = dump else {
