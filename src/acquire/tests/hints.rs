@@ -2,29 +2,35 @@
 
 use super::*;
 
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Waits in vain for a lock while so many hints come, one after the other, and once more as long.
+async fn wait_for_hints(server: &Arc<Scripted>, hints: u32) {
+    let client = Client::over(server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let come = async {
+        for _ in 0..hints {
+            tokio::time::sleep(BETWEEN).await;
+            locals.message(b"redisson_lock__channel:{x}", b"0");
+        }
+    };
+    let lock = client.lock("x");
+    let (got, ()) = tokio::join!(lock.try_lock_for(BETWEEN * (hints + 1)), come);
+    assert!(got.unwrap().is_none());
+}
+
 /// Who pauses before each attempt comes after all others each time, and may wait for ever.
 #[tokio::test(start_paused = true)]
 async fn who_has_lost_often_pauses_every_other_time_only() {
     const HINTS: u32 = 24;
     let server = refusing(25_000);
-    let client = Client::over(&server, LEASE);
-    let locals = Arc::clone(&client.core().locals);
-    let between = MS * 20;
-    let hints = async {
-        for _ in 0..HINTS {
-            tokio::time::sleep(between).await;
-            locals.message(b"redisson_lock__channel:{x}", b"0");
-        }
-    };
-    let lock = client.lock("x");
-    let (got, ()) = tokio::join!(lock.try_lock_for(between * (HINTS + 1)), hints);
-    assert!(got.unwrap().is_none());
+    wait_for_hints(&server, HINTS).await;
     let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
     let expected = (1..=HINTS).map(|hint| {
         if hint > 16 && hint % 2 == 0 {
-            between * hint + MS * 5
+            BETWEEN * hint + MS * 5
         } else {
-            between * hint
+            BETWEEN * hint
         }
     });
     // The first two are made without a hint, and the last at the deadline.
@@ -69,20 +75,9 @@ async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
         _ if sent.is("EVALSHA") => Answer::Value(elsewhere(25_000)),
         _ => Answer::Value(redis::Value::Nil),
     });
-    let client = Client::over(&server, LEASE);
-    let locals = Arc::clone(&client.core().locals);
-    let between = MS * 20;
-    let hints = async {
-        for _ in 0..HINTS {
-            tokio::time::sleep(between).await;
-            locals.message(b"redisson_lock__channel:{x}", b"0");
-        }
-    };
-    let lock = client.lock("x");
-    let (got, ()) = tokio::join!(lock.try_lock_for(between * (HINTS + 1)), hints);
-    assert!(got.unwrap().is_none());
+    wait_for_hints(&server, HINTS).await;
     let mut asked = attempts(&server.sent());
     asked.retain(|(at, lane)| !at.is_zero() && *lane == Lane::Command);
-    let expected = (1..=HINTS + 1).map(|at| (between * at, Lane::Command));
+    let expected = (1..=HINTS + 1).map(|at| (BETWEEN * at, Lane::Command));
     assert_eq!(asked, expected.collect::<Vec<_>>());
 }
