@@ -14,6 +14,8 @@
 local lock, remaining, channel = KEYS[1], tonumber(ARGV[2]), ARGV[3]
 if redis.call('HEXISTS', lock, ARGV[1]) == 0 then return not_held(lock) end
 local before = redis.call('PTTL', lock)
+-- An operator took its lease away.
+if before < 0 then before = math.huge end
 redis.call('PEXPIRE', lock, remaining)
 -- The longest time after which a waiter of ours asks by itself. Until then the next one in a queue may know only of
 -- the lease of an earlier holder.

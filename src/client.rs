@@ -62,10 +62,12 @@ impl Client {
     /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a cluster, through one or more of its nodes |
     /// | `redis+sentinel://[user:password@]host[:port],host[:port]/name[/db]` | the primary that these sentinels monitor under `name` |
     ///
-    /// `rediss` in place of `redis` uses TLS and needs the feature `tls`. If the sentinels have a password of
-    /// their own, add `?sentinel_password=..`, and `&sentinel_user=..` if they have users. Percent-encode
-    /// characters that mean something in a URL (`@ : , / ? # & + %`) in users, passwords and names: `%40` for
-    /// `@`.
+    /// `rediss` in place of `redis` uses TLS and needs the feature `tls`. `valkey` and `valkeys` mean the same as
+    /// `redis` and `rediss`, and `redis+unix` the same as `unix`. For one server, `?protocol=resp2` or
+    /// `?protocol=resp3` chooses the protocol of the connections that need no particular one. If the sentinels
+    /// have a password of their own, add `?sentinel_password=..`, and `&sentinel_user=..` if they have users.
+    /// Percent-encode characters that mean something in a URL (`@ : , / ? # & + %`) in users, passwords and
+    /// names: `%40` for `@`.
     ///
     /// In a cluster, the primary that serves the slot of a name keeps the lock. The client follows slots that
     /// move and replicas that take over. Replication is asynchronous, so a takeover may lose a hold; its
@@ -140,8 +142,8 @@ impl Client {
     ///
     /// # Errors
     /// * [`is_io`](Error::is_io): the server has not confirmed every release within a third of the client's
-    ///   lease, or within [`give_up_after`](ClientBuilder::give_up_after) if that is less. They continue in
-    ///   the background.
+    ///   lease, at least the time of three replies, or within
+    ///   [`give_up_after`](ClientBuilder::give_up_after) if that is less. They continue in the background.
     /// * [`is_closed`](Error::is_closed): the runtime of the client has ended before.
     ///
     /// ```no_run
@@ -396,8 +398,8 @@ impl ClientBuilder {
 
     /// How often the client announces itself at the server, for operators: its machine, process, program and
     /// version, and what it has held or waited for since the time before. Default: a third of the client's
-    /// lease, at least 10 s and at most a minute. [`Duration::MAX`]: never. Under 100 ms:
-    /// [`is_invalid`](Error::is_invalid).
+    /// lease, at least 10 s and at most a minute. More than 5 minutes counts as 5 minutes, but
+    /// [`Duration::MAX`] means never. Under 100 ms: [`is_invalid`](Error::is_invalid).
     ///
     /// [`Survey`](crate::Survey) and the command `lockset` read it. It costs taking and releasing a lock
     /// nothing: the watchdog looks at what is held when it is time, and writes one key,

@@ -13,8 +13,7 @@ use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, RwLock, WriteSide};
-use crate::script::Answer;
-use crate::script::reply::Released;
+use crate::script::{Answer, reply};
 
 const OPERATION: &str = "release_holder";
 
@@ -124,22 +123,19 @@ async fn leave_reason(handle: &Handle, mode: Mode, reason: &str) -> Result<()> {
 async fn release(handle: &Handle, holder_id: &str) -> Result<bool> {
     let core = handle.core();
     let publish = core.channels().publish();
+    // As the field of a writer is named.
+    let id = holder_id.strip_suffix(":write").unwrap_or(holder_id);
     let call = |name: &LockName| {
         let holder = HolderRef {
             name,
-            id: holder_id,
+            id,
             counts: Counts::NONE,
             fenced: handle.options.fenced,
             token_retention: core.timing.token_retention,
         };
-        handle
-            .protocol()
-            .release(&holder, core.timing.lease, publish)
+        handle.protocol().evict(&holder, publish)
     };
-    let read = |answer: &Answer| {
-        let released = handle.protocol().released(&answer.value)?;
-        // A repeat finds nothing of what an attempt without an answer has taken away.
-        Ok(matches!(released, Released::Done { .. }) || answer.repeated)
-    };
+    // A repeat finds nothing of what an attempt without an answer has taken away.
+    let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
     handle.query(OPERATION, call, read).await
 }

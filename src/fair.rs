@@ -114,11 +114,9 @@ impl FairLock {
     }
 
     async fn force(&self) -> Result<bool> {
+        let retention = self.0.core().timing.token_retention;
         let call = |name: &LockName, publish: &str| {
-            call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, self.0.options.fenced)
-                .arg(name.lock_channel())
-                .arg(publish)
-                .arg(self.0.core().timing.token_retention)
+            force_call(name, self.0.options.fenced, publish, retention)
         };
         self.0.force_unlock(call, Mode::Exclusive).await
     }
@@ -192,6 +190,10 @@ impl Protocol for FairProtocol {
         }
     }
 
+    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
+        force_call(holder.name, holder.fenced, publish, holder.token_retention).arg(holder.id)
+    }
+
     fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
         let (name, key) = (holder.name, holder.name.key());
         Call::new(&catalog::KEEP, key, &[key, &name.fair_queue_key()])
@@ -244,6 +246,13 @@ fn queue_keys(name: &LockName) -> [String; 3] {
 }
 
 /// Names the key of the tokens only if the lock is fenced: the user may have no right to it.
+fn force_call(name: &LockName, fenced: bool, publish: &str, retention: u64) -> Call {
+    call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, fenced)
+        .arg(name.lock_channel())
+        .arg(publish)
+        .arg(retention)
+}
+
 fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call {
     let [queue, timeouts, alive] = queue_keys(name);
     let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];

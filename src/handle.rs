@@ -18,7 +18,7 @@ use crate::hold::core::Core;
 use crate::hold::deferred_downgrade::deferrals_ended;
 use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
-use crate::hold::{Hold, Share};
+use crate::hold::{Hold, KeptUntil, Share};
 use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::long_wait::{Waited, place_of, told_if_long};
@@ -222,7 +222,7 @@ impl Handle {
         if share.is_none() {
             self.core.observed().refused(self.options.group);
         }
-        share.map(|share| share.guarded(request.kept_until(), request.sticky()))
+        share.map(|share| share.guarded(KeptUntil::own(request.kept_until()), request.sticky()))
     }
 
     /// One attempt: a share, or how long the lease of somebody else lasts yet.
@@ -546,8 +546,8 @@ macro_rules! sticky_methods {
             /// held at the server and is renewed; nobody inside it has a guard. It is released as soon as a waiter
             /// of this library at another client asks for it (a recall), when `span` is over, and with
             /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server
-            /// granted the lock, so whoever cannot ask, as Redisson, waits for `span` and for one guard at most,
-            /// however often this client uses the lock meanwhile.
+            /// granted the lock, so a waiter that cannot ask for it, such as Redisson's, waits at most for `span`
+            /// and for one guard, however often this client uses the lock meanwhile.
             ///
             /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after
             ///   the last renewal, the next task that takes it learns so.

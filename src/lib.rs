@@ -54,8 +54,9 @@
 //!
 //! # What a lock promises, and what it cannot
 //!
-//! * **Exclusion.** While [`is_lost`](ReentrantGuard::is_lost) is false, no other guard of the lock is valid;
-//!   for a [`ReadGuard`], no [`WriteGuard`] of another owner.
+//! * **Exclusion.** While [`is_lost`](ReentrantGuard::is_lost) is false and the server keeps the grant, no other
+//!   guard of the lock is valid; for a [`ReadGuard`], no [`WriteGuard`] of another owner. A failover that forgets
+//!   the grant, lost data or a forced unlock can break this until the next renewal.
 //! * **Loss is reported.** [`lost`](ReentrantGuard::lost) resolves no later than the lease ends by the local
 //!   clock, whatever the network does.
 //! * **Nothing leaks.** A dropped future, a dropped guard, a panic or a lost reply leaves no hold and no
@@ -66,6 +67,18 @@
 //! A lease cannot stop a process that was paused between checking its lock and writing. A server that fails
 //! over to a replica may forget a grant. Where two writers would do harm, have the resource check the
 //! [fencing token](FencingToken).
+//!
+//! # Features
+//!
+//! All are off by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `macros` | the attribute `#[locked]` |
+//! | `metrics` | counters, gauges and histograms through the facade `metrics` |
+//! | `serde` | [`FencingToken`] is serialized as a number |
+//! | `tls` | connections over TLS: `rediss://` |
+//! | `tracing` | spans and events through `tracing` |
 //!
 //! # Where to begin
 //!

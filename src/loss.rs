@@ -170,10 +170,12 @@ impl LossCell {
     }
 
     /// The guard is gone: what it says from here on. Only the first call counts.
-    pub(crate) fn end(&self, loss: impl FnOnce() -> Option<LostReason>) {
+    pub(crate) fn end(&self, loss: impl Fn() -> Option<LostReason>) {
         let Some(Loss(view)) = self.0.get() else {
             return;
         };
+        // If it is due just now it is told here, and not under the mutex: whoever is told may ask this view.
+        let _ = loss();
         let mut of = view.of.lock();
         if matches!(*of, Of::Gone(_)) {
             return;
@@ -184,5 +186,45 @@ impl LossCell {
         // It may be the last that keeps a client alive.
         drop(guard);
         view.ended.give();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    struct Held;
+
+    impl Losable for Held {
+        fn loss(&self) -> Option<LostReason> {
+            None
+        }
+
+        fn remaining(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn lost(&self) -> BoxFuture<'_, LostReason> {
+            std::future::pending().boxed()
+        }
+    }
+
+    /// As a subscriber of `tracing` may, to which a loss is told that is found as the guard goes.
+    #[test]
+    fn who_is_told_of_a_loss_may_ask_the_view_of_its_guard() {
+        let cell = LossCell::default();
+        let view = cell.view(|| Arc::new(Held));
+        let is_told = Cell::new(false);
+        cell.end(|| {
+            if !is_told.replace(true) {
+                assert!(!view.is_lost(), "it may be asked");
+            }
+            Some(LostReason::Expired)
+        });
+        assert_eq!(view.reason(), Some(LostReason::Expired));
     }
 }

@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
 use crate::handle::Handle;
-use crate::hold::Share;
 use crate::hold::bundle::Bundle;
+use crate::hold::{KeptUntil, Share};
 use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
@@ -344,8 +344,10 @@ impl MultiLock {
         }
         let guarded = |shares: Vec<Share>| {
             let shares = shares.into_iter().zip(&requests);
-            let shares =
-                shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
+            let shares = shares.map(|(share, request)| {
+                let kept_until = KeptUntil::as_member(request.kept_until());
+                share.guarded(kept_until, Duration::ZERO)
+            });
             MultiGuard(Bundle::of(shares.collect(), timer))
         };
         Ok(shares.map(guarded))
@@ -566,6 +568,9 @@ impl MultiGuard {
     ///   others are released all the same.
     /// * [`is_io`](crate::Error::is_io): a server does not answer. The release continues in the background
     ///   until the leases end.
+    /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): a server cannot do it
+    ///   now, or the user lacks a right. The release continues in the background too.
+    /// * [`is_closed`](crate::Error::is_closed): the runtime of a client has ended. The leases run out.
     pub async fn release(self) -> Result<()> {
         self.0.release().await
     }

@@ -40,9 +40,10 @@ impl Client {
 /// A handle: cheap to make and to clone, it holds nothing. Its options concern what is acquired through it.
 ///
 /// Waiters of one client are served first come, first served. They hand the lock off in memory, at most 16
-/// times and for 5 ms in a row; then other processes have their turn. Between clients, whoever asks first
-/// after a release gets the lock: one task of one client, against 64 tasks of another that never pause, gets
-/// about one grant in ten. For one order of all waiters use a [`FairLock`](crate::FairLock).
+/// times and for 5 ms in a row, or for a round trip to the server where that is longer (50 ms at most). Then the
+/// client stands back until each other client that waits has had its turn: one task of one client, against 64
+/// tasks of another that never pause, gets about one grant in ten. There is no order between the waiters of
+/// different clients: for that use a [`FairLock`](crate::FairLock).
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,12 +87,13 @@ impl ReentrantLock {
 
 /// Frees a lock of one holder.
 pub(crate) async fn force(handle: &Handle) -> Result<bool> {
-    let call = |name: &LockName, publish: &str| {
-        Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
-            .arg(name.lock_channel())
-            .arg(publish)
-    };
-    handle.force_unlock(call, Mode::Exclusive).await
+    handle.force_unlock(force_call, Mode::Exclusive).await
+}
+
+fn force_call(name: &LockName, publish: &str) -> Call {
+    Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
+        .arg(name.lock_channel())
+        .arg(publish)
 }
 
 /// Who holds a lock of one holder.
@@ -192,6 +194,10 @@ impl Protocol for ReentrantProtocol {
             .arg(millis(lease))
             .arg(holder.name.lock_channel())
             .arg(publish)
+    }
+
+    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
+        force_call(holder.name, publish).arg(holder.id)
     }
 
     fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {

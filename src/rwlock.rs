@@ -51,9 +51,9 @@ impl Client {
 ///   [`max_hold`](Self::max_hold) or a [fixed lease](Self::fixed_lease) has a hold of its own, and so has a
 ///   [downgraded](WriteGuard::downgrade) guard, a member of a multi-lock, and who asks for another lease.
 /// * **Readers and writers of one client pass it to each other in memory**, in their order, for up to 5 ms or 16
-///   times in a row, and a trip to the server where that is longer (50 ms at most). Readers that come after a writer
-///   so have its write hold at the server for 5 ms at most, unless others are known to wait: for so long they keep out
-///   readers of other clients, too. Who reads for longer has a read hold there.
+///   times in a row, or for a round trip to the server where that is longer (50 ms at most). Readers that follow a
+///   writer in this way read under its write hold for 5 ms at most, which keeps out readers of other clients for that
+///   time; who reads for longer then has a read hold there. If other clients are known to wait, this is not done.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
@@ -408,6 +408,19 @@ impl Protocol for RwProtocol {
             .arg(millis(lease))
             .arg(name.rw_channel())
             .arg(publish)
+    }
+
+    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
+        let (name, key) = (holder.name, holder.name.key());
+        Call::new(
+            &catalog::RW_FORCE_UNLOCK,
+            key,
+            &[key, &name.rw_waiting_key()],
+        )
+        .arg("both")
+        .arg(name.rw_channel())
+        .arg(publish)
+        .arg(holder.id)
     }
 
     fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {

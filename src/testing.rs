@@ -65,6 +65,8 @@ pub(crate) struct Scripted {
     place: Box<Place>,
     sent: Mutex<Vec<Sent>>,
     settled: bool,
+    /// Whether its servers are nodes of a cluster.
+    splits_slots: bool,
 }
 
 impl Scripted {
@@ -91,6 +93,16 @@ impl Scripted {
         })
     }
 
+    /// A node of a cluster.
+    pub(crate) fn in_a_cluster(
+        decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            splits_slots: true,
+            ..Self::one(true, decide)
+        })
+    }
+
     fn one(settled: bool, decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Self {
         Self {
             clock: Clock::of_runtime(),
@@ -98,6 +110,7 @@ impl Scripted {
             place: Box::new(|_| (0, 0)),
             sent: Mutex::default(),
             settled,
+            splits_slots: false,
         }
     }
 
@@ -227,6 +240,10 @@ impl Transport for Scripted {
 
     fn channels(&self) -> Channels {
         Channels::Plain
+    }
+
+    fn splits_slots(&self) -> bool {
+        self.splits_slots
     }
 
     fn is_single_server(&self) -> bool {

@@ -30,5 +30,6 @@ Exit status:
   1  the answer: no  65  not a lock          76  the lock was lost, the command was ended
                      69  server unreachable  77  no right, or a wrong password
                      70  internal error      126, 127  the command cannot be run, is not found
+                                             130  Ctrl-C while waiting
 
 Keep passwords off the command line, where `ps` shows them: put the URL into LOCKSET_URL.";

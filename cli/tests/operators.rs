@@ -264,6 +264,15 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
     }
     let denied = denials(&server).await;
     assert!(denied.is_empty(), "{denied:?}");
+    // These run a script that names the key first, which a user who may only read may not.
+    for (verb, status) in [
+        (&["show", "nobody"][..], 1),
+        (&["wait", "nobody"], 0),
+        (&["wait", "rw", "--timeout", "1ms"], 75),
+    ] {
+        let output = lockset(&url, verb).await;
+        assert_eq!(output.status.code(), Some(status), "{verb:?} {output:?}");
+    }
     let purged = lockset(&url, &["tokens", "--purge"]).await;
     assert_eq!(purged.status.code(), Some(77), "{purged:?}");
     assert!(

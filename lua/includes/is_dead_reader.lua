@@ -2,14 +2,15 @@
 
 -- Whether a field of a read-write lock is a reader whose read holds have all expired. Those of Redisson
 -- have the same keys: one of them that is there keeps its reader, as one of ours does, and so does one that
--- may be on its way to another node.
+-- may be on its way to another node, or that the user may not look at.
 local function is_dead_reader(lock, field, holds)
   -- Neither the mode nor a write hold has a number and such keys.
   local is_reader = string.find(field, '^[%x%-]+:%-?%d') and string.sub(field, -6) ~= ':write'
   for hold = is_reader and tonumber(holds) or 0, 1, -1 do
     local key = read_timeout(lock, field, hold)
-    if redis.pcall('EXISTS', key) == 1 then return false end
-    if hold == 1 then return not is_on_its_way(lock, key) end
+    local seen = redis.pcall('EXISTS', key)
+    if seen ~= 0 then return false end
+    if hold == 1 then return not is_on_its_way(lock, key, seen) end
   end
   return false
 end

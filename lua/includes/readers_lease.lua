@@ -14,8 +14,8 @@ local function readers_lease(lock, enough, gone)
       local key = read_timeout(lock, fields[i], hold)
       local left = redis.pcall('PTTL', key)
       if type(left) ~= 'number' or left == -2 then
-        local is_away, is_denied = is_on_its_way(lock, key)
-        if is_away then return math.huge, is_denied and key end
+        local is_away, denied = is_on_its_way(lock, key, left)
+        if is_away then return math.huge, denied and key end
         left = -2
       end
       longest = math.max(longest, left == -1 and math.huge or left)

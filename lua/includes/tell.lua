@@ -2,7 +2,8 @@
 -- many connections received that.
 --
 -- Redisson's 1 wakes those who sleep. One who was refused and does not sleep yet misses it, and then sleeps for
--- the lease it was told. A 0 is kept for one of those. Written as 00 it is not for ours, who miss nothing.
+-- the lease it was told. A 0 is kept for one of those. Written as 00 it is not for ours, who miss nothing. Those that
+-- subscribe at replicas are not counted here: nobody who does so alone is sent it.
 local function tell(publish, channel, message)
   local receivers = tonumber(redis.pcall(publish, channel, message)) or 0
   if message == '1' and receivers > 0 then redis.pcall(publish, channel, '00') end

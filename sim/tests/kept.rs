@@ -6,6 +6,7 @@ use lockset::{Client, Member, MultiLock, Owner};
 use lockset_sim::Server;
 
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A renewal may be on its way when the guard goes. It must not lengthen what is left.
 #[tokio::test(start_paused = true)]
@@ -89,4 +90,25 @@ async fn what_goes_while_others_are_left_is_left_too() {
     assert_eq!(is_free(&theirs).await, (false, false), "too early");
     server.advance(300 * MS).await;
     assert_eq!(is_free(&theirs).await, (true, true), "its time is over");
+}
+
+/// Of one owner: several locks are lost together, and a guard of one of them alone, which asks for it to be left, is not.
+#[tokio::test(start_paused = true)]
+async fn what_a_guard_asks_to_be_left_is_left_though_others_of_its_owner_are_lost() {
+    let server = Server::new();
+    let (client, operator) = (server.client().await, server.client().await);
+    let owner = Owner::new();
+    let one = client.fair_lock("one").owner(&owner);
+    let alone = one.clone().at_least(SECOND * 60).lock().await.unwrap();
+    let other = client.lock("other").owner(&owner);
+    let both = MultiLock::new([Member::from(one), Member::from(other)]).unwrap();
+    let both = both.lock().await.unwrap();
+    assert!(operator.lock("other").force_unlock().await.unwrap());
+    both.lost().await;
+    drop(both);
+    alone.release().await.unwrap();
+    server.advance(SECOND * 31).await;
+    assert!(operator.fair_lock("one").is_locked().await.unwrap());
+    server.advance(SECOND * 31).await;
+    assert!(!operator.fair_lock("one").is_locked().await.unwrap());
 }

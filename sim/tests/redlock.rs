@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockset::{Client, Redlock};
+use lockset::{Client, Owner, Redlock};
 use lockset_sim::Server;
 use tokio::time::Instant;
 
@@ -119,4 +119,25 @@ async fn a_long_hold_that_is_over_keeps_no_server_from_voting() {
     }
     let taken = other.lock("a").try_lock().await.unwrap();
     assert!(taken.is_some());
+}
+
+/// A call that enters a hold again and asks for it to be left is answered by a majority; all servers leave it.
+#[tokio::test(start_paused = true)]
+async fn what_a_later_call_asks_to_be_left_is_left_at_every_server() {
+    let (servers, clients, redlock) = three().await;
+    servers[0].advance(LEASE * 11 / 10).await;
+    let lock = redlock.lock("a").owner(&Owner::new());
+    let first = lock.lock().await.unwrap();
+    servers[0].advance(SECOND).await;
+    for (server, client) in servers.iter().zip(&clients) {
+        assert!(client.lock("a").is_locked().await.unwrap(), "{server:?}");
+    }
+    let hour = 3600 * SECOND;
+    let second = lock.at_least(hour).lock().await.unwrap();
+    second.release().await.unwrap();
+    first.release().await.unwrap();
+    servers[0].advance(LEASE * 2).await;
+    for (server, client) in servers.iter().zip(&clients) {
+        assert!(client.lock("a").is_locked().await.unwrap(), "{server:?}");
+    }
 }

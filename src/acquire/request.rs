@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::queued::Queued;
 use crate::clock::Tick;
+use crate::conn::Channels;
 use crate::counts::Mode;
 use crate::error::{Error, Kind, Result};
 use crate::few::Few;
@@ -217,12 +218,16 @@ impl<'a> Requests<'a> {
 
     /// Whether the server may make this waiter the holder without being asked again. Not where more is
     /// needed than the lock: other locks, replicas that confirm it, or its lease in full, as no renewal
-    /// lengthens it.
+    /// lengthens it. Nor where a message reaches those whom its sender did not count, at other nodes of a cluster:
+    /// the server takes a grant back of which it believes that nobody heard.
     pub(super) fn accept_handover(self) -> bool {
-        match self.all {
-            [request] => request.policy.is_renewed() && request.options.replication.is_none(),
-            _ => false,
-        }
+        let [request] = self.all else {
+            return false;
+        };
+        let transport = &request.core.scripts.transport;
+        let are_all_counted =
+            transport.channels() == Channels::Sharded || !transport.splits_slots();
+        request.policy.is_renewed() && request.options.replication.is_none() && are_all_counted
     }
 
     /// Names all the locks in an error.

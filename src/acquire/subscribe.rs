@@ -83,13 +83,22 @@ async fn unsubscribe_unused(
     }
 }
 
-/// Ends the subscription to this channel, unless another waiter listens to it by now.
-pub(super) async fn unsubscribe(
-    core: &Core,
-    route: &str,
-    channel: &str,
+/// Has the watchdog task end the subscription to a channel that its waiter has no use for any more. The answer
+/// would be a round trip before the waiter can ask again.
+pub(super) fn unsubscribe_meanwhile(
+    core: &Arc<Core>,
+    route: &Arc<str>,
+    channel: String,
     subscription: &Arc<Subscription>,
 ) {
+    let subscription = Arc::clone(subscription);
+    let (own, route) = (Arc::clone(core), Arc::clone(route));
+    let work = async move { unsubscribe(&own, &route, &channel, &subscription).await };
+    core.watchdog.drive(work.boxed());
+}
+
+/// Ends the subscription to this channel, unless another waiter listens to it by now.
+async fn unsubscribe(core: &Core, route: &str, channel: &str, subscription: &Arc<Subscription>) {
     if !core.locals.ignore(channel, subscription) {
         return;
     }

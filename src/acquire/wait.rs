@@ -364,19 +364,22 @@ impl<'a> Waiting<'a> {
     }
 
     /// A subscription that was begun then could not be made. What is silent costs the time of a reply each time, and
-    /// is left alone for some polls. What the server said at once may be over at once, as while a slot moves: it is
-    /// tried again behind the next answer. If that is in vain, or there is no connection for it, at the next poll.
+    /// is left alone for some polls. What the server said at once may be over at once, as while a slot moves, and
+    /// what took a caller too long that waits for less than a reply may be no more than slow, as a new connection is:
+    /// it is tried again behind the next answer, once. If there is no connection for it, at the next poll.
     fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick, is_unsaid: bool) {
         let timing = &self.request().core.timing;
-        let limit = timing.reply.min(began.until(end) / 2);
-        if began.until(now) >= limit / 2 {
+        let took = began.until(now);
+        let is_slow = took >= timing.reply.min(began.until(end) / 2) / 2;
+        let may_work = took < timing.reply / 2 && (is_slow || !is_unsaid);
+        if may_work && !std::mem::replace(&mut self.has_retried, true) {
+            self.lane = Lane::Command;
+        } else if is_slow {
             let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
             self.waiter.subscribe_after(now.after(polls));
-        } else if is_unsaid || std::mem::replace(&mut self.has_retried, true) {
+        } else {
             // Not for each hint in between.
             self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
-        } else {
-            self.lane = Lane::Command;
         }
     }
 

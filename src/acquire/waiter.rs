@@ -11,7 +11,7 @@ use futures_util::future::join;
 use super::attempt::Attempt;
 use super::local::gained;
 use super::request::{LockRequest, Outcome};
-use super::subscribe::{LINGER, subscribing, unsubscribe, unsubscribe_later};
+use super::subscribe::{LINGER, subscribing, unsubscribe_later, unsubscribe_meanwhile};
 use crate::clock::Tick;
 use crate::conn::Lane;
 use crate::error::Result;
@@ -194,8 +194,8 @@ impl<'a> Waiter<'a> {
         }
         let (route, transport) = (self.request.name.key(), &core.scripts.transport);
         if let Some(old) = state.channel.take_if(|old| *old != channel) {
-            // The holder id of this attempt is a new one.
-            unsubscribe(core, route, &old, subscription).await;
+            // The holder id of this attempt is a new one, and so nobody listens to the old channel again.
+            unsubscribe_meanwhile(core, route, old, subscription);
         }
         let command = subscribing(core, subscription, &mut state, channel);
         let mut again = true;

@@ -127,6 +127,12 @@ impl Core {
         }
     }
 
+    /// Whether the client was shut down, and has undone by itself what the server had without a guard under this
+    /// number: nobody has settled that by then.
+    pub(super) fn has_undone(&self, number: u64) -> bool {
+        self.is_closed() && !self.unguarded.contains(number)
+    }
+
     /// Has whatever the server has of it undone, behind what was sent on this lane.
     pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
         let retention = self.timing.token_retention;

@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::kept_until::KeptUntil;
 use super::share_lease::ShareLease;
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
@@ -49,7 +50,7 @@ pub(super) enum Event {
     /// There is a guard of it, for which it is kept until then at least; and for how long it may stay with its
     /// client after that.
     GuardMade {
-        kept_until: Tick,
+        kept_until: KeptUntil,
         sticky: Duration,
     },
     /// Its only guard has gone, and it stays with its client until then.
@@ -60,7 +61,7 @@ pub(super) enum Event {
     },
     /// Somebody waits for it.
     Recalled,
-    /// It is kept no longer than its guards.
+    /// What a guard was a part of is lost: for that it is kept no longer than its guards.
     KeepWaived,
     /// Another reader of this client has it too, or has yet to take it.
     Joined {

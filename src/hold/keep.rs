@@ -91,20 +91,21 @@ impl Hold {
         let mut first_sent = None;
         loop {
             let now = self.core.clock.now();
+            // One window for a reply: what is repeated in it is the same.
+            let mut window = budget;
+            window.deadline = budget.deadline.min(now.after(budget.reply_timeout));
             let remaining = self.state().kept_for(now);
             let publish = self.core.channels().publish();
             let holder = self.holder_ref(Counts::NONE);
             let call = match remaining {
                 Some(lease) => {
-                    self.apply(Event::LeaseSent { lease, until: now });
+                    let until = window.deadline;
+                    self.apply(Event::LeaseSent { lease, until });
                     self.protocol.keep(&holder, lease, publish)
                 }
                 // It need not be there any more, if an earlier request was executed.
                 None => self.protocol.release(&holder, Duration::ZERO, publish),
             };
-            // One window for a reply: what is repeated in it is the same.
-            let mut window = budget;
-            window.deadline = budget.deadline.min(now.after(budget.reply_timeout));
             let run = pin!(self.core.scripts.run(lane, &call, window));
             let releasing = Releasing::of(std::iter::once(self));
             let on_its_way = || {

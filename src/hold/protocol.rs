@@ -60,6 +60,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// The same release as one member of many.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
 
+    /// Gives up what this holder has, whatever it is, for somebody else: looks first whether there is a lock at all.
+    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
+
     /// Asks who holds it.
     fn inspect(&self, name: &LockName) -> Call {
         Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])

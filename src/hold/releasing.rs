@@ -1,7 +1,8 @@
 //! Whether the server may have executed a request that releases a hold, though nobody has heard of that: who asks
 //! again then, maybe for another guard of the same hold, finds none, and that is no loss.
 //!
-//! Invariant: what was handed to no connection, or was refused, has released nothing.
+//! Invariant: what was handed to no connection, or was refused as a whole, has released nothing. Only of what a
+//! client undoes while it is shut down it is not known whether it was sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -54,5 +55,11 @@ impl Hold {
     /// Whether a request that releases it may have been executed.
     pub(super) fn may_be_released(&self) -> bool {
         self.may_be_released.load(Ordering::Relaxed)
+    }
+
+    /// Whether its client has released it by itself, beside a request of ours: it is being shut down, and a future that
+    /// nobody polls would release nothing.
+    pub(super) fn is_released_by_shutdown(&self) -> bool {
+        self.core.has_undone(self.number)
     }
 }

@@ -417,6 +417,7 @@ async fn settle(
     };
     drop(releasing);
     for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
+        let may_be_gone = may_be_gone || counts.is_none() && hold.is_released_by_shutdown();
         let is_repeated = answer.repeated || may_be_gone;
         settled[index] = hold.settled(counts, released, &answer, is_repeated);
     }

@@ -15,6 +15,7 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
+use super::kept_until::KeptUntil;
 use super::local::LocalLock;
 use super::protocol::Protocol;
 use super::reenter::Entry;
@@ -121,7 +122,7 @@ impl Share {
 
     /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then;
     /// after that it may stay with this client for as long as `sticky`.
-    pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
+    pub(crate) fn guarded(mut self, kept_until: KeptUntil, sticky: Duration) -> Self {
         if !sticky.is_zero() {
             self.hold().listen_for_recalls();
         }
@@ -141,7 +142,7 @@ impl Share {
         }
     }
 
-    /// What it belongs to is lost: the hold is not kept beyond its guards.
+    /// What it belongs to is lost: the hold is not left for that beyond its guards.
     pub(crate) fn waive_keep(&self) {
         self.hold().apply(Event::KeepWaived);
     }

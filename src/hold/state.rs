@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
+use super::kept_until::KeptUntil;
 use super::readers::Readers;
 use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
@@ -62,7 +63,7 @@ pub(super) struct State {
     /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
     has_guard: bool,
     /// If its last guard goes before this, it is left at the server until then.
-    kept_until: Tick,
+    kept_until: KeptUntil,
     /// For how long it stays with its client when no guard has it.
     sticky: StickySpan,
     /// Who else reads by it, and who may.
@@ -125,7 +126,7 @@ impl State {
             is_unclaimed: false,
             is_check_put_off: false,
             has_guard: false,
-            kept_until: Tick::ZERO,
+            kept_until: KeptUntil::NOT,
             sticky: StickySpan::default(),
             readers,
             downgrade_due: None,
@@ -147,7 +148,7 @@ impl State {
             Event::Lost(reason) => return self.lose(reason),
             Event::GuardMade { kept_until, sticky } => {
                 self.has_guard = true;
-                self.kept_until = self.kept_until.max(kept_until);
+                self.kept_until.ask(kept_until);
                 self.sticky.ask(sticky);
             }
             Event::LeftToClient { before, after, end } => {
@@ -155,7 +156,7 @@ impl State {
                 effects.check_at = self.leave_to_client(before, after);
             }
             Event::Recalled => self.sticky.recall(),
-            Event::KeepWaived => self.kept_until = Tick::ZERO,
+            Event::KeepWaived => self.kept_until.waive(),
             Event::Joined { owner, is_claimed } => self.join(owner, is_claimed),
             Event::DowngradeDeferred(deferred) => {
                 effects.check_at = self.defer_downgrade(deferred);
@@ -271,7 +272,8 @@ impl State {
             self.is_release_unsent = true;
             effects.release = Some(ReleaseStep::Decided);
         }
-        let is_kept = || self.kept_until > Tick::ZERO && now.tick() < self.kept_until;
+        let kept_until = self.kept_until.end();
+        let is_kept = || kept_until > Tick::ZERO && now.tick() < kept_until;
         if effects.is_over && self.has_guard && is_kept() {
             self.phase = Phase::Kept;
         } else if effects.is_over {
@@ -421,8 +423,9 @@ impl State {
 
     /// For how long it is to be left at the server, if it is.
     pub(super) fn kept_for(&self, now: Tick) -> Option<Duration> {
-        let is_kept = self.phase == Phase::Kept && now < self.kept_until;
-        is_kept.then(|| now.until(self.kept_until))
+        let until = self.kept_until.end();
+        let is_kept = self.phase == Phase::Kept && now < until;
+        is_kept.then(|| now.until(until))
     }
 
     pub(super) fn is_held(&self) -> bool {

@@ -20,6 +20,9 @@ impl Survey {
     ///
     /// Some twenty commands to each server, and one for each right.
     ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
     /// # Errors
     /// As for [`locks`](Self::locks), but that the user lacks rights is in the answer.
     pub async fn servers(&self) -> Result<Vec<ServerReport>> {
@@ -72,6 +75,9 @@ impl Survey {
 
 impl Survey {
     /// How busy the servers are, with one command to each.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
     ///
     /// # Errors
     /// As for [`locks`](Self::locks), but without the right to ask there is nothing but the round trip.

@@ -97,7 +97,7 @@ impl Survey {
         let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
         let time = answers[0].as_ref().map(|time| {
             let part = |at: usize| list(time).get(at).and_then(integer).unwrap_or_default();
-            (part(0) * 1000 + part(1) / 1000) as f64
+            part(0).saturating_mul(1000).saturating_add(part(1) / 1000) as f64
         });
         Places {
             now: time.unwrap_or_default(),
@@ -144,9 +144,14 @@ impl Survey {
     }
 }
 
+/// A score may be any number, whoever has written it.
+fn span_of(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
+}
+
 impl Places {
     fn into_queue(self, kind: LockKind) -> Vec<QueuedWaiter> {
-        let left = |until: f64| Duration::from_secs_f64((until - self.now).max(0.0) / 1000.0);
+        let left = |until: f64| span_of(until - self.now);
         let find = |places: &[(String, f64)], id: &str| {
             places
                 .iter()

@@ -42,6 +42,12 @@ impl Client {
     /// The locks that are held and whose names match a pattern (`*` any letters, `?` one, `[ab]` one of
     /// these). For settings see [`survey`](Self::survey), whose [`locks`](Survey::locks) this is.
     ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// As for [`Survey::locks`].
+    ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
     /// for lock in client.locks("order:*").await? {
@@ -96,8 +102,9 @@ impl Survey {
 
     /// The part of a server's time that a pass over its keys may take. Default: 0.1.
     ///
-    /// After each slice of a thousand keys it sleeps for so long. Small servers do not notice either way; a
-    /// million keys take about a second of the server's time, and so ten seconds.
+    /// After each slice of a thousand keys it sleeps for so long. Small servers do not notice either way. A
+    /// million keys take about a second of the server's time, and so ten seconds; each hash among them takes
+    /// some ten microseconds more.
     pub fn share(mut self, share: f64) -> Self {
         self.share = share;
         self
@@ -145,6 +152,9 @@ impl Survey {
 
     /// The locks with these names that are held.
     ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
     /// # Errors
     /// As for [`locks`](Self::locks).
     pub async fn named(&self, names: &[&str]) -> Result<Vec<LockInfo>> {
@@ -154,6 +164,9 @@ impl Survey {
 
     /// All clients that announce themselves, with what they have held or waited for over a while; see
     /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
     ///
     /// # Errors
     /// As for [`locks`](Self::locks).

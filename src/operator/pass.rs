@@ -109,7 +109,8 @@ pub(super) fn times(cost: Duration, count: usize) -> Duration {
 
 /// How long to leave a server alone after a call that took it `busy` at most.
 fn pause(busy: Duration, share: f64) -> Duration {
-    busy.mul_f64((1.0 / share - 1.0).clamp(0.0, 1000.0))
+    // What is no share of anything is the least.
+    busy.mul_f64((1.0 / share.max(0.0) - 1.0).clamp(0.0, 1000.0))
         .min(PAUSE_MAX)
 }
 

@@ -142,7 +142,10 @@ impl TokenScan {
     async fn now_us(&self, server: &str) -> Result<u64> {
         let time = self.asking.ask(server, &command(&["TIME"])).await?;
         let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
-        Ok(u64::try_from(part(0) * 1_000_000 + part(1)).unwrap_or_default())
+        Ok(
+            u64::try_from(part(0).saturating_mul(1_000_000).saturating_add(part(1)))
+                .unwrap_or_default(),
+        )
     }
 
     /// Each counter with its number, and for how long it is kept unless it is used.

@@ -243,7 +243,6 @@ impl Acquisition {
             name: self.request.name().into(),
             owner: owner.unwrap_or_else(Owner::new),
             quorum: self.request.quorum,
-            kept_until: self.request.requests[0].kept_until(),
             clock: self.clock(),
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),
@@ -253,7 +252,9 @@ impl Acquisition {
         for (server, _) in &grant.shares {
             refused[*server] = false;
         }
-        let share = QuorumShare::granted(config, servers, grant.shares, grant.token);
+        let kept_until = self.request.requests[0].kept_until();
+        let (shares, token) = (grant.shares, grant.token);
+        let share = QuorumShare::granted(config, servers, shares, token, kept_until);
         for pending in grant.pending {
             refused[pending.server] = false;
             rejoiner.follow(share.hold(), pending);

@@ -186,8 +186,10 @@ impl RedlockGuard {
     /// # Errors
     /// * [`is_not_held`](crate::Error::is_not_held): the lock was lost before. What was done under it may
     ///   have overlapped with another holder.
-    /// * [`is_io`](crate::Error::is_io): no majority answers. The release continues in the background until
-    ///   the leases end.
+    /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused),
+    ///   [`is_denied`](crate::Error::is_denied): no majority has confirmed it. This is the error of one of the
+    ///   servers that have not. The release continues in the background until the leases end.
+    /// * [`is_closed`](crate::Error::is_closed): the runtime of a client has ended. The leases run out.
     pub async fn release(self) -> Result<()> {
         self.share.release().await
     }

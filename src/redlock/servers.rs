@@ -15,7 +15,7 @@
 //! a process that has not seen the other. It is asked for that beside its first vote.
 //!
 //! The longest lease is known of this process only. Others may use longer ones. One that is seen in the
-//! way counts until it is over and for as long again, or ten minutes. And whoever needs the vote of a server that
+//! way counts until it is over and some time longer (`sightings.rs`). And whoever needs the vote of a server that
 //! was started not long ago waits for the votes of all others first, as one of them may know of a holder that this
 //! one has forgotten.
 

@@ -1,9 +1,9 @@
 //! Leases of others that were seen in the way of this process, which may be longer than its own.
 //!
 //! Who has used a lease may use it again, so it counts until it is over and for as long again, but for ten minutes at
-//! most: a hold that was kept for a day would take the votes of servers that restart later. Invariants: what is taken for the
-//! longest is no shorter than the longest lease that counts, and less than twice as long; there is one entry for each
-//! power of two.
+//! most, or the hundredth of it by which clocks differ: a hold that was kept for a day would take the votes of servers
+//! that restart later. Invariants: what is taken for the longest is no shorter than the longest lease that counts, and
+//! less than twice as long; there is one entry for each power of two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,11 +1,14 @@
 //! Ports of 127.0.0.1 for servers and proxies.
 //!
-//! Invariant: a port given out here is below the ranges from which systems take the ports of outgoing
+//! Invariants: a port given out here is below the ranges from which systems take the ports of outgoing
 //! connections. A port from those could be taken by any connection while its server is down; worse, a
-//! client that keeps connecting to it could by chance connect to itself, and would keep it.
+//! client that keeps connecting to it could by chance connect to itself, and would keep it. And none is given
+//! out twice: where a test has killed its server, the clients that look for it would find that of another test.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Mutex;
 
 use uuid::Uuid;
 
@@ -16,9 +19,19 @@ const ATTEMPTS: usize = 1_000;
 /// How far above its port a cluster node listens to the other nodes.
 const BUS: u16 = 10_000;
 
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
 /// Listens on a random port that was free.
 pub(crate) fn listen() -> io::Result<TcpListener> {
-    attempt(|| TcpListener::bind((Ipv4Addr::LOCALHOST, random(COUNT))))
+    attempt(|| bind(random(COUNT)))
+}
+
+/// Fails if it is not free, or was given out before.
+fn bind(port: u16) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    let mut given = GIVEN.lock().expect("nobody panics with it");
+    let is_new = given.insert(port).then_some(bound);
+    is_new.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 /// A random port that is free now, and may be taken the moment after.
@@ -30,8 +43,8 @@ pub(crate) fn free() -> io::Result<u16> {
 pub(crate) fn free_with_bus() -> io::Result<u16> {
     attempt(|| {
         let port = random(COUNT - BUS);
-        let _port = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        let _bus = TcpListener::bind((Ipv4Addr::LOCALHOST, port + BUS))?;
+        let _port = bind(port)?;
+        let _bus = bind(port + BUS)?;
         Ok(port)
     })
 }
@@ -51,4 +64,16 @@ fn attempt<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By chance some six of them would be equal.
+    #[test]
+    fn no_port_is_given_out_twice() {
+        let ports: BTreeSet<u16> = (0..500).map(|_| free().unwrap()).collect();
+        assert_eq!(ports.len(), 500);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockset::Owner;
 use lockset_testkit::{Redisson, Server, eventually, within};
 use redis::aio::MultiplexedConnection;
 
@@ -161,6 +162,61 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_hash_that_is_no_lock_is_refused_and_not_touched
     a_hash_of_many_fields_is_refused
     a_hash_in_the_place_of_a_hold_is_not_touched
+}
+
+/// The name of a holder may be that of any field: an operator who takes a hold away ends no data of an application.
+#[tokio::test]
+async fn a_holder_that_is_taken_away_is_one_of_a_lock() {
+    let server = Server::start();
+    let client = patient_client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let (plain, fair, rw) = (client.lock("k"), client.fair_lock("k"), client.rw_lock("k"));
+    let more = [
+        "HSET k views 5 title x body y",
+        "HSET k views 1 title x; PEXPIRE k 60000",
+    ];
+    for hash in hashes().into_iter().chain(more.map(str::to_owned)) {
+        make(&mut admin, &hash, "k").await;
+        let before = seen(&mut admin, "k").await;
+        let mut holders: Vec<String> = ask(&mut admin, "HKEYS k", "k").await;
+        holders.push(HOLDER.to_owned());
+        for holder in holders {
+            for taken in [
+                plain.release_holder(&holder).await,
+                fair.release_holder(&holder).await,
+                rw.release_holder(&holder).await,
+            ] {
+                let error = taken.expect_err(&hash);
+                assert!(error.is_wrong_type(), "{hash}, {holder}: {error}");
+            }
+            assert_eq!(seen(&mut admin, "k").await, before, "{hash}, {holder}");
+        }
+        let _: i64 = ask(&mut admin, "DEL k", "k").await;
+    }
+    assert_eq!(server.keys().await, [""; 0]);
+}
+
+/// Who writes and reads is one holder, by the name of either field.
+#[tokio::test]
+async fn a_writer_that_reads_too_is_taken_away_whole() {
+    let server = Server::start();
+    let (ours, operator) = (
+        client(&server.url()).await,
+        patient_client(&server.url()).await,
+    );
+    let lock = ours.rw_lock("k").owner(&Owner::new());
+    for suffix in ["", ":write"] {
+        let writer = lock.write().await.unwrap();
+        let reader = lock.read().await.unwrap();
+        let id = format!("{}{suffix}", writer.holder_id());
+        let others = operator.rw_lock("k");
+        assert!(others.try_read().await.unwrap().is_none());
+        assert!(others.release_holder(&id).await.unwrap());
+        assert!(!others.release_holder(&id).await.unwrap(), "once");
+        drop(others.try_write().await.unwrap().expect("it is free"));
+        within(LEASE * 5, writer.lost()).await;
+        within(LEASE * 5, reader.lost()).await;
+    }
 }
 
 /// A lease taken away by hand: to others it is no lock any more, and the renewal of its holder heals it.

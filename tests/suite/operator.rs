@@ -252,3 +252,34 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
     within(SOON, wait).await.unwrap().unwrap();
     client.shutdown().await.unwrap();
 }
+
+/// Scores are whatever somebody wrote, and a share may be none.
+#[tokio::test]
+async fn scores_that_are_no_times_are_shown_all_the_same() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let _guard = client.fair_lock("fair").lock().await.unwrap();
+    for command in [
+        ["RPUSH", "redisson_lock_queue:{fair}", "endless", "past"].as_slice(),
+        &[
+            "ZADD",
+            "redisson_lock_timeout:{fair}",
+            "+inf",
+            "endless",
+            "-inf",
+            "past",
+        ],
+    ] {
+        let _: i64 = ask(&mut admin, command).await;
+    }
+    for share in [0.5, 0.0, -1.0, f64::NAN] {
+        let survey = client.survey().share(share);
+        let seen = survey.inspect("fair").await.unwrap().expect("it is held");
+        let kept: Vec<Duration> = seen.queue.iter().map(|waiter| waiter.kept_for).collect();
+        assert_eq!(kept, [Duration::MAX, Duration::ZERO]);
+        let mut scan = survey.scan();
+        let found = within(SOON, scan.next()).await.unwrap();
+        assert!(found.is_some(), "a server that was looked at");
+    }
+}

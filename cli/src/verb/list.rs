@@ -29,7 +29,7 @@ pub(crate) struct List {
     #[arg(long)]
     contended: bool,
     /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they
-    /// are older than one renewal; those of Redisson never are.
+    /// are older than one announcement (10 s with the default lease); those of Redisson never are.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     held_longer: Option<Duration>,
     /// The part of the server's time that looking may take, in percent.

@@ -86,10 +86,11 @@ The command's environment:
   LOCKSET_DEADLINE  when the lock ends unless it is renewed: milliseconds since 1970
 
 Exit status: that of the command, 128 + n if signal n ended it, or
-  75  busy: somebody else holds the lock     69  the server cannot be reached
-  76  the lock was lost and the command ended   77  no right, or a wrong password
-  126, 127  the command cannot be run, is not found    64  wrong usage
-  130  Ctrl-C while waiting for the lock
+  64  wrong usage                    75  busy: somebody else holds the lock
+  65  not a lock of this kind        76  the lock was lost and the command ended
+  69  the server cannot be reached   77  no right, or a wrong password
+  70  internal error                 126, 127  the command cannot be run, is not found
+                                     130  Ctrl-C while waiting for the lock
 
 Examples:
   lockset run nightly-report --try -- ./report.sh
@@ -157,7 +158,7 @@ impl Run {
             _ = signals.next_ending() => {
                 let released = timeout(RELEASE_WAIT, release).await;
                 released.unwrap_or_else(|_| {
-                    complain(&format!("lock {name:?} was not released in time; it ends by itself with its lease"));
+                    complain(&format!("lock {name:?} was not released in time, as far as is known; it ends with its lease at the latest"));
                     true
                 })
             }

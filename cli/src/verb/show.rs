@@ -57,8 +57,11 @@ impl Show {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let Some(found) = client.survey().inspect(&self.name).await? else {
-            // Says what is there if that is no lock.
-            find(&client, &self.name).await?;
+            // Says what is there if that is no lock. Who may only read is told no more than that nobody has one.
+            match find(&client, &self.name).await {
+                Err(error) if error.is_denied() => {}
+                found => drop(found?),
+            }
             let (name, free) = (self.name.as_str(), true);
             let text = || format!("{} is free, and nobody waits for it", shown(name));
             context.output.say(&Free { name, free }, text)?;

@@ -31,8 +31,9 @@ const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// Watch the locks of a server: who holds them, since when, what is left of the lease, who waits.
 ///
-/// A bar drains with each lease and jumps back at each renewal; one that goes on draining belongs to a
-/// holder that does not renew. Into a pipe it writes one JSON object a second.
+/// A bar drains with each lease and jumps back at each renewal; one that goes on draining is not renewed: its
+/// holder is dead, paused or cut off, or the lease is not meant to be renewed (`fixed_lease`, `once`,
+/// `at_least`). Into a pipe it writes one JSON object a second.
 #[derive(Args)]
 #[command(
     after_help = "Keys:\n  up, down, j, k  choose      enter  its page     esc    back\n  \

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use lockset::{Client, Error};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -44,8 +45,9 @@ impl Wait {
         let deadline = self.timeout.map(|timeout| began + timeout);
         let mut pause = LOOK_FIRST;
         // The first look and the one at the end are answered, however little time there is.
+        let mut may_run_scripts = true;
         let free = loop {
-            if find(&client, &self.name).await?.holders.is_empty() {
+            if self.is_free(&client, &mut may_run_scripts).await? {
                 break true;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -67,5 +69,17 @@ impl Wait {
             format!("{name} is {state} after {}", span::show(waited))
         })?;
         Ok(if free { status::OK } else { status::BUSY })
+    }
+
+    /// Asks as a survey does once it is known that the user may only read.
+    async fn is_free(&self, client: &Client, may_run_scripts: &mut bool) -> Result<bool, Error> {
+        if *may_run_scripts {
+            match find(client, &self.name).await {
+                Err(error) if error.is_denied() => *may_run_scripts = false,
+                found => return Ok(found?.holders.is_empty()),
+            }
+        }
+        let found = client.survey().inspect(&self.name).await?;
+        Ok(found.is_none_or(|found| found.lock.holders.is_empty()))
     }
 }

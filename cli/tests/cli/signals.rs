@@ -211,5 +211,5 @@ async fn a_server_that_is_away_at_the_release_is_not_waited_for_after_ctrl_c() {
     assert_eq!(ended.status, 3, "{ended:?}");
     // It would have tried for a third of the lease.
     assert!(began.elapsed() < Duration::from_secs(10), "{ended:?}");
-    assert!(ended.err.contains("ends by itself"), "{ended:?}");
+    assert!(ended.err.contains("ends with its lease"), "{ended:?}");
 }

@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::known::{Registered, Waits};
-use super::checks::{Checks, ToBeKept};
+use super::checks::Checks;
 use super::held::Grant;
+use super::left::ToBeKept;
 use super::names::names;
 use super::plan::{End, Kind, LEASE, OWNERS, Op, Verb};
 use crate::deployment::Deployment;
@@ -244,7 +245,11 @@ impl Actor {
         let register = |(name, holder): &NameAndHolder| {
             if let Some(span) = op.terms.at_least {
                 // A lock that is read may outlast its readers, by no more than the longest lease.
-                let longest = if op.kind == Kind::Read { LEASE } else { span };
+                let longest = if op.may_be_left_to_read() {
+                    LEASE
+                } else {
+                    span
+                };
                 self.checks.lock().left.may_last(name, longest);
             }
             let grant = Grant {
@@ -315,12 +320,10 @@ impl Actor {
         let Some(span) = op.terms.at_least else {
             return;
         };
-        // Of an owner that writes and reads, what it reads may be left.
-        let may_read = matches!(op.kind, Kind::Write | Kind::Multi) && op.terms.owner.is_some();
         for (name, holder) in holds {
             let kept = ToBeKept {
                 holder,
-                is_shared: op.kind == Kind::Read || op.end == End::Downgrade || may_read,
+                is_shared: op.may_be_left_to_read(),
                 since,
                 span,
             };

@@ -14,7 +14,16 @@ fn surely(from: Instant, span: Duration) -> Instant {
     from + span * 99 / 100
 }
 
+/// A hold that is to stay for some time from its grant, whoever gives it back.
+pub(super) struct ToBeKept {
+    pub(super) holder: String,
+    pub(super) is_shared: bool,
+    pub(super) since: Instant,
+    pub(super) span: Duration,
+}
+
 struct Kept {
+    holder: String,
     is_shared: bool,
     until: Instant,
 }
@@ -46,31 +55,31 @@ impl Left {
     }
 
     /// A hold that was granted then was given back. True if it has to stay yet.
-    pub(super) fn keeps(
-        &mut self,
-        name: &str,
-        is_shared: bool,
-        since: Instant,
-        span: Duration,
-    ) -> bool {
-        let until = surely(since, span);
+    pub(super) fn keeps(&mut self, name: &str, hold: &ToBeKept) -> bool {
+        let until = surely(hold.since, hold.span);
         if until <= Instant::now() {
             return false;
         }
         self.holds += 1;
         let kept = self.kept.entry(name.to_owned()).or_default();
-        kept.push(Kept { is_shared, until });
+        kept.push(Kept {
+            holder: hold.holder.clone(),
+            is_shared: hold.is_shared,
+            until,
+        });
         true
     }
 
-    /// Whether a hold stays that keeps out who is granted the lock now.
-    pub(super) fn keeps_out(&mut self, name: &str, is_shared: bool) -> bool {
+    /// Whether a hold stays that keeps out who is granted the lock now. Not if it is the same one, which its owner had
+    /// entered before it was given back, as a member of several locks of which it did not have all yet.
+    pub(super) fn keeps_out(&mut self, name: &str, holder: &str, is_shared: bool) -> bool {
         let now = Instant::now();
         let Some(kept) = self.kept.get_mut(name) else {
             return false;
         };
         kept.retain(|kept| now < kept.until);
-        kept.iter().any(|kept| !(is_shared && kept.is_shared))
+        let mut of_others = kept.iter().filter(|kept| kept.holder != holder);
+        of_others.any(|kept| !(is_shared && kept.is_shared))
     }
 
     /// Whether something of this lock may stay.

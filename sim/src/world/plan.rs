@@ -170,6 +170,13 @@ fn ms(draw: &mut Rng, most: u64) -> Duration {
 }
 
 impl Op {
+    /// Whether what is left of it, if it is to be held for some time at least, may be read: of an owner that writes and
+    /// reads, what it reads may be left.
+    pub(super) fn may_be_left_to_read(&self) -> bool {
+        let may_read = matches!(self.kind, Kind::Write | Kind::Multi) && self.terms.owner.is_some();
+        self.kind == Kind::Read || self.end == End::Downgrade || may_read
+    }
+
     fn draw(draw: &mut Rng, servers: usize) -> Self {
         let kind = match draw.u8(..12) {
             _ if servers > 1 => Kind::Redlock,
@@ -289,18 +296,26 @@ impl Plan {
 
     /// Whether nothing happens that may end a hold.
     pub(super) fn is_safe(&self) -> bool {
-        self.faults.is_empty()
+        self.faults.iter().all(|(_, fault)| match fault {
+            Fault::Allow(..) => true,
+            Fault::Deny(_, right) => !right.is_required(),
+            fault => fault.is_harmless(),
+        })
     }
 
     /// Whether nothing happens that may keep a notification from a waiter.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_harmless = |fault: &Fault| {
-            matches!(
-                fault,
-                Fault::Lag(_) | Fault::BeginMove(..) | Fault::MoveKeys(_) | Fault::EndMove
-            )
-        };
-        self.faults.iter().all(|(_, fault)| is_harmless(fault))
+        self.faults.iter().all(|(_, fault)| fault.is_harmless())
+    }
+}
+
+impl Fault {
+    /// Whether it neither ends a hold nor keeps a notification from a waiter.
+    fn is_harmless(&self) -> bool {
+        matches!(
+            self,
+            Self::Lag(_) | Self::BeginMove(..) | Self::MoveKeys(_) | Self::EndMove
+        )
     }
 }
 

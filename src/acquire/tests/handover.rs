@@ -41,14 +41,16 @@ fn is_attempt(sent: &Sent) -> bool {
 }
 
 /// Refuses all attempts, with a place.
+fn refused(sent: &Sent) -> Answer {
+    if is_attempt(sent) {
+        Answer::Value(a_place(sent))
+    } else {
+        otherwise(sent)
+    }
+}
+
 fn full() -> Arc<Scripted> {
-    Scripted::new(|sent| {
-        if is_attempt(sent) {
-            Answer::Value(a_place(sent))
-        } else {
-            otherwise(sent)
-        }
-    })
+    Scripted::new(refused)
 }
 
 /// Publishes a message to the first who subscribed.
@@ -411,4 +413,25 @@ async fn a_grant_message_for_another_holder_is_not_used() {
     holders.dedup();
     assert!(holders.len() > 1, "{holders:?}");
     assert!(attempts(&sent).len() > 4);
+}
+
+/// Nodes of a cluster send each other what is published, and the one that granted the lock counts its own connections
+/// alone: it takes back a grant of which it believes that nobody heard.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handed_over_by_a_message_that_other_nodes_pass_on() {
+    let server = Scripted::in_a_cluster(refused);
+    let client = Client::over(&server, LEASE);
+    let publishing = async {
+        tokio::time::sleep(MS * 500).await;
+        let message = grant_message(Duration::ZERO, MS * 2_900);
+        publish(&server, &client, &message);
+    };
+    let lock = client.fair_lock("x");
+    let (got, ()) = tokio::join!(lock.try_lock_for(MS * 900), publishing);
+    assert!(got.unwrap().is_none());
+    let sent = server.sent();
+    let mut wanted = sent.iter().filter(|sent| is_attempt(sent));
+    let wants_it = |sent: &Sent| sent.words.iter().any(|word| word.starts_with("grant"));
+    assert!(!wanted.any(wants_it), "it does not ask for that: {sent:#?}");
+    assert!(later_attempts(&server, MS * 500) > 0, "it asks");
 }

@@ -81,3 +81,51 @@ async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
     let expected = (1..=HINTS + 1).map(|at| (BETWEEN * at, Lane::Command));
     assert_eq!(asked, expected.collect::<Vec<_>>());
 }
+
+/// Asks for a fair lock in vain, over a push connection whose first replies take 25 ms and all others as long as
+/// `later`, for a caller that waits for 40 ms for an answer. When it asked there, and the channel of the holder that
+/// asked last is the one that was subscribed to last.
+async fn wait_with_little_patience(later: Option<Duration>) -> Vec<Duration> {
+    let server = Scripted::new(move |sent| {
+        let value = match sent.is("EVALSHA") {
+            true if sent.script_args()[5] == "0" => done(),
+            true => elsewhere(25_000),
+            false => redis::Value::Nil,
+        };
+        match (sent.lane, later) {
+            (Lane::Push, _) if sent.at < MS * 20 => Answer::Late(MS * 25, value),
+            (Lane::Push, None) => Answer::Silence,
+            (Lane::Push, Some(later)) => Answer::Late(later, value),
+            _ => Answer::Value(value),
+        }
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x").give_up_after(MS * 40);
+    assert!(lock.try_lock_for(MS * 900).await.unwrap().is_none());
+    let sent = server.sent();
+    if later.is_some() {
+        let asked = sent.iter().filter(|sent| sent.is("EVALSHA"));
+        let holder = &asked.clone().nth_back(1).unwrap().script_args()[4];
+        let subscribed = sent.iter().rfind(|sent| sent.is("SUBSCRIBE")).unwrap();
+        assert!(subscribed.words[1].ends_with(&**holder), "{sent:#?}");
+    }
+    let pushed = sent.iter().filter(|sent| sent.lane == Lane::Push);
+    let asked = pushed.filter(|sent| sent.is("EVALSHA") && sent.script_args()[5] != "0");
+    asked.map(|sent| sent.at).collect()
+}
+
+/// A connection that is slow at first, as a new one is, is tried again behind the next answer, by a caller that cannot
+/// wait for it: or it would sleep at the head of the queue, and nobody could wake it.
+#[tokio::test(start_paused = true)]
+async fn who_could_not_wait_for_a_subscription_tries_it_again_at_once() {
+    let asked = wait_with_little_patience(Some(MS * 15)).await;
+    // In between it has undone the first, whose answer it did not wait for.
+    assert_eq!(asked, [Duration::ZERO, MS * 35]);
+}
+
+/// One that is dead would cost it its place each time.
+#[tokio::test(start_paused = true)]
+async fn who_could_not_wait_for_a_subscription_twice_leaves_it_alone() {
+    let asked = wait_with_little_patience(None).await;
+    assert_eq!(asked, [Duration::ZERO, MS * 40]);
+}

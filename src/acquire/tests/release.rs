@@ -1,6 +1,6 @@
 //! Releases of one owner's guards that come together.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{LEASE, MS, holder};
@@ -60,4 +60,43 @@ async fn a_hold_that_was_left_for_another_guard_is_none_that_was_lost() {
 async fn a_hold_that_was_not_released_for_another_guard_was_lost() {
     let lost = of_two(Duration::ZERO, || Answer::Unsent).await.unwrap_err();
     assert!(lost.is_not_held(), "{lost}");
+}
+
+/// The connection is there again just when a client that is shut down undoes what callers have left, and before the
+/// release of one that has not left.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
+    let releases = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match sent.script_args()[2].as_str() {
+        "0" => match releases.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::Unsent,
+            1 => Answer::Value(granted()),
+            _ => Answer::Value(redis::Value::Int(-1)),
+        },
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let (released, shut_down) = tokio::join!(guard.release(), client.shutdown());
+    released.unwrap();
+    shut_down.unwrap();
+}
+
+/// Nothing but a request to leave it concerns a hold that is to be left, so one that is not there was lost.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
+    let server = Scripted::new(|sent| {
+        let is_keep = sent.words[1] == catalog::KEEP.sha();
+        let not_held = redis::Value::Int(-1);
+        match is_keep {
+            true => Answer::Late(MS * 10, not_held),
+            false => Answer::Value(granted()),
+        }
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").at_least(LEASE);
+    let guard = lock.lock().await.unwrap();
+    let (released, shut_down) = tokio::join!(guard.release(), client.shutdown());
+    assert!(released.unwrap_err().is_not_held());
+    shut_down.unwrap();
 }

@@ -1,6 +1,6 @@
 //! The error reply of a node when another one serves the slot. Pure.
 
-use redis::RedisError;
+use redis::{RedisError, Value};
 
 use crate::conn::address::Address;
 
@@ -40,6 +40,12 @@ impl Redirect {
     }
 }
 
+/// Whether the first of a pair has taken away what it would not find if both were sent again: the slot has gone to
+/// another node between the two.
+pub(super) fn is_half_done(replies: &[Value]) -> bool {
+    matches!(replies, [Value::Int(1), Value::ServerError(_)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +54,22 @@ mod tests {
         Address {
             host: host.into(),
             port,
+        }
+    }
+
+    /// The `HDEL` of a release, and the message: sent again, it would find that the lock is not held any more.
+    #[test]
+    fn what_was_released_is_not_released_again_elsewhere() {
+        let error = |line: &[u8]| redis::parse_redis_value(line).unwrap();
+        let moved = error(b"-MOVED 3999 127.0.0.1:6381\r\n");
+        assert!(is_half_done(&[Value::Int(1), moved.clone()]));
+        for replies in [
+            vec![Value::Int(0), moved.clone()],
+            vec![moved.clone(), moved.clone()],
+            vec![Value::Int(1), Value::Int(0)],
+            vec![moved],
+        ] {
+            assert!(!is_half_done(&replies), "{replies:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use redis::{Cmd, RedisError, Value};
 
-use super::redirect::Redirect;
+use super::redirect::{Redirect, is_half_done};
 use super::slots::{SlotMap, slot_of};
 use super::subscribe_barrier::SubscribeBarrier;
 use crate::conn::address::Address;
@@ -269,6 +269,7 @@ impl Router {
                 }
             };
             match self.redirect_in(&replies, &node.address) {
+                _ if is_half_done(&replies) => return Ok(replies),
                 None => return Ok(replies),
                 Some(Redirect::Moved { slot: of, to }) => {
                     let to = self.node(&to);

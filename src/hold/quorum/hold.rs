@@ -17,9 +17,10 @@ use crate::clock::{Clock, Tick};
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
+use crate::hold::event::Event;
 use crate::hold::local::LocalLock;
 use crate::hold::registry::LocalHold;
-use crate::hold::{Group, Hold, Share, ShareLease};
+use crate::hold::{Group, Hold, KeptUntil, Share, ShareLease};
 use crate::lost::LostReason;
 use crate::owner::Owner;
 
@@ -40,8 +41,6 @@ pub(crate) struct QuorumConfig {
     pub(crate) owner: Owner,
     /// So many servers are a majority.
     pub(crate) quorum: usize,
-    /// Released before, it is left at its servers until then.
-    pub(crate) kept_until: Tick,
     pub(crate) clock: Clock,
     /// Where the tasks of this client that want the lock wait for each other.
     pub(crate) local: Arc<LocalLock>,
@@ -61,12 +60,13 @@ impl QuorumHold {
         servers: usize,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
+        kept_until: Tick,
     ) -> (Arc<Self>, Guard) {
-        let mut state = State::new(servers, token);
+        let mut state = State::new(servers, token, kept_until);
         let guard = state.add_guard(lease_of(&shares, config.quorum));
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
-            let share = share.guarded(config.kept_until, Duration::ZERO);
+            let share = share.guarded(KeptUntil::as_member(kept_until), Duration::ZERO);
             state.add_share(server, guard.number, share);
         }
         let members = state.members();
@@ -296,7 +296,8 @@ impl QuorumHold {
                     if guard.lease.is_renewed() || share.lease().is_renewed() {
                         share.set_lease(guard.lease);
                     }
-                    let share = share.guarded(self.config.kept_until, Duration::ZERO);
+                    let share =
+                        share.guarded(KeptUntil::as_member(state.kept_until), Duration::ZERO);
                     state.add_share(server, guard.number, share);
                     state.joins += 1;
                     None
@@ -311,6 +312,18 @@ impl QuorumHold {
         // It may have been lost before it counted.
         self.check_members();
         true
+    }
+
+    /// Released before, it is left until then at all servers that have it and at those that join: also where the call
+    /// that asks for that has not entered it, as a majority has answered before.
+    pub(crate) fn keep_until(&self, kept_until: Tick) {
+        let mut state = self.state.lock();
+        state.kept_until = state.kept_until.max(kept_until);
+        let (kept_until, sticky) = (KeptUntil::as_member(kept_until), Duration::ZERO);
+        // Under the mutex: one that drops out is not left.
+        for (_, member) in state.members() {
+            member.apply(Event::GuardMade { kept_until, sticky });
+        }
     }
 
     /// One more guard, with shares of the holds that counted. `None` if it is lost or over.

@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::{QuorumConfig, QuorumHold};
 use super::state::Guard;
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -35,8 +36,9 @@ impl QuorumShare {
         servers: usize,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
+        kept_until: Tick,
     ) -> Self {
-        let (hold, guard) = QuorumHold::granted(config, servers, shares, token);
+        let (hold, guard) = QuorumHold::granted(config, servers, shares, token, kept_until);
         Self {
             hold: Some(hold),
             guard,

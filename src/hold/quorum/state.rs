@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::Tick;
 use crate::fencing::FencingToken;
 use crate::hold::{Hold, Share, ShareLease};
 use crate::lost::LostReason;
@@ -13,6 +14,8 @@ use crate::lost::LostReason;
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
+    /// Released before, it is left at its servers until then.
+    pub(super) kept_until: Tick,
     /// How often a server has joined.
     pub(super) joins: u64,
     guards: Vec<Guard>,
@@ -40,12 +43,13 @@ pub(super) struct Guard {
 
 impl State {
     /// Held, with no guard yet and no server.
-    pub(super) fn new(servers: usize, token: Option<FencingToken>) -> Self {
+    pub(super) fn new(servers: usize, token: Option<FencingToken>, kept_until: Tick) -> Self {
         let mut shares = Vec::new();
         shares.resize_with(servers, Vec::new);
         Self {
             phase: Phase::Held,
             token,
+            kept_until,
             joins: 0,
             guards: Vec::new(),
             next_guard: 0,

@@ -98,7 +98,7 @@ fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
 }
 
 fn guarded(kept_until: Tick) -> Event {
-    let sticky = Duration::ZERO;
+    let (kept_until, sticky) = (KeptUntil::own(kept_until), Duration::ZERO);
     Event::GuardMade { kept_until, sticky }
 }
 
@@ -556,6 +556,9 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
             state.apply(secs(100), guarded(kept_until));
         }
         if waived {
+            // What is asked for by a guard of its own alone stays.
+            let (kept_until, sticky) = (KeptUntil::as_member(secs(120)), Duration::ZERO);
+            state.apply(secs(100), Event::GuardMade { kept_until, sticky });
             state.apply(secs(101), Event::KeepWaived);
         }
         let offer = state.can_hand_off(now, renewed(), LeasePolicy::Renewed(LEASE), false, REPLY);
@@ -570,7 +573,8 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     };
     assert_eq!(end(secs(102), false, true), Some(Duration::from_secs(8)));
     assert_eq!(end(secs(110), false, true), none, "after its time");
-    assert_eq!(end(secs(102), true, true), none, "its group was lost");
+    assert_eq!(end(secs(102), true, true), Some(Duration::from_secs(8)));
+    assert_eq!(end(secs(102), true, false), none, "its group was lost");
     assert_eq!(end(secs(102), false, false), none, "nobody had a guard");
     let mut lost = held();
     lost.apply(secs(100), guarded(kept_until));
@@ -748,7 +752,7 @@ fn readers_join_while_the_server_is_told_that_they_read() {
 #[test]
 fn a_hold_that_is_not_certain_goes_to_no_reader() {
     let kept = Event::GuardMade {
-        kept_until: secs(109),
+        kept_until: KeptUntil::own(secs(109)),
         sticky: Duration::ZERO,
     };
     let cases = [
@@ -1045,8 +1049,7 @@ fn only_what_is_certain_is_handed_off() {
 #[test]
 fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let mut state = held();
-    let kept_until = Tick::ZERO;
-    state.apply(secs(100), guarded(kept_until));
+    state.apply(secs(100), guarded(Tick::ZERO));
     assert!(state.has_guard());
     let owner = Owner::new();
     let handed_off = |fenced| {
@@ -1099,7 +1102,7 @@ fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
     let (mut state, share) = State::new(secs(100), &new);
     let sticky = Duration::from_secs(10);
-    let kept_until = Tick::ZERO;
+    let kept_until = KeptUntil::NOT;
     state.apply(secs(100), Event::GuardMade { kept_until, sticky });
     (state, share)
 }
@@ -1164,7 +1167,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
         assert!(!state.is_sticky(), "the next guard asks anew");
         let sticky = Duration::from_secs(10);
-        let kept_until = Tick::ZERO;
+        let kept_until = KeptUntil::NOT;
         state.apply(secs(102), Event::GuardMade { kept_until, sticky });
         let again = state.can_be_left(secs(103), after);
         assert_eq!(again, Some((end, after)), "for as long as the first time");
@@ -1366,7 +1369,7 @@ impl Model {
                     .can_hand_off(self.now, before, policy, false, REPLY)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until, "before its time");
+                assert!(self.now >= self.state.kept_until.end(), "before its time");
                 let after = if is_complete {
                     ShareLease::of(policy, self.now, self.now)
                 } else {
@@ -1384,7 +1387,10 @@ impl Model {
                 })
             }
             22 => Event::GuardMade {
-                kept_until: self.now.after(lease / 4),
+                kept_until: match number % 3 {
+                    0 => KeptUntil::as_member(self.now.after(lease / 4)),
+                    _ => KeptUntil::own(self.now.after(lease / 4)),
+                },
                 sticky: lease * (number % 2) as u32,
             },
             23 => Event::KeepWaived,
@@ -1393,7 +1399,7 @@ impl Model {
                 let (end, after) = self.state.can_be_left(self.now, before)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until && self.now < end);
+                assert!(self.now >= self.state.kept_until.end() && self.now < end);
                 assert!(!self.state.is_recalled(), "somebody waits");
                 self.shares[0].2 = after;
                 Event::LeftToClient { before, after, end }
@@ -1422,7 +1428,7 @@ impl Model {
                 }
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
+                assert!(self.now >= self.state.kept_until.end() && !self.state.is_recalled());
                 let first = Owner::new();
                 self.shares[0] = (first.clone(), Mode::Shared, renewed());
                 (self.is_downgrade_deferred, self.joins, self.unclaimed) = (true, 0, 1);
@@ -1533,7 +1539,10 @@ impl Model {
             assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
         }
         if effects.is_over && state.phase == Phase::Kept {
-            assert!(state.has_guard && self.now < state.kept_until, "{what}");
+            assert!(
+                state.has_guard && self.now < state.kept_until.end(),
+                "{what}"
+            );
             assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
             assert!(!effects.is_released, "not to be undone: {what}");
         }

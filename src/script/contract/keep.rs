@@ -50,6 +50,20 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
     assert_eq!(code, Some("WRONGTYPE"), "{refused}");
 }
 
+/// A waiter of Redisson's that was told of no lease sleeps until a message.
+#[tokio::test]
+async fn who_waits_for_a_lock_without_a_lease_hears_that_it_has_one() {
+    let mut fixture = Fixture::new().await;
+    let mut heard = fixture.subscriber().await;
+    fixture.make(&["HSET", "L", U1, "1"]).await;
+    assert_eq!(fixture.pttl_of("L").await, -1);
+    let reply = fixture.keep("keep", &["L"], U1, "9000").await;
+    assert_eq!(reply, Value::Int(1));
+    fixture.is_kept_for("L", 9_000).await;
+    let messages = fixture.messages(&mut heard).await;
+    assert_eq!(messages, [format!("{CHANNEL} 0")]);
+}
+
 #[tokio::test]
 async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
     let mut fixture = Fixture::new().await;

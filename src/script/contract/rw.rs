@@ -123,6 +123,36 @@ async fn a_writer_that_may_not_see_the_leases_of_readers_is_told_so() {
     }
 }
 
+/// That one reader it may look at is dead says nothing of one that it may not look at: rights are by key.
+#[tokio::test]
+async fn a_reader_that_may_not_be_seen_is_not_taken_for_dead_like_another() {
+    let rights = format!("resetkeys ~W ~lockset_rw_waiting:* ~{{W}}:{U1}:* ~{{W}}:{U2}:*");
+    let mut fixture = Fixture::new().await;
+    for holder in [U1, U2, U3] {
+        assert_eq!(fixture.read(holder, "30000").await, HELD);
+    }
+    fixture.reader_dies(U1).await;
+    let mut user = fixture.user(&rights).await;
+    let args = [U1, "1", "30000", "0", "1", "0"];
+    // It looks at three of the four fields, whichever they are.
+    let mut left: Vec<String> = Vec::new();
+    for _ in 0..100 {
+        let refused = user.run("write_acquire", &KEYS, &args).await;
+        assert!(elsewhere(&refused.unwrap(), 30_000));
+        let keys = fixture.keys().await;
+        left = hash(&keys).iter().map(|held| held.0.to_owned()).collect();
+        if left.len() < 4 {
+            break;
+        }
+    }
+    assert_eq!(left, ["mode", U2, U3], "the dead one is gone, and no other");
+    fixture.reader_dies(U2).await;
+    let before = fixture.keys().await;
+    let error = user.run("write_acquire", &KEYS, &args).await.unwrap_err();
+    assert_eq!(code(&error), Some("NOPERM-INSIDE"), "{error}");
+    assert_eq!(fixture.keys().await, before, "the living one reads on");
+}
+
 /// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its
 /// defects: leases do not add up, and who stops to write and reads on wakes readers.
 #[tokio::test]
