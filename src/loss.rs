@@ -47,8 +47,8 @@ struct View {
 }
 
 enum Of {
-    /// A guard that is there.
-    Guard(Arc<dyn Losable>),
+    /// A guard that is there, and why it is lost if this view has said so.
+    Guard(Arc<dyn Losable>, Option<LostReason>),
     /// One that is gone, and why it was lost by then, if it was.
     Gone(Option<LostReason>),
 }
@@ -66,14 +66,14 @@ pub(crate) trait Losable: Send + Sync {
 impl Loss {
     fn new(losable: Arc<dyn Losable>) -> Self {
         Self(Arc::new(View {
-            of: Mutex::new(Of::Guard(losable)),
+            of: Mutex::new(Of::Guard(losable, None)),
             ended: Hint::default(),
         }))
     }
 
     fn guarded(&self) -> Result<Arc<dyn Losable>, Option<LostReason>> {
         match &*self.0.of.lock() {
-            Of::Guard(losable) => Ok(Arc::clone(losable)),
+            Of::Guard(losable, _) => Ok(Arc::clone(losable)),
             Of::Gone(loss) => Err(*loss),
         }
     }
@@ -95,8 +95,15 @@ impl Loss {
             Err(loss) => return loss,
         };
         let loss = losable.loss();
-        // The guard may have gone meanwhile: what was true then stays.
-        self.guarded().map_or_else(|at_end| at_end, |_| loss)
+        match &mut *self.0.of.lock() {
+            // Noted, so that it is said of the guard for ever, even if that is going just now.
+            Of::Guard(_, said) => {
+                *said = said.or(loss);
+                loss
+            }
+            // It has gone meanwhile: what was true then stays.
+            Of::Gone(at_end) => *at_end,
+        }
     }
 
     /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost, or the
@@ -170,18 +177,17 @@ impl LossCell {
     }
 
     /// The guard is gone: what it says from here on. Only the first call counts.
-    pub(crate) fn end(&self, loss: impl Fn() -> Option<LostReason>) {
+    pub(crate) fn end(&self, loss: impl FnOnce() -> Option<LostReason>) {
         let Some(Loss(view)) = self.0.get() else {
             return;
         };
-        // If it is due just now it is told here, and not under the mutex: whoever is told may ask this view.
-        let _ = loss();
+        // Not under the mutex: a loss that is due just now is told here, and whoever is told may ask this view.
+        let loss = loss();
         let mut of = view.of.lock();
-        if matches!(*of, Of::Gone(_)) {
+        let Of::Guard(_, said) = *of else {
             return;
-        }
-        // Under the mutex: whoever was told of a loss before is told of it after.
-        let guard = std::mem::replace(&mut *of, Of::Gone(loss()));
+        };
+        let guard = std::mem::replace(&mut *of, Of::Gone(said.or(loss)));
         drop(of);
         // It may be the last that keeps a client alive.
         drop(guard);
@@ -191,17 +197,20 @@ impl LossCell {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use futures_util::FutureExt;
 
     use super::*;
 
-    struct Held;
+    /// Lost from when it is said to be.
+    #[derive(Default)]
+    struct Held(AtomicBool);
 
     impl Losable for Held {
         fn loss(&self) -> Option<LostReason> {
-            None
+            let is_lost = self.0.load(Ordering::Relaxed);
+            is_lost.then_some(LostReason::Expired)
         }
 
         fn remaining(&self) -> Duration {
@@ -213,18 +222,41 @@ mod tests {
         }
     }
 
-    /// As a subscriber of `tracing` may, to which a loss is told that is found as the guard goes.
+    fn held() -> (LossCell, Arc<Held>, Loss) {
+        let (cell, held) = (LossCell::default(), Arc::<Held>::default());
+        let view = cell.view(|| Arc::clone(&held) as _);
+        (cell, held, view)
+    }
+
+    /// As a subscriber of `tracing` may, to which a loss is told that is found as the guard goes: whichever
+    /// look finds it.
     #[test]
     fn who_is_told_of_a_loss_may_ask_the_view_of_its_guard() {
-        let cell = LossCell::default();
-        let view = cell.view(|| Arc::new(Held));
-        let is_told = Cell::new(false);
+        let (cell, _, view) = held();
         cell.end(|| {
-            if !is_told.replace(true) {
-                assert!(!view.is_lost(), "it may be asked");
-            }
+            assert!(!view.is_lost(), "it may be asked");
             Some(LostReason::Expired)
         });
         assert_eq!(view.reason(), Some(LostReason::Expired));
+    }
+
+    #[test]
+    fn what_it_has_said_as_its_guard_went_it_says_for_ever() {
+        let (cell, held, view) = held();
+        cell.end(|| {
+            // The lease ends behind the last look at it, and somebody asks then.
+            held.0.store(true, Ordering::Relaxed);
+            assert!(view.is_lost());
+            None
+        });
+        assert!(view.is_lost());
+    }
+
+    #[test]
+    fn a_guard_that_went_before_the_end_of_its_lease_is_never_lost() {
+        let (cell, held, view) = held();
+        cell.end(|| None);
+        held.0.store(true, Ordering::Relaxed);
+        assert!(!view.is_lost());
     }
 }

@@ -128,11 +128,19 @@ pub(crate) fn who(id: &str, client: Option<&ClientInfo>) -> String {
 /// A holder id with so much of its UUID as tells clients apart.
 pub(crate) fn short(id: &str) -> String {
     match id.split_once(':') {
-        Some((client, number)) if client.len() == 36 => {
+        Some((client, number)) if is_uuid(client) => {
             format!("{}..:{}", &client[..8], shown(number))
         }
         _ => shown(id),
     }
+}
+
+/// Whoever waits in a queue may be called anything, by whoever wrote it there.
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Rows under their headings, each column as wide as its widest cell, two spaces between them.

@@ -13,7 +13,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn ten_thousand_holds_are_renewed_for_a_minute() {
     const HOLDS: usize = 10_000;
     let server = Server::start();
-    let builder = Client::builder(&server.url()).lease(Duration::from_secs(6));
+    // With as much to spare as a crowd of other tests may take.
+    let builder = Client::builder(&server.url()).lease(Duration::from_secs(15));
     let client = builder.build().await.unwrap();
     let prefix = unique_name("lock");
     let mut guards = Vec::with_capacity(HOLDS);
@@ -24,17 +25,19 @@ async fn ten_thousand_holds_are_renewed_for_a_minute() {
     }
     server.reset_stats().await;
     let started = Instant::now();
+    let (mut looked, mut slowest) = (started, Duration::ZERO);
     while started.elapsed() < MINUTE {
         tokio::time::sleep(Duration::from_millis(200)).await;
+        slowest = slowest.max(looked.elapsed());
+        looked = Instant::now();
         let lost = guards.iter().filter(|guard| guard.is_lost()).count();
-        assert_eq!(lost, 0, "after {:?}", started.elapsed());
+        // Where the machine stood still, 200 ms took longer than that too.
+        let when = started.elapsed();
+        assert_eq!(lost, 0, "after {when:?}, 200 ms took up to {slowest:?}");
     }
-    // Every hold was due about thirty times, and went with a hundred others.
+    // Every hold was due about twelve times, and went with a hundred others.
     let scripts = server.commandstats().await["evalsha"];
-    assert!(
-        (2_000..10_000).contains(&scripts),
-        "{scripts} renewal scripts"
-    );
+    assert!((800..5_000).contains(&scripts), "{scripts} renewal scripts");
     assert_eq!(client.stats().holds, HOLDS);
     drop(guards);
     // One release each: beside other tests that takes a while.
