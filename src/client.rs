@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::announce::{self, Announcer, default_every};
 use crate::clock::Clock;
 use crate::conn::error_reply::connect_error;
@@ -565,6 +567,10 @@ impl ClientBuilder {
         let setup = Setup {
             clock,
             network,
+            runtime: Handle::try_current().map_err(|_| {
+                let message = "there is no tokio runtime here; connect within one";
+                Error::new(Kind::Invalid, "connect", message)
+            })?,
             step_timeout: self.connect_timeout,
             silence: timing.reply,
             reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),

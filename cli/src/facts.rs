@@ -171,6 +171,10 @@ mod tests {
         let id = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
         assert_eq!(short(id), "9f2c3a44..:7");
         assert_eq!(short("x\x1b"), "x\\u{1b}");
+        // As long as a UUID, with a character across the place where one is cut.
+        let odd = format!("{}äö{}:7", "x".repeat(7), "\x1b".repeat(25));
+        let shown = format!("{}äö{}:7", "x".repeat(7), "\\u{1b}".repeat(25));
+        assert_eq!(short(&odd), shown);
         assert_eq!(who(id, None), "9f2c3a44..:7");
     }
 

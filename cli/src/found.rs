@@ -2,6 +2,13 @@
 
 use lockset::{Client, Error, Holder};
 
+use crate::failure::Failure;
+use crate::output::shown;
+use crate::status;
+
+/// Each time it is free at one look and taken at the next, a lock looks like none.
+const LOOKS_MAX: usize = 10;
+
 /// The two forms in which the server keeps a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -43,6 +50,23 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
         form: Form::ReadWrite,
         holders,
     })
+}
+
+/// Whether nobody holds it, as a user may ask who may only read; what is no lock is an error.
+pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bool, Failure> {
+    let survey = client.survey();
+    for _ in 0..LOOKS_MAX {
+        if let Some(found) = survey.inspect(name).await? {
+            return Ok(found.lock.holders.is_empty());
+        }
+        if !survey.has_key(name).await? {
+            return Ok(true);
+        }
+        // No lock, or one that was taken in between.
+    }
+    let name = shown(name);
+    let message = format!("the key {name} is no lock, or one without a lease");
+    Err(Failure::new(status::NOT_A_LOCK, message))
 }
 
 /// Takes one holder's hold away, or its place in a queue, and leaves the reason for it if there is one; `false` if

@@ -273,6 +273,30 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
         let output = lockset(&url, verb).await;
         assert_eq!(output.status.code(), Some(status), "{verb:?} {output:?}");
     }
+    // Nor is what is no lock free, or a lock from which somebody took the lease.
+    let mut admin = server.admin().await;
+    let _: () = redis::cmd("SET")
+        .arg("other")
+        .arg(1)
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    let endless = client.lock("endless").lock().await.unwrap();
+    let _: () = redis::cmd("PERSIST")
+        .arg("endless")
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    for verb in [
+        &["show", "other"],
+        &["wait", "other"],
+        &["show", "endless"],
+        &["wait", "endless"],
+    ] {
+        let output = lockset(&url, verb).await;
+        assert_eq!(output.status.code(), Some(65), "{verb:?} {output:?}");
+    }
+    drop(endless);
     let purged = lockset(&url, &["tokens", "--purge"]).await;
     assert_eq!(purged.status.code(), Some(77), "{purged:?}");
     assert!(

@@ -25,6 +25,7 @@ const REFUSED: &[&str] = &[
     "NOSCRIPT",
     "NOAUTH",
     "WRONGPASS",
+    "DENIED",
     "NOPERM",
     "OOM",
     "WRONGTYPE",
@@ -37,6 +38,9 @@ const REFUSED: &[&str] = &[
 /// A script came upon a key that is not in KEYS and has gone over already, of a slot that moves. Redis and Valkey
 /// begin the sentence otherwise.
 const NON_LOCAL: &str = "access a non local key";
+
+/// What a server repeats of a command that it does not know comes behind this.
+const ARGUMENTS: &str = ", with args beginning with";
 
 /// The code of an error. Redis 6 wraps the error of a command inside a script, code and all, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
@@ -89,10 +93,20 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
              or a key_prefix for all locks",
         ),
         Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
+        Some("NOPERM") if says(error, "run the 'select' command") => (
+            Kind::Denied,
+            "the URL names a database; give the user the right +select, or leave the database out",
+        ),
         Some("NOPERM" | "NOPERM-INSIDE") => (
             Kind::Denied,
             "give the user the rights that docs/rights.md lists, on the keys and channels of the \
              lock",
+        ),
+        // Redis's protected mode.
+        Some("DENIED") => (
+            Kind::Denied,
+            "it takes connections from other machines once it has a password (requirepass, or users), which \
+             belongs into the URL",
         ),
         Some("OOM") => (
             Kind::Refused,
@@ -121,11 +135,6 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             Kind::Invalid,
             "the URL names a database that the server does not have; see its setting `databases`",
         ),
-        // The client library drops the code of this one.
-        _ if says(error, "no permissions to run the 'select' command") => (
-            Kind::Denied,
-            "the URL names a database; give the user the right +select, or leave the database out",
-        ),
         _ if is_no_cluster(error) => (
             Kind::Invalid,
             "this server is not part of a cluster (cluster_enabled:0): connect with redis://",
@@ -138,6 +147,14 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             (Kind::Denied, "check user and password in the URL")
         }
+        _ if is_unknown_command(error) && (says(error, "'hello'") || says(error, "`hello`")) => (
+            Kind::Invalid,
+            "lockset needs a server that speaks RESP3: Redis 6.2 or later, or Valkey, whose HELLO has kept its name",
+        ),
+        _ if is_unknown_command(error) && (says(error, "'auth'") || says(error, "`auth`")) => (
+            Kind::Invalid,
+            "the URL names a password; lockset needs a server whose AUTH has kept its name",
+        ),
         _ if is_unknown_command(error) => (
             Kind::Invalid,
             "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, \
@@ -182,6 +199,11 @@ fn said(code: &str, words: &str) -> String {
         Some((_, inside)) => inside.split_once(": ").map_or(inside, |(_, inside)| inside),
         None => words,
     };
+    // It goes on for a page about what to do.
+    let words = match words.split_once(". ") {
+        Some((first, _)) if code == "DENIED" => first,
+        _ => words,
+    };
     let words = words.trim_end_matches(['.', ' ']);
     if code == "ERR" || words.starts_with(code) {
         return words.to_owned();
@@ -213,6 +235,25 @@ pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
         )
         .caused_by_any(why.source),
     }
+}
+
+/// The error without the arguments of a command that the server does not know: with `AUTH` and `HELLO` they are
+/// user and password.
+pub(super) fn without_arguments(error: RedisError) -> RedisError {
+    let detail = error.detail();
+    let Some((words, _)) = detail.and_then(|words| words.split_once(ARGUMENTS)) else {
+        return error;
+    };
+    match error.code() {
+        Some(code) => reply_error(&format!("{code} {words}")).unwrap_or(error),
+        None => (error.kind(), "the server says", words.to_owned()).into(),
+    }
+}
+
+/// An error as a server replies it, in one line.
+fn reply_error(line: &str) -> Option<RedisError> {
+    let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+    reply.and_then(redis::Value::extract_error).err()
 }
 
 /// Servers and proxies that lack a command, or have it under another name.
@@ -263,6 +304,10 @@ mod tests {
                 "-OOM not allowed",
             ),
             ("READONLY You can't write.", "READONLY You can't write"),
+            (
+                "DENIED Redis is running in protected mode because there is none. In this mode 1) Just",
+                "DENIED Redis is running in protected mode because there is none",
+            ),
             // Valkey's.
             (
                 "NOPERM ACL failure in script: User u may not run 'get' script: on @user_script:9.",
@@ -272,6 +317,31 @@ mod tests {
             let told = describe(&crate::testing::error(line), "h:1");
             assert_eq!(told, format!("the server h:1 says {words}"));
         }
+    }
+
+    /// With `AUTH` and `HELLO` they are user and password.
+    #[test]
+    fn the_arguments_of_a_command_are_not_repeated() {
+        let line =
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'u' 's3cret' ";
+        let error = without_arguments(crate::testing::error(line));
+        assert_eq!(
+            (error.code(), error.detail()),
+            (Some("ERR"), Some("unknown command 'HELLO'"))
+        );
+        assert!(advice(&error).1.contains("RESP3"), "{error}");
+        let words = "ERR unknown command `AUTH`, with args beginning with: `s3cret`, ".to_owned();
+        let error = (
+            redis::ErrorKind::AuthenticationFailed,
+            "authentication failed",
+            words,
+        );
+        let error = without_arguments(error.into());
+        let told = describe(&error, "h:1");
+        assert_eq!(told, "the server h:1 says ERR unknown command `AUTH`");
+        assert!(!format!("{error:?}").contains("s3cret"));
+        let other = without_arguments(crate::testing::error("WRONGPASS no"));
+        assert_eq!(other.code(), Some("WRONGPASS"));
     }
 
     #[test]
@@ -332,6 +402,12 @@ mod tests {
                 true,
             ),
             ("NOAUTH Authentication required.", Kind::Denied, true, false),
+            (
+                "DENIED Redis is running in protected mode. And so on",
+                Kind::Denied,
+                true,
+                false,
+            ),
             (
                 "NOPERM this user has no permissions",
                 Kind::Denied,

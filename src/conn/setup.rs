@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
+use tokio::runtime::Handle;
 
 use super::address::AddressMap;
 use super::network::Network;
@@ -21,6 +22,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(crate) struct Setup {
     pub(crate) clock: Clock,
     pub(crate) network: Network,
+    /// Where its connections are made and driven.
+    pub(crate) runtime: Handle,
     /// The longest that one step of connecting may take, such as a round trip.
     pub(crate) step_timeout: Duration,
     /// The longest wait for a reply from what stands between a caller and the server, such as a sentinel.

@@ -127,7 +127,20 @@ impl Share {
             self.hold().listen_for_recalls();
         }
         self.hold().apply(Event::GuardMade { kept_until, sticky });
+        self.begin_span();
+        self
+    }
+
+    /// Tells a subscriber of `tracing` that a guard holds it. To be called under no mutex: whoever is told may ask
+    /// what the guard would say.
+    pub(crate) fn begin_span(&mut self) {
         self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
+    }
+
+    /// As [`Self::guarded`], for one whose span has begun.
+    pub(crate) fn counted(self, kept_until: KeptUntil) -> Self {
+        let sticky = Duration::ZERO;
+        self.hold().apply(Event::GuardMade { kept_until, sticky });
         self
     }
 

@@ -99,7 +99,9 @@ impl Survey {
             let mut fields = lines.filter_map(|line| line.split_once(':'));
             let rate = fields.find(|(name, _)| *name == "instantaneous_ops_per_sec");
             let rate = rate.and_then(|(_, rate)| rate.trim().parse::<u64>().ok());
-            load.commands_per_second += rate.unwrap_or_default();
+            load.commands_per_second = load
+                .commands_per_second
+                .saturating_add(rate.unwrap_or_default());
         }
         Ok(load)
     }
@@ -116,7 +118,8 @@ async fn measure(asking: &Asking, route: &str, report: &mut ServerReport) -> Res
         let ours = i64::try_from(ours.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
         let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
         let half = i64::try_from(trip.as_micros() / 2).unwrap_or_default();
-        trips.push((trip, part(0) * 1_000_000 + part(1) - (ours - half)));
+        let theirs = part(0).saturating_mul(1_000_000).saturating_add(part(1));
+        trips.push((trip, theirs.saturating_sub(ours.saturating_sub(half))));
     }
     trips.sort_unstable();
     report.round_trips = [trips[0].0, trips[LOOKS / 2].0];

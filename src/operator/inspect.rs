@@ -82,6 +82,23 @@ impl Survey {
         }))
     }
 
+    /// Whether the server has a key of this name, of a lock or of anything else. One command.
+    ///
+    /// [`inspect`](Self::inspect) finds nothing where an application keeps something of its own under the name, or
+    /// where somebody took the lease off a lock: that the lock is free is certain only if there is no such key.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// As for [`inspect`](Self::inspect).
+    pub async fn has_key(&self, name: &str) -> Result<bool> {
+        let name = LockName::new(&self.prefix, name).map_err(|error| error.during(OPERATION))?;
+        let exists = command(&["EXISTS", name.key()]);
+        let exists = self.asking.ask(name.key(), &exists).await?;
+        Ok(integer(&exists) != Some(0))
+    }
+
     async fn places(&self, name: &LockName) -> Places {
         let key = name.key();
         let ask = |words: &[&str]| (Arc::clone(key), command(words));

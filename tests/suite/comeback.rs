@@ -226,6 +226,31 @@ async fn a_client_that_is_gone_dials_no_more() {
 }
 
 /// A client outlives the runtime on which its connection was being made.
+/// A runtime may be kept and not be driven any more, by a thread that has asked for something once.
+#[tokio::test]
+async fn a_runtime_that_stands_still_holds_nobody_up() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
+    proxy.hold_requests();
+    let lock = client.lock("x");
+    let asks = tokio::task::spawn_blocking(move || {
+        let builder = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = builder.unwrap();
+        let call =
+            async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
+        assert!(runtime.block_on(call).is_err(), "nobody answers");
+        runtime
+    });
+    let still = within(SOON, asks).await.unwrap();
+    proxy.pass();
+    let guard = within(SOON, client.lock("y").lock()).await.unwrap();
+    within(SOON, guard.release()).await.unwrap();
+    still.shutdown_background();
+}
+
 #[tokio::test]
 async fn a_runtime_that_ends_takes_no_call_with_it() {
     let server = Server::start();

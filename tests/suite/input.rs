@@ -291,3 +291,24 @@ async fn a_unix_socket_works_like_any_other() {
     let guard = client.lock(unique_name("lock")).lock().await.unwrap();
     guard.release().await.unwrap();
 }
+
+/// The ids of connections begin anew, and all that come over the socket have one address.
+#[tokio::test]
+async fn over_a_unix_socket_no_connection_of_others_is_killed_after_a_restart() {
+    let server = Server::builder().unix().start();
+    let client = patient_client(&server.unix_url()).await;
+    let lock = client.lock(unique_name("lock"));
+    lock.lock().await.unwrap().release().await.unwrap();
+    server.restart();
+    // Before the client comes back, others have all the ids that there were.
+    let others = redis::Client::open(server.unix_url()).unwrap();
+    let mut connected = Vec::new();
+    for _ in 0..30 {
+        connected.push(others.get_multiplexed_async_connection().await.unwrap());
+    }
+    lock.lock().await.unwrap().release().await.unwrap();
+    for mut other in connected {
+        let pong: redis::RedisResult<String> = redis::cmd("PING").query_async(&mut other).await;
+        assert_eq!(pong.as_deref(), Ok("PONG"));
+    }
+}

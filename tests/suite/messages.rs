@@ -120,6 +120,30 @@ async fn a_wrong_password_is_said_in_the_servers_words_and_not_repeated() {
     );
 }
 
+/// It repeats the arguments of a command that it does not know.
+#[tokio::test]
+async fn a_password_is_not_repeated_where_its_command_has_another_name() {
+    for (renamed, query) in [("AUTH", ""), ("HELLO", "?protocol=resp3")] {
+        let server = Server::builder()
+            .args(["--rename-command", renamed, "OTHERWISE"])
+            .start();
+        let url = format!("redis://:s3cret-word@{}{query}", server.addr());
+        let error = refused(&url).await;
+        let told = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+        assert!(told.contains(renamed) && error.is_invalid(), "{told}");
+        assert!(!told.contains("s3cret"), "{told}");
+    }
+}
+
+/// With a database in the URL as without.
+#[tokio::test]
+async fn a_missing_password_is_told_with_a_database_too() {
+    let server = Server::builder().args(["--requirepass", "x"]).start();
+    let error = refused(&format!("redis://{}/3", server.addr())).await;
+    assert!(error.is_denied() && !error.is_transient(), "{error}");
+    assert!(error.to_string().contains("NOAUTH"), "{error}");
+}
+
 #[tokio::test]
 async fn a_server_with_too_many_clients_says_so() {
     let server = Server::start();

@@ -1,16 +1,18 @@
 //! The spans and events that `tracing` gets.
 
 use std::fmt::{Debug, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use lockset::{MultiLock, Owner};
+use lockset::{Client, Loss, MultiLock, Owner, Redlock};
 use lockset_testkit::{Server, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::support::{LEASE, SOON, client, command, patient_client};
 
@@ -84,15 +86,18 @@ impl Seen {
 }
 
 /// A subscriber for this thread, on which the runtime of a test runs.
-fn seen() -> (Seen, tracing::subscriber::DefaultGuard) {
+fn subscribe(layer: impl Layer<Registry> + Send + Sync) -> DefaultGuard {
     // While there is but one, whether a place in the code is of interest is what the thread says that comes there
     // first: of another test, it has no subscriber.
     static ANOTHER: LazyLock<Dispatch> =
         LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
     LazyLock::force(&ANOTHER);
+    tracing::subscriber::set_default(tracing_subscriber::registry().with(layer))
+}
+
+fn seen() -> (Seen, DefaultGuard) {
     let seen = Seen::default();
-    let subscriber = tracing_subscriber::registry().with(seen.clone());
-    (seen, tracing::subscriber::set_default(subscriber))
+    (seen.clone(), subscribe(seen))
 }
 
 #[tokio::test]
@@ -165,4 +170,54 @@ async fn a_loss_is_a_warning() {
     })
     .await;
     drop(guard);
+}
+
+/// Asks at each span whether a guard is lost; how often it was told no.
+#[derive(Clone, Default)]
+struct Asks {
+    of: Arc<Mutex<Option<Loss>>>,
+    held: Arc<AtomicUsize>,
+}
+
+impl<S: Subscriber> Layer<S> for Asks {
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        let of = self.of.lock().unwrap().clone();
+        if of.is_some_and(|loss| !loss.is_lost()) {
+            self.held.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A vote that comes late is told like any other hold, to whoever asks about all of them then.
+#[test]
+fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
+    let asked = async || {
+        let asks = Asks::default();
+        let _default = subscribe(asks.clone());
+        let servers = [Server::start(), Server::start(), Server::start()];
+        let mut clients: Vec<Client> = Vec::new();
+        for server in &servers {
+            clients.push(patient_client(&server.url()).await);
+        }
+        let redlock = Redlock::builder(clients.clone()).persistent_nodes();
+        let lock = redlock.build().unwrap().lock("x");
+        servers[2].stop();
+        let guard = lock.lock().await.unwrap();
+        *asks.of.lock().unwrap() = Some(guard.loss());
+        servers[2].cont();
+        eventually(SOON, "the third has joined", async || {
+            clients[2].stats().holds == 1
+        })
+        .await;
+        guard.release().await.unwrap();
+        assert!(asks.held.load(Ordering::Relaxed) > 0, "it was told");
+    };
+    let (ended, end) = std::sync::mpsc::channel();
+    // In a thread that a bound can be set to: a mutex that is taken twice waits for ever.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all();
+        runtime.build().unwrap().block_on(asked());
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(SOON * 4).expect("it ends");
 }

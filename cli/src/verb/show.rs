@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::connect::Context;
 use crate::facts::{ClientFact, LockFact, WaiterFact, who};
 use crate::failure::{Failure, Outcome};
-use crate::found::find;
+use crate::found::{find, is_free_to_readers};
 use crate::output::{Style, shown};
 use crate::{span, status};
 
@@ -57,9 +57,11 @@ impl Show {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let Some(found) = client.survey().inspect(&self.name).await? else {
-            // Says what is there if that is no lock. Who may only read is told no more than that nobody has one.
+            // Says what is there if that is no lock; who may only read asks otherwise.
             match find(&client, &self.name).await {
-                Err(error) if error.is_denied() => {}
+                Err(error) if error.is_denied() => {
+                    is_free_to_readers(&client, &self.name).await?;
+                }
                 found => drop(found?),
             }
             let (name, free) = (self.name.as_str(), true);

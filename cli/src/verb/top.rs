@@ -4,7 +4,7 @@ mod draw;
 mod model;
 mod sample;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +25,9 @@ use crate::status;
 
 /// Between two frames: a bar drains in small steps.
 const FRAME: Duration = Duration::from_millis(200);
+
+/// Nothing that a user does has this consequence.
+const NOBODY_LOOKS: &str = "what looks at the locks has ended; this is a defect of lockset";
 
 /// How long the thread that reads keys waits for one, before it looks whether it is still wanted.
 const KEY_WAIT: Duration = Duration::from_millis(100);
@@ -142,7 +145,10 @@ async fn on_terminal(
                 ended_by = Some(signal);
                 model.is_over = true;
             }
-            Some(sample) = inbox.recv() => model.take(sample),
+            sample = inbox.recv() => match sample {
+                Some(sample) => model.take(sample),
+                None => drawn = Err(io::Error::other(NOBODY_LOOKS)),
+            },
             key = pressed.recv() => match key {
                 Some(Event::Key(key)) => {
                     if let Some(action) = action(&model, key) {
@@ -156,10 +162,11 @@ async fn on_terminal(
         }
         // The sampler may have ended.
         let _ = want.send(wants(&model));
-        let now = began.elapsed();
-        drawn = terminal
-            .draw(|frame| draw::draw(frame, &model, now))
-            .map(drop);
+        if drawn.is_ok() {
+            let now = began.elapsed();
+            let frame = terminal.draw(|frame| draw::draw(frame, &model, now));
+            drawn = frame.map(drop);
+        }
     }
     is_over.store(true, Ordering::Release);
     ratatui::restore();
@@ -231,7 +238,7 @@ async fn into_pipe(
             return Ok(());
         }
     }
-    Ok(())
+    Err(Failure::internal(NOBODY_LOOKS))
 }
 
 fn lock_line(row: &Row, at: Duration) -> LockLine<'_> {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use lockset::{Client, Error};
+use lockset::Client;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::connect::Context;
-use crate::failure::Outcome;
-use crate::found::find;
+use crate::failure::{Failure, Outcome};
+use crate::found::{find, is_free_to_readers};
 use crate::output::shown;
 use crate::{span, status};
 
@@ -72,14 +72,13 @@ impl Wait {
     }
 
     /// Asks as a survey does once it is known that the user may only read.
-    async fn is_free(&self, client: &Client, may_run_scripts: &mut bool) -> Result<bool, Error> {
+    async fn is_free(&self, client: &Client, may_run_scripts: &mut bool) -> Result<bool, Failure> {
         if *may_run_scripts {
             match find(client, &self.name).await {
                 Err(error) if error.is_denied() => *may_run_scripts = false,
                 found => return Ok(found?.holders.is_empty()),
             }
         }
-        let found = client.survey().inspect(&self.name).await?;
-        Ok(found.is_none_or(|found| found.lock.holders.is_empty()))
+        is_free_to_readers(client, &self.name).await
     }
 }

@@ -8,6 +8,7 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
     RedisError,
 };
+use tokio::runtime::Handle;
 
 use super::connection::Connection;
 use super::first_bytes::{FirstBytes, Meaning};
@@ -18,6 +19,7 @@ use super::shared_tick::SharedTick;
 use super::socket::{End, Socket, Step, Terms, WireTerms};
 use crate::clock::Clock;
 use crate::conn::address::Address;
+use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
 use crate::conn::process::Process;
 use crate::conn::push::PushState;
@@ -47,6 +49,8 @@ pub(super) struct Connector {
     disconnected: Arc<Hint>,
     handshake: Handshake,
     reconnects: Reconnects,
+    /// The runtime of the client: others may stand still at any time.
+    runtime: Handle,
     /// Without a reply for so long, a connection on our own wire is silent. `None`: on the library's.
     silence: Option<Duration>,
 }
@@ -71,6 +75,9 @@ impl Connector {
         reachability: &Arc<Reachability>,
         purpose: Purpose,
     ) -> Self {
+        let db = info.redis_settings().db();
+        let settings = info.redis_settings().clone().set_db(0);
+        let info = info.set_redis_settings(settings);
         let is_plain = info.redis_settings().protocol() == ProtocolVersion::RESP2;
         let on_wire = purpose == Purpose::Calls && is_plain;
         Self {
@@ -84,8 +91,9 @@ impl Connector {
             events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
             security: setup.security.clone(),
             disconnected: Arc::clone(&setup.disconnected),
+            runtime: setup.runtime.clone(),
             reconnects: Reconnects::new(&label, setup),
-            handshake: Handshake::new(label, setup),
+            handshake: Handshake::new(label, db, setup),
         }
     }
 
@@ -100,6 +108,10 @@ impl Connector {
 
     pub(super) fn network(&self) -> &Network {
         &self.network
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -145,7 +157,7 @@ impl Connector {
                 Ok(Connection::new(socket, push, self.clock, last_reply))
             }
             Err(error) => {
-                let fault = self.diagnose(error, &first_bytes);
+                let fault = self.diagnose(without_arguments(error), &first_bytes);
                 self.reachability.failed(self.clock.now());
                 Err(fault)
             }
@@ -216,25 +228,23 @@ impl Connector {
         if error.kind() == ErrorKind::AuthenticationFailed {
             // The client library says no more than that.
             let what = "authentication failed";
-            return Fault::Declined(match first_bytes.refusal() {
-                Some(words) => (ErrorKind::AuthenticationFailed, what, words).into(),
-                None => error,
+            let said = first_bytes.refusal().map(|words| {
+                let said = (ErrorKind::AuthenticationFailed, what, words).into();
+                without_arguments(said)
             });
+            return Fault::Declined(said.unwrap_or(error));
         }
-        if error.code().is_some() || tls::advice(&error).is_some() {
+        // Once reached, a server is known to speak the protocol: another one is a proxy's word, and it may come back.
+        let was_reached = self.reachability.was_reached();
+        let is_tls = tls::advice(&error).is_some() && !(was_reached && tls::may_pass(&error));
+        if error.code().is_some() || is_tls {
             return Fault::Declined(error);
         }
-        // Once reached, a server is known to speak the protocol: then this is a proxy's word, and it may come back.
-        let was_reached = self.reachability.was_reached();
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
         let hint = match (self.info.addr(), first_bytes.meaning()) {
-            // Of whoever ends TLS for a server that is away.
-            (ConnectionAddr::TcpTls { .. }, Meaning::Error(said))
-                if was_reached && said.kind() == ErrorKind::Parse =>
-            {
-                ""
-            }
-            (_, Meaning::Error(said)) => return Fault::Declined(said),
+            // Of whoever stands before a server that is away.
+            (_, Meaning::Error(said)) if was_reached && said.kind() == ErrorKind::Parse => "",
+            (_, Meaning::Error(said)) => return Fault::Declined(without_arguments(said)),
             (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
             _ if was_reached => "",
             (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_TLS,

@@ -2,7 +2,7 @@
 //! for whose result all callers wait.
 //!
 //! Invariant: no caller's time limit ends a dial. A caller whose time is over goes; the dial goes on, and
-//! the next caller finds its result. It ends with its link, or with the runtime that it runs on, and in
+//! the next caller finds its result. It ends with its link, or with the runtime of its client, and in
 //! either case its callers get an error.
 
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::connection::Connection;
@@ -117,7 +116,7 @@ impl Dialer {
             // The server would say the same again.
             return Err(declined.clone());
         }
-        self.start()?;
+        self.start();
         self.ended.past(ended).await;
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -126,22 +125,20 @@ impl Dialer {
         Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
     }
 
-    /// Starts a dial unless one is in progress.
-    fn start(self: &Arc<Self>) -> Result<(), Fault> {
-        let runtime = Handle::try_current();
-        let runtime = runtime.map_err(|_| self.unsent("no tokio runtime to connect on"))?;
+    /// Starts a dial unless one is in progress. On the runtime of the client: that of a caller may stand still
+    /// from here on, and all others would wait for it.
+    fn start(self: &Arc<Self>) {
         if self.is_dialing.swap(true, Ordering::AcqRel) {
-            return Ok(());
+            return;
         }
         let dial = Dial {
             dialer: Arc::clone(self),
-            result: Err(self.unsent("the runtime ended while the connection was being made")),
+            result: Err(self.unsent("the runtime of the client has ended")),
         };
         // If the runtime is shutting down, this ends the dial at once.
         let task = self.connector.network().task(dial.run());
-        let task = runtime.spawn(task).abort_handle();
+        let task = self.connector.runtime().spawn(task).abort_handle();
         *self.task.lock() = Some(task);
-        Ok(())
     }
 
     /// Makes a connection, which is the current one from then on.

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use redis::{ErrorKind, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A line that says what is wrong is not longer.
-const RECORDED_MAX: usize = 200;
+/// A line that says what is wrong is not longer: that of Redis's protected mode takes half of it.
+const RECORDED_MAX: usize = 2048;
 
 /// So much of a line is shown.
 const SHOWN_MAX: usize = 100;
@@ -201,6 +201,18 @@ mod tests {
         };
         assert_eq!(full.code(), Some("ERR"));
         assert!(full.to_string().contains("max number of clients"), "{full}");
+        // As long as the line of Redis's protected mode.
+        let denied = format!(
+            "-DENIED Redis is running in protected mode. {}\r\n",
+            "x".repeat(1030)
+        );
+        let recorded = FirstBytes::default();
+        let mut recorder = Recorder::new(tokio::io::empty(), recorded.clone());
+        recorder.record(denied.as_bytes());
+        let Meaning::Error(denied) = recorded.meaning() else {
+            panic!("it says why");
+        };
+        assert_eq!(denied.code(), Some("DENIED"));
         let Meaning::Error(web) = meaning(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n") else {
             panic!("it is no Redis");
         };

@@ -1,9 +1,11 @@
-//! What is exchanged on a new connection before it is used: who we are, who the server is, and that the
-//! connections before this one are to be killed.
+//! What is exchanged on a new connection before it is used: who we are, which database, who the server is,
+//! and that the connections before this one are to be killed.
 //!
-//! Invariant: once it has run, what was sent on earlier connections is executed or dead, or
-//! [`Handshake::earlier_commands_settled`] is false until nothing can arrive any more.
+//! Invariants: once it has run, what was sent on earlier connections is executed or dead, or
+//! [`Handshake::earlier_commands_settled`] is false until nothing can arrive any more; no connection of anybody
+//! else is killed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +27,8 @@ use crate::conn::value::text;
 pub(super) struct Handshake {
     /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
     label: String,
+    /// The database of its commands.
+    db: i64,
     clock: Clock,
     preload: Arc<Preload>,
     /// Told when the server was restarted.
@@ -40,14 +44,26 @@ pub(super) struct Handshake {
 /// A connection as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
+    /// Given once in a run of the server, and again in the next.
     id: u64,
-    addr: String,
+    /// Where it comes from. `None` if others come from there as well, as they do over a Unix socket.
+    addr: Option<String>,
+    /// Which run of the server that was, if it says.
+    run_id: Option<Arc<str>>,
+}
+
+/// What the server said to the kills of earlier connections.
+#[derive(Debug, Default)]
+struct Kills<'a> {
+    by_address: &'a [Value],
+    by_id: &'a [Value],
 }
 
 impl Handshake {
-    pub(super) fn new(label: String, setup: &Setup) -> Self {
+    pub(super) fn new(label: String, db: i64, setup: &Setup) -> Self {
         Self {
             label,
+            db,
             clock: setup.clock,
             preload: Arc::clone(&setup.preload),
             events: Arc::clone(&setup.events),
@@ -79,10 +95,10 @@ impl Handshake {
         Ok(())
     }
 
-    /// In one write: names the connection, asks how the server knows it and since when the server is up,
-    /// kills what may be left of earlier connections, and checks the preload, of which the missing parts
-    /// are returned. A user without the right to ask gets a connection without an identity, or without a
-    /// process, and loads all of the preload.
+    /// In one write: chooses the database and names the connection, asks how the server knows it and since
+    /// when the server is up, kills what may be left of earlier connections, and checks the preload, of which
+    /// the missing parts are returned. A user without the right to ask gets a connection without an identity,
+    /// or without a process, and loads all of the preload.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
@@ -93,7 +109,11 @@ impl Handshake {
             command("CLIENT", &["INFO"]),
             command("INFO", &["server"]),
         ];
-        commands.extend(earlier.iter().flatten().map(Identity::kill));
+        if self.db != 0 {
+            // Here, and not by the client library, which would drop the code of an error.
+            commands.insert(0, command("SELECT", &[&self.db.to_string()]));
+        }
+        commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
         // The check is a request of its own: a server cuts off an unauthenticated client that sends a
         // long one, and its reply to the other request says why.
         let mut other = connection.clone();
@@ -102,12 +122,28 @@ impl Handshake {
             pipelined(&mut other, Vec::from_iter(self.preload.check.clone())),
         )
         .await;
-        let replies = replies?;
-        let identity = permitted(replies.get(1))?.and_then(Identity::of);
-        let info = permitted(replies.get(2))?;
-        self.note_process(info.and_then(|info| Process::of(info, self.clock.now())));
-        let kills = replies.get(3..).unwrap_or_default();
-        self.settle(&earlier, identity.as_ref(), kills)?;
+        let mut replies = &replies?[..];
+        if self.db != 0 {
+            let (selected, rest) = replies.split_first().unwrap_or((&Value::Nil, &[]));
+            if let Value::ServerError(no) = selected {
+                return Err(no.clone().into());
+            }
+            replies = rest;
+        }
+        let process = permitted(replies.get(2))?;
+        let process = process.and_then(|info| Process::of(info, self.clock.now()));
+        let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));
+        let identity =
+            permitted(replies.get(1))?.and_then(|line| Identity::of(line, run_id.clone()));
+        self.note_process(process);
+        let same_run = earlier.iter().flatten();
+        let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
+        let by_id = pipelined(connection, same_run.collect()).await?;
+        let kills = Kills {
+            by_address: replies.get(3..).unwrap_or_default(),
+            by_id: &by_id,
+        };
+        self.settle(&earlier, identity.as_ref(), run_id.as_deref(), &kills)?;
         self.earlier.lock().push(identity);
         let present = present?;
         let present = permitted(present.first())?;
@@ -138,18 +174,25 @@ impl Handshake {
         &self,
         earlier: &[Option<Identity>],
         current: Option<&Identity>,
-        kills: &[Value],
+        run_id: Option<&str>,
+        kills: &Kills<'_>,
     ) -> Result<(), RedisError> {
-        let mut kills = kills.iter();
+        let mut by_address = kills.by_address.iter();
+        let mut by_id = kills.by_id.iter();
         let mut is_settled = true;
         for old in earlier {
             is_settled &= match old {
                 None => false,
                 Some(old) => {
-                    let killed = kills.next();
+                    let killed = match (old.kill(), old.kill_in_run(run_id)) {
+                        (Some(_), _) => by_address.next(),
+                        (None, Some(_)) => by_id.next(),
+                        (None, None) => None,
+                    };
                     // Ids only grow while a server runs: a smaller one means that it was restarted, and
                     // that its connections died with it.
-                    let died = current.is_some_and(|current| current.id < old.id);
+                    let died = current.is_some_and(|current| current.id < old.id)
+                        || old.is_of_another_run(run_id);
                     died || permitted(killed)?.is_some()
                 }
             };
@@ -203,21 +246,36 @@ fn refused_for_good(no: &ServerError) -> Result<(), RedisError> {
 }
 
 impl Identity {
-    fn of(line: &Value) -> Option<Self> {
+    fn of(line: &Value, run_id: Option<Arc<str>>) -> Option<Self> {
         let line = text(line)?;
         let field = |name: &str| {
             line.split_whitespace()
                 .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
+        let addr = field("addr").filter(|addr| addr.parse::<SocketAddr>().is_ok());
         Some(Self {
             id: field("id")?.parse().ok()?,
-            addr: field("addr")?.to_owned(),
+            addr: addr.map(str::to_owned),
+            run_id,
         })
     }
 
-    fn kill(&self) -> Cmd {
-        let id = self.id.to_string();
-        command("CLIENT", &["KILL", "ID", &id, "ADDR", &self.addr])
+    /// Kills it, whatever runs there by now: another connection with its id has another address.
+    fn kill(&self) -> Option<Cmd> {
+        let (id, addr) = (self.id.to_string(), self.addr.as_ref()?);
+        Some(command("CLIENT", &["KILL", "ID", &id, "ADDR", addr]))
+    }
+
+    /// Kills one without an address of its own, where this is the run of the server in which it has its id.
+    fn kill_in_run(&self, run_id: Option<&str>) -> Option<Cmd> {
+        let is_here = self.addr.is_none() && run_id.is_some() && self.run_id.as_deref() == run_id;
+        is_here.then(|| command("CLIENT", &["KILL", "ID", &self.id.to_string()]))
+    }
+
+    /// Whether it died with its server.
+    fn is_of_another_run(&self, run_id: Option<&str>) -> bool {
+        let runs = self.run_id.as_deref().zip(run_id);
+        runs.is_some_and(|(own, current)| own != current)
     }
 }
 
@@ -225,17 +283,40 @@ impl Identity {
 mod tests {
     use super::*;
 
+    fn identity(line: &str) -> Option<Identity> {
+        Identity::of(
+            &Value::BulkString(line.as_bytes().to_vec()),
+            Some("a".into()),
+        )
+    }
+
     #[test]
     fn an_identity_is_read_from_a_client_line() {
         let line = "id=7 addr=127.0.0.1:5000 laddr=127.0.0.1:6379 fd=8 name= age=0 user=default\n";
-        let identity = Identity::of(&Value::BulkString(line.as_bytes().to_vec()));
+        let known = identity(line).unwrap();
         assert_eq!(
-            identity,
-            Some(Identity {
-                id: 7,
-                addr: "127.0.0.1:5000".to_owned()
-            })
+            (known.id, known.addr.as_deref()),
+            (7, Some("127.0.0.1:5000"))
         );
-        assert_eq!(Identity::of(&Value::Nil), None);
+        let line = "id=7 addr=[::1]:5000 laddr=[::1]:6379 fd=8\n";
+        assert_eq!(identity(line).unwrap().addr.as_deref(), Some("[::1]:5000"));
+        assert_eq!(Identity::of(&Value::Nil, None), None);
+    }
+
+    /// The ids begin anew with a run of the server, and all that come over its socket have one address.
+    #[test]
+    fn one_without_an_address_of_its_own_is_killed_in_the_run_that_gave_it_its_id() {
+        for path in ["/run/redis.sock:0", "/with a blank/redis.sock:0"] {
+            let line = format!("id=7 addr={path} laddr={path} fd=8 name=\n");
+            let known = identity(&line).unwrap();
+            assert!(known.kill().is_none());
+            let kill = known.kill_in_run(Some("a")).unwrap();
+            assert_eq!(
+                kill.get_packed_command(),
+                b"*4\r\n$6\r\nCLIENT\r\n$4\r\nKILL\r\n$2\r\nID\r\n$1\r\n7\r\n"
+            );
+            assert!(known.kill_in_run(Some("b")).is_none() && known.is_of_another_run(Some("b")));
+            assert!(known.kill_in_run(None).is_none() && !known.is_of_another_run(None));
+        }
     }
 }

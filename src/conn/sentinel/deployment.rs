@@ -28,13 +28,21 @@ impl KnownSentinels {
     }
 }
 
-/// The ids and addresses of a sentinel and of those that it names.
+/// The id of a sentinel, and the ids and addresses of those that it names. Its own address only if it does not say
+/// its id: where one of ours was may be one of others by now.
 fn names(reply: &Reply) -> BTreeSet<String> {
+    let own = match &reply.id {
+        Some(id) => id.clone(),
+        None => reply.from.to_string(),
+    };
     let peers = reply.peers.iter().flatten();
-    let peers = peers.map(|peer| (&peer.id, &peer.address));
-    let all = peers.chain([(&reply.id, &reply.from)]);
-    all.flat_map(|(id, address)| id.clone().into_iter().chain([address.to_string()]))
-        .collect()
+    let peers = peers.flat_map(|peer| {
+        peer.id
+            .clone()
+            .into_iter()
+            .chain([peer.address.to_string()])
+    });
+    peers.chain([own]).collect()
 }
 
 /// Sentinels that know each other, directly or through others.
@@ -172,6 +180,32 @@ mod tests {
         // Also if only one of ours replies, or none.
         assert_eq!(later(&all[..2]), Some(vec![11]));
         assert_eq!(later(&all[..1]), Some(vec![]));
+    }
+
+    /// One of ours is gone, and another deployment has a sentinel where it was.
+    #[test]
+    fn a_foreign_sentinel_at_an_address_of_ours_does_not_count() {
+        let (ours, theirs) = (view(1, 4), view(2, 9));
+        let at = |port, id: &str| Peer {
+            address: address(port),
+            id: Some(id.to_owned()),
+        };
+        let mut one = reply(11, "a", None, &ours);
+        one.peers = Some(vec![at(12, "b"), at(13, "c")]);
+        let mut other = reply(12, "b", None, &ours);
+        other.peers = Some(vec![at(11, "a"), at(13, "c")]);
+        let known = known(&[&one, &other]);
+        let mut foreign = reply(13, "z", None, &theirs);
+        foreign.peers = Some(vec![at(22, "y")]);
+        let all = [foreign, one, other];
+        let counted = of_one_deployment(&all, &known, Some(&ours));
+        assert_eq!(ports(counted), Some(vec![11, 12]));
+        // One that may not say its id is known by its address, and by whom others name.
+        let mut silent = reply(11, "", None, &view(3, 5));
+        silent.peers = Some(vec![at(12, "b")]);
+        let all = [silent, reply(12, "b", Some(&[]), &ours)];
+        let counted = of_one_deployment(&all, &known, Some(&ours));
+        assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
     #[test]

@@ -67,6 +67,29 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     })
 }
 
+/// Whether that may be said by something else than the server itself, while it is away: it is not about
+/// certificates.
+#[cfg(feature = "tls")]
+pub(super) fn may_pass(error: &RedisError) -> bool {
+    use rustls::{AlertDescription as Alert, Error};
+
+    matches!(
+        reason(error),
+        Some(
+            Error::InvalidMessage(_)
+                | Error::AlertReceived(
+                    Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify
+                )
+        )
+    )
+}
+
+/// Without TLS nothing of it fails.
+#[cfg(not(feature = "tls"))]
+pub(super) fn may_pass(_: &RedisError) -> bool {
+    false
+}
+
 /// Why the handshake failed: the error that redis and io wrapped.
 #[cfg(feature = "tls")]
 fn reason(error: &RedisError) -> Option<&rustls::Error> {

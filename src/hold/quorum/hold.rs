@@ -283,6 +283,7 @@ impl QuorumHold {
         if self.loss().is_some() {
             return false;
         }
+        share.begin_span();
         let refused = {
             let mut state = self.state.lock();
             let fits = state.phase == Phase::Held
@@ -296,8 +297,7 @@ impl QuorumHold {
                     if guard.lease.is_renewed() || share.lease().is_renewed() {
                         share.set_lease(guard.lease);
                     }
-                    let share =
-                        share.guarded(KeptUntil::as_member(state.kept_until), Duration::ZERO);
+                    let share = share.counted(KeptUntil::as_member(state.kept_until));
                     state.add_share(server, guard.number, share);
                     state.joins += 1;
                     None

@@ -135,7 +135,7 @@ fn memory(report: &ServerReport) -> Check {
         return Check::ok("memory", format!("{} MB used, no limit", mb(used)));
     }
     let found = format!("{} of {} MB used", mb(used), mb(max));
-    if used * 100 < max * FULL_PERCENT {
+    if used.saturating_mul(100) < max.saturating_mul(FULL_PERCENT) {
         return Check::ok("memory", found);
     }
     let advice = "a full server refuses new locks: raise maxmemory or free some";
@@ -178,7 +178,9 @@ fn replicas(report: &ServerReport) -> Check {
     if count == 0 {
         return Check::ok("replicas", "none");
     }
+    // However many it says that there are.
     let replicas = (0..count).map(|at| field(report, &format!("slave{at}")));
+    let replicas = replicas.take_while(|replica| !replica.is_empty());
     let mut late = Vec::new();
     for replica in replicas {
         let part = |name: &str| {
@@ -212,7 +214,7 @@ fn clock(report: &ServerReport) -> Check {
     let ahead = report.clock_ahead_ms;
     let found = match ahead {
         0.. => format!("{ahead} ms ahead of this machine's"),
-        _ => format!("{} ms behind this machine's", -ahead),
+        _ => format!("{} ms behind this machine's", ahead.unsigned_abs()),
     };
     if ahead.abs() <= CLOCK_MS_MAX {
         return Check::ok("clock", found);
