@@ -215,8 +215,10 @@ fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
     let (ended, end) = std::sync::mpsc::channel();
     // In a thread that a bound can be set to: a mutex that is taken twice waits for ever.
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all();
-        runtime.build().unwrap().block_on(asked());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(asked());
         ended.send(()).unwrap();
     });
     end.recv_timeout(SOON * 4).expect("it ends");

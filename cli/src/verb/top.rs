@@ -92,7 +92,7 @@ impl Top {
         let (samples, mut inbox) = mpsc::channel(4);
         let sampler = Sampler::new(survey, self.budget / 100.0, began, wanted, samples);
         let sampler = tokio::spawn(sampler.run());
-        let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
         let ended = if is_terminal && !context.output.json {
             on_terminal(began, &want, &mut inbox).await
         } else {
