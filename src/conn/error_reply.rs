@@ -147,20 +147,25 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
         _ if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             (Kind::Denied, "check user and password in the URL")
         }
-        _ if is_unknown_command(error) && (says(error, "'hello'") || says(error, "`hello`")) => (
-            Kind::Invalid,
-            "lockset needs a server that speaks RESP3: Redis 6.2 or later, or Valkey, whose HELLO has kept its name",
-        ),
-        _ if is_unknown_command(error) && (says(error, "'auth'") || says(error, "`auth`")) => (
-            Kind::Invalid,
-            "the URL names a password; lockset needs a server whose AUTH has kept its name",
-        ),
-        _ if is_unknown_command(error) => (
-            Kind::Invalid,
-            "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, \
-             or Valkey, with scripting enabled",
-        ),
+        _ if is_unknown_command(error) => (Kind::Invalid, advice_on_unknown(error)),
         _ => (Kind::Refused, "whatever it has done is being undone"),
+    }
+}
+
+/// What to do where a command is missing, or has another name.
+fn advice_on_unknown(error: &RedisError) -> &'static str {
+    let is = |command: &str| {
+        ["'", "`"]
+            .iter()
+            .any(|quote| says(error, &format!("{quote}{command}{quote}")))
+    };
+    if is("hello") {
+        "lockset needs a server that speaks RESP3: Redis 6.2 or later, or Valkey, whose HELLO has kept its name"
+    } else if is("auth") {
+        "the URL names a password; lockset needs a server whose AUTH has kept its name"
+    } else {
+        "lockset needs a server that runs Lua scripts (EVAL and EVALSHA): Redis 6.2 or later, or Valkey, with \
+         scripting enabled"
     }
 }
 
