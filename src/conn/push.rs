@@ -7,14 +7,14 @@
 //! has no reply yet. Such a connection is desynchronized, and is not used again. Nor is one on which
 //! subscriptions are confirmed that nobody asked for: each would be noted, here and in the client library.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use redis::{Cmd, PushInfo, PushKind, Value};
 
-use super::transport::EventHandler;
+use super::transport::{Channels, EventHandler};
 
 #[derive(Debug)]
 pub(crate) struct PushState {
@@ -29,7 +29,7 @@ pub(crate) struct PushState {
 #[derive(Debug, Default)]
 struct State {
     /// Confirmed by the server, and not ended yet.
-    channels: HashSet<Box<[u8]>>,
+    channels: HashMap<Box<[u8]>, Channels>,
     /// Commands in flight that subscribe, and those that were given up.
     subscribing: usize,
     /// Commands in flight that end the subscription of a sharded channel.
@@ -65,10 +65,11 @@ impl PushState {
         self.flooded.load(Ordering::Acquire)
     }
 
-    /// Whether it has, or may still have, a channel for which `which` holds.
-    pub(super) fn has_channel(&self, which: impl Fn(&[u8]) -> bool) -> bool {
+    /// Whether it has, or may still have, a sharded channel for which `which` holds.
+    pub(super) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let state = self.state.lock();
-        state.channels.iter().any(|channel| which(channel))
+        let mut channels = state.channels.iter();
+        channels.any(|(channel, kind)| *kind == Channels::Sharded && which(channel))
     }
 
     /// Whether it answers a command, so that the server is alive for more than messages.
@@ -90,7 +91,11 @@ impl PushState {
                 match state.subscribing.checked_sub(1) {
                     Some(rest) => {
                         state.subscribing = rest;
-                        state.channels.insert(channel.into());
+                        let kind = match push.kind {
+                            PushKind::SSubscribe => Channels::Sharded,
+                            _ => Channels::Plain,
+                        };
+                        state.channels.insert(channel.into(), kind);
                         true
                     }
                     None => {
@@ -101,7 +106,7 @@ impl PushState {
                     }
                 }
             }
-            PushKind::Unsubscribe => self.state.lock().channels.remove(channel),
+            PushKind::Unsubscribe => self.state.lock().channels.remove(channel).is_some(),
             PushKind::SUnsubscribe => {
                 let mut state = self.state.lock();
                 state.channels.remove(channel);
@@ -277,7 +282,7 @@ mod tests {
         let expected = fixture.push.expect(&ask);
         let answer = fixture.says(PushKind::SSubscribe, "a");
         assert!(expected.accepts(&ask, &answer));
-        assert!(fixture.push.has_channel(|channel| channel == b"a"));
+        assert!(fixture.push.has_sharded(|channel| channel == b"a"));
         fixture.says(PushKind::SMessage, "a");
         assert_eq!(fixture.events.messages.load(Ordering::Relaxed), 1);
 
@@ -285,9 +290,18 @@ mod tests {
         let expected = fixture.push.expect(&ask);
         let answer = fixture.says(PushKind::SUnsubscribe, "a");
         assert!(expected.accepts(&ask, &answer));
-        assert!(!fixture.push.has_channel(|_| true));
+        assert!(!fixture.push.has_sharded(|_| true));
         assert!(!fixture.push.is_desynced());
         assert_eq!(fixture.gaps(), 0);
+    }
+
+    /// Which node has it, is of no consequence: its messages reach all.
+    #[test]
+    fn a_plain_channel_belongs_to_no_slot() {
+        let fixture = Fixture::new();
+        drop(fixture.push.expect(&command("SUBSCRIBE", "a")));
+        fixture.says(PushKind::Subscribe, "a");
+        assert!(!fixture.push.has_sharded(|_| true));
     }
 
     #[test]
@@ -311,7 +325,7 @@ mod tests {
             let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
             assert!(expected.accepts(&refused, &no));
             fixture.says(kind.clone(), "a");
-            assert!(!fixture.push.has_channel(|_| true), "{kind:?}");
+            assert!(fixture.push.state.lock().channels.is_empty(), "{kind:?}");
             assert!(fixture.push.is_flooded() && fixture.push.is_desynced());
             assert_eq!(fixture.gaps(), 1);
         }

@@ -1,9 +1,14 @@
 //! Servers that tell addresses which do not lead to them from where the client is.
 
+use std::time::Duration;
+
 use lockset::Client;
 use lockset_testkit::{ClientKind, Cluster, Proxy, Sentinels, eventually, within};
 
 use crate::support::SOON;
+
+/// Nodes of a cluster that nothing happens to are looked at this often, on a busy machine too.
+const A_WHILE: Duration = Duration::from_secs(20);
 
 /// A cluster whose nodes tell names that nobody can look up.
 async fn with_inner_names() -> Cluster {
@@ -54,6 +59,38 @@ async fn nodes_of_a_cluster_are_reached_through_the_map() {
         let next = within(SOON, waiter).await.unwrap().unwrap();
         next.release().await.unwrap();
     }
+}
+
+/// What a node announces is compared with the map in use once it is translated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_agrees_has_the_map_asked_for_once() {
+    let cluster = with_inner_names().await;
+    let asked = async || {
+        let mut asked = [0, 0];
+        for node in cluster.nodes() {
+            let stats = node.commandstats().await;
+            for (count, verb) in asked.iter_mut().zip(["cluster|slots", "cluster|info"]) {
+                *count += stats.get(verb).copied().unwrap_or_default();
+            }
+        }
+        asked
+    };
+    for node in cluster.nodes() {
+        node.reset_stats().await;
+    }
+    let mapped = Client::builder(&cluster.url()).address_map(|host, port| {
+        let is_inner = host.ends_with(".inner.invalid");
+        is_inner.then(|| ("127.0.0.1".to_owned(), port))
+    });
+    let _client = within(SOON, mapped.build()).await.unwrap();
+    // Whoever only looks whether the map has changed does not ask whether the cluster is well.
+    eventually(A_WHILE, "nodes were looked at", async || {
+        let [slots, info] = asked().await;
+        slots >= info + 4
+    })
+    .await;
+    let [_, info] = asked().await;
+    assert!(info <= 6, "each seed once, not {info}");
 }
 
 /// A slot that has moved is followed to where the map leads from what a redirection tells.

@@ -4,7 +4,7 @@
 //! nothing else and leaves nothing behind. The first good reply is not simply taken: a node that is alone
 //! on its side of a partition has an old map for a while. The others have a moment longer, and of all
 //! replies the best is that of a node that thinks the cluster works, then that of the one that has seen
-//! more failovers (`cluster_current_epoch`).
+//! more failovers (`cluster_current_epoch`). Replies of another cluster do not count ([`membership`](super::membership)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 
+use super::membership::{Told, best, is_ours};
 use super::view::View;
 use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
@@ -33,19 +34,21 @@ const STAGGER: Duration = Duration::from_millis(200);
 /// After one good reply, the others have this long.
 const GRACE: Duration = Duration::from_millis(30);
 
-/// Asks these nodes in their order until one has a map of a working cluster that has seen `epoch`. If none
-/// has, the best map there is. With the node that has it.
+/// Asks these nodes in their order until one has a map of a working cluster that is no older than `last`. If
+/// none has, the best map there is. With the node that has it.
 pub(super) async fn discover(
     nodes: &Nodes,
     addresses: &[Address],
-    epoch: u64,
-) -> Result<(Address, View), Vec<(Address, Fault)>> {
+    last: Option<&View>,
+    seeds: &[Address],
+) -> Result<Told, Vec<(Address, Fault)>> {
     let clock = nodes.setup().clock;
     let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
     let mut rounds = addresses.chunks(ASKED_AT_ONCE);
     let first = rounds.next().unwrap_or_default().iter();
     let mut asked: FuturesUnordered<_> = first.map(|address| ask(nodes, address)).collect();
-    let mut best: Option<(Address, View)> = None;
+    let epoch = last.map_or(0, |last| last.epoch);
+    let mut told: Vec<Told> = Vec::new();
     let mut faults = Vec::new();
     let mut is_good = false;
     loop {
@@ -57,11 +60,8 @@ pub(super) async fn discover(
         };
         match reply {
             Some((address, Ok(view))) => {
-                is_good |= view.is_ok && view.epoch >= epoch;
-                let so_far = best.as_ref().map(|(_, best)| best.rank());
-                if so_far < Some(view.rank()) {
-                    best = Some((address.clone(), view));
-                }
+                is_good |= is_ours(&view, last) && view.is_ok && view.epoch >= epoch;
+                told.push((address.clone(), view));
             }
             Some((address, Err(fault))) => faults.push((address.clone(), fault)),
             None if is_good => break,
@@ -73,7 +73,7 @@ pub(super) async fn discover(
             },
         }
     }
-    best.ok_or(faults)
+    best(told, last, seeds).ok_or(faults)
 }
 
 async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
@@ -120,7 +120,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
 
 /// The steps of a connection, and one more.
 fn limit(nodes: &Nodes) -> Duration {
-    nodes.setup().step_timeout * 4
+    nodes.setup().step_timeout.saturating_mul(4)
 }
 
 /// A link for one question.

@@ -9,6 +9,7 @@
 //! back until that has ended ([`subscribe_barrier`]).
 
 mod discover;
+mod membership;
 mod poll;
 mod redirect;
 mod refresh;
@@ -48,7 +49,7 @@ impl Cluster {
         setup: Setup,
     ) -> Result<Self, Error> {
         let nodes = Nodes::new(model, setup);
-        let (answered, view) = discover::discover(&nodes, &seeds, 0)
+        let (answered, view) = discover::discover(&nodes, &seeds, None, &seeds)
             .await
             .map_err(no_seed)?;
         let channels = discover::channels(&nodes, &answered).await;

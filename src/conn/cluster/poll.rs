@@ -61,6 +61,7 @@ impl MapPoller {
         };
         match slots(node.server.link(Lane::Command), REPLY_TIMEOUT).await {
             Ok(reply) => View::of(&reply, None, &node.address)
+                .map(|view| view.with_addresses(|announced| router.nodes.resolve(announced)))
                 .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
             Err(Fault::Answered(_)) => false,
             Err(_) => true,

@@ -9,8 +9,8 @@
 //! What follows from a new map. A node that serves no slot any more was taken over by one that may lack
 //! some of what it had: every hold is checked, once for each refresh. A slot that migrates takes its keys
 //! along, and concerns no hold; so the move of a thousand slots causes no renewals. Connections to a node
-//! that serves nothing are closed, and so is a connection with a subscription in a slot that its node no
-//! longer serves: closing it reports the gap.
+//! that serves nothing are closed, and so is a connection with a sharded channel in a slot that its node no
+//! longer serves: closing it reports the gap. Messages on plain channels reach every node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,8 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
         }
         // What is noticed while the nodes are asked may not be in their replies.
         mark = router.refresh_wanted.mark();
-        let view = discover(&router.nodes, &candidates(&router, &last), last.epoch).await;
+        let candidates = candidates(&router, &last);
+        let view = discover(&router.nodes, &candidates, Some(&last), &router.seeds).await;
         refreshed = clock.now();
         pause = match view {
             Ok((_, view)) if view != last => {
@@ -127,7 +128,7 @@ impl Router {
                 let owner = map.owner(slot_of(channel));
                 owner.is_none_or(|owner| owner.address != address)
             };
-            if push.has_channel(went_away) {
+            if push.has_sharded(went_away) {
                 push.close();
             }
         }

@@ -1,5 +1,7 @@
 //! One node's view of its cluster: which node serves which slots. Pure.
 
+use std::collections::BTreeSet;
+
 use redis::Value;
 
 use super::slots::SLOTS;
@@ -14,6 +16,8 @@ pub(super) struct View {
     pub(super) ranges: Vec<Range>,
     /// Asked for the map if no primary replies; nothing is ever read from them.
     pub(super) replicas: Vec<Address>,
+    /// What the nodes call each other, which an address does not change. Empty where they do not say.
+    pub(super) ids: BTreeSet<String>,
     /// Whether the node thinks that the cluster works.
     pub(super) is_ok: bool,
     /// Grows with each failover: of two nodes, the one with the greater epoch knows more.
@@ -40,6 +44,8 @@ impl View {
             let [first, last, primary, replicas @ ..] = range.as_slice() else {
                 return None;
             };
+            let named = [primary].into_iter().chain(replicas);
+            view.ids.extend(named.filter_map(id));
             let primary = node(primary, asked)?;
             view.ranges.push((slot(first)?, slot(last)?, primary));
             let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
@@ -71,7 +77,14 @@ impl View {
         self
     }
 
-    /// Of two views the greater is the better one.
+    /// Whether they have a node in common, so that one cluster has both. A view that names no node says nothing
+    /// against it.
+    pub(super) fn is_of_the_cluster_of(&self, other: &Self) -> bool {
+        let is_silent = self.ids.is_empty() || other.ids.is_empty();
+        is_silent || !self.ids.is_disjoint(&other.ids)
+    }
+
+    /// Of two views of one cluster the greater is the better one.
     pub(super) fn rank(&self) -> (bool, u64) {
         (self.is_ok, self.epoch)
     }
@@ -82,6 +95,15 @@ fn slot(value: &Value) -> Option<u16> {
         Value::Int(slot) => u16::try_from(*slot).ok(),
         _ => None,
     }
+}
+
+/// What a node is called, unless that is not said.
+fn id(node: &Value) -> Option<String> {
+    let Value::Array(fields) = node else {
+        return None;
+    };
+    let id = fields.get(2).and_then(text)?;
+    (!id.is_empty()).then(|| id.to_owned())
 }
 
 /// `[host, port, id, what else is known]`.
@@ -240,10 +262,37 @@ mod tests {
                     (5461, 16383, at("127.0.0.1", 7001)),
                 ],
                 replicas: vec![at("127.0.0.1", 7003)],
+                ids: ["aa", "bb", "cc"].map(String::from).into(),
                 is_ok: true,
                 epoch: 7,
             }
         );
+    }
+
+    #[test]
+    fn a_cluster_is_known_by_the_ids_of_its_nodes() {
+        let view = |ids: &[&str]| View {
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ..View::default()
+        };
+        for (one, other, is_one) in [
+            (&["a", "b"][..], &["b", "c"][..], true),
+            (&["a", "b"], &["c", "d"], false),
+            (&[], &["c"], true),
+            (&["a"], &[], true),
+        ] {
+            assert_eq!(view(one).is_of_the_cluster_of(&view(other)), is_one);
+        }
+        // A proxy in front of a cluster may name nobody.
+        for unnamed in [
+            &["*2", "$1", "h", ":7000"][..],
+            &["*3", "$1", "h", ":7000", "$0", ""],
+        ] {
+            let mut lines = vec!["*1", "*3", ":0", ":16383"];
+            lines.extend(unnamed);
+            let view = View::of(&reply(&lines), None, &at("seed", 1)).unwrap();
+            assert_eq!(view.ids, BTreeSet::new());
+        }
     }
 
     #[test]
@@ -283,6 +332,7 @@ mod tests {
             replicas: vec![at("b", 3), at("a", 4)],
             is_ok: true,
             epoch: 7,
+            ..View::default()
         };
         let outside = |inside: Address| at("outside", 9000 - inside.port);
         let expected = View {

@@ -219,10 +219,10 @@ impl Link {
         }
     }
 
-    /// Whether its connection has, or may still have, a channel for which `which` holds.
-    pub(crate) fn has_channel(&self, which: impl Fn(&[u8]) -> bool) -> bool {
+    /// Whether its connection has, or may still have, a sharded channel for which `which` holds.
+    pub(crate) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let current = self.dialer.current();
-        current.is_some_and(|connection| connection.push.has_channel(which))
+        current.is_some_and(|connection| connection.push.has_sharded(which))
     }
 
     /// Stops using the current connection, which closes once what is in flight on it has ended.

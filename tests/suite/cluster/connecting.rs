@@ -120,6 +120,17 @@ async fn all_nodes_are_given_the_password() {
     assert!(error.is_denied(), "{error}");
 }
 
+/// As elsewhere, the longest time is no limit.
+#[tokio::test]
+async fn a_connection_may_take_as_long_as_it_likes() {
+    let cluster = Cluster::shared().await;
+    let builder = Client::builder(&cluster.url()).connect_timeout(Duration::MAX);
+    let client = within(SOON, builder.build()).await.unwrap();
+    let name = name_at(cluster, cluster.node(0)).await;
+    let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// What is connected for a client is gone with it, and so is what keeps its map.
 #[tokio::test]
 async fn nothing_is_left_of_a_client_that_is_gone() {

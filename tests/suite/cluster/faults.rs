@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use lockset::Owner;
-use lockset_testkit::{Cluster, eventually, within};
+use lockset_testkit::{ClientKind, Cluster, eventually, within};
 
-use super::{A_WHILE, LEASE, client, name_at, nothing_left, renewed};
+use super::{
+    A_WHILE, LEASE, another, client, look_at_the_map_until, looks_at_the_map, name_at,
+    nothing_left, renewed,
+};
 use crate::support::{SOON, cycle, hold_counts, idle, waiting};
 
 async fn behind_proxies() -> Cluster {
@@ -91,4 +94,38 @@ async fn waiters_get_it_over_connections_that_are_cut() {
     nothing_left(&cluster, &name).await;
     idle(&ours).await;
     idle(&theirs).await;
+}
+
+/// A channel of no slot: whichever node has it, the map has nothing to say about that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_the_map_ends_no_listening_for_recalls() {
+    let cluster = behind_proxies().await;
+    let client = client(&cluster, Duration::from_secs(30)).await;
+    let channel = format!("lockset_recall:{}", client.id());
+    let node = another(&cluster, &channel).await;
+    let name = name_at(&cluster, node).await;
+    cycle(&client.lock(&name).sticky(Duration::from_secs(60))).await;
+    let listens = async || {
+        let subscribed = node.clients(ClientKind::PubSub).await.into_iter();
+        let mut ours = subscribed.filter(|line| line.name.ends_with(client.id()));
+        ours.next().map(|line| line.id)
+    };
+    eventually(SOON, "it listens", async || listens().await.is_some()).await;
+    let connection = listens().await;
+    let others = cluster.nodes().iter();
+    let mut others = others.filter(|other| other.addr() != node.addr());
+    let other = others.next().expect("three nodes");
+    let elsewhere = name_at(&cluster, other).await;
+    let before = looks_at_the_map(cluster.nodes()).await;
+    look_at_the_map_until(&cluster, &client, (other, &elsewhere), async || {
+        // Two looks at the three nodes have come to their end.
+        looks_at_the_map(cluster.nodes()).await > before + 6
+    })
+    .await;
+    assert_eq!(
+        listens().await,
+        connection,
+        "it listens on another connection"
+    );
+    client.shutdown().await.unwrap();
 }

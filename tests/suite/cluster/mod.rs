@@ -7,6 +7,7 @@ mod faults;
 mod migration;
 mod multilock;
 mod outage;
+mod strangers;
 mod turmoil;
 
 use std::time::Duration;
@@ -15,7 +16,7 @@ use futures_util::FutureExt;
 use lockset::{Client, ReentrantGuard};
 use lockset_testkit::{ClientKind, Cluster, Server, eventually, unique_name};
 
-use crate::support::SOON;
+use crate::support::{SOON, command};
 use crate::world::all_channels;
 
 /// Nodes elect, gossip and start within this, also on a busy machine.
@@ -82,6 +83,44 @@ async fn connections(node: &Server) -> Vec<String> {
     let clients = node.clients(ClientKind::All).await.into_iter();
     let names = clients.map(|line| line.name);
     names.filter(|name| name.starts_with("lockset-")).collect()
+}
+
+/// Has the client look at the map again and again, by ending its connection to the node with this name.
+async fn look_at_the_map_until(
+    cluster: &Cluster,
+    client: &Client,
+    (node, name): (&Server, &str),
+    mut enough: impl AsyncFnMut() -> bool,
+) {
+    let mut last = None;
+    eventually(A_WHILE, "the map was looked at often enough", async || {
+        let looks = Some(looks_at_the_map(cluster.nodes()).await);
+        // One at a time: a connection that ends again and again is made seldom.
+        if std::mem::replace(&mut last, looks) != looks {
+            end_command_connections(node).await;
+        }
+        // So that there is one.
+        let _ = client.lock(name).is_locked().await;
+        enough().await
+    })
+    .await;
+}
+
+async fn end_command_connections(node: &Server) {
+    let clients = node.clients(ClientKind::All).await.into_iter();
+    for line in clients.filter(|line| line.name.starts_with("lockset-command-")) {
+        command(node, &["CLIENT", "KILL", "ID", &line.id.to_string()]).await;
+    }
+}
+
+/// How often these nodes were asked for the map and whether the cluster is well, in one.
+async fn looks_at_the_map(nodes: &[Server]) -> u64 {
+    let mut looks = 0;
+    for node in nodes {
+        let stats = node.commandstats().await;
+        looks += stats.get("cluster|info").copied().unwrap_or_default();
+    }
+    looks
 }
 
 /// The id of the client that holds a lock, by the holder's.

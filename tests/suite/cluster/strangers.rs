@@ -1,0 +1,80 @@
+//! Nodes of another cluster, at addresses that were those of ours.
+
+use std::time::Duration;
+
+use lockset_testkit::{Cluster, Proxy, Server, eventually, within};
+
+use super::{A_WHILE, client, connections, look_at_the_map_until, looks_at_the_map, name_at};
+use crate::support::SOON;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// Three primaries behind proxies, and another cluster that counts further: it has had more failovers.
+async fn ours_and_theirs() -> (Cluster, Cluster) {
+    let patience = Duration::from_secs(60);
+    let alone = Cluster::builder().replicas(0).node_timeout(patience);
+    let ours = alone.clone().proxied().start().await;
+    let theirs = alone.primaries(4).start().await;
+    (ours, theirs)
+}
+
+/// What was at the address of this node is a node of the other cluster from now on.
+fn reassign(proxy: &Proxy, stranger: &Server) {
+    proxy.lead_to(stranger.addr());
+    proxy.cut();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_cluster_is_not_believed() {
+    let (ours, theirs) = ours_and_theirs().await;
+    let client = client(&ours, LONG).await;
+    let (gone, stays) = (ours.node(0), ours.node(1));
+    let name = name_at(&ours, stays).await;
+    let guard = client.lock(&name).lock().await.unwrap();
+    let (stranger, others) = theirs.nodes().split_at(1);
+    let before = looks_at_the_map(stranger).await;
+    reassign(ours.proxy(gone), &stranger[0]);
+    look_at_the_map_until(&ours, &client, (stays, &name), async || {
+        for other in others {
+            let connected = connections(other).await;
+            assert!(connected.is_empty(), "adopted: {connected:?}");
+        }
+        looks_at_the_map(stranger).await > before + 2
+    })
+    .await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    for node in &ours.nodes()[1..] {
+        let name = name_at(&ours, node).await;
+        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        assert!(node.keys().await.contains(&name));
+        guard.release().await.unwrap();
+    }
+}
+
+/// As when a client was suspended for so long that its cluster was set up anew meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_which_every_node_was_replaced_is_found_by_its_seeds() {
+    let (ours, theirs) = ours_and_theirs().await;
+    let client = client(&ours, LONG).await;
+    let name = "anew";
+    let guard = client.lock(name).lock().await.unwrap();
+    for (node, stranger) in ours.nodes().iter().zip(theirs.nodes()) {
+        reassign(ours.proxy(node), stranger);
+    }
+    within(A_WHILE, guard.lost()).await;
+    eventually(A_WHILE, "it is taken in the new cluster", async || {
+        let Ok(Some(guard)) = client.lock(name).try_lock().await else {
+            return false;
+        };
+        let is_there = theirs
+            .primary_of(name)
+            .await
+            .keys()
+            .await
+            .contains(&name.to_owned());
+        guard.release().await.unwrap();
+        is_there
+    })
+    .await;
+}
