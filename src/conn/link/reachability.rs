@@ -89,6 +89,8 @@ impl Reachability {
     pub(super) fn succeeded(&self, took: Duration) {
         let mut state = self.state.lock();
         state.failures = 0;
+        // The turns that were given out lapse: the next failure begins with the first pause.
+        state.next = Tick::ZERO;
         state.took = Some(took);
         drop(state);
         self.reached.give();
@@ -130,6 +132,24 @@ mod tests {
         let (at, ()) = tokio::join!(late, through);
         assert_eq!(began.until(at), took, "nobody waits any more");
         assert!(!reach.is_backing_off(clock.now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_after_a_success_is_followed_by_the_first_pause() {
+        let clock = Clock::of_runtime();
+        let reach = Reachability::default();
+        (0..10).for_each(|_| reach.failed(clock.now()));
+        // Turns of links that do not come for them.
+        for _ in 0..10 {
+            let turn = futures_util::FutureExt::now_or_never(reach.wait_turn(clock));
+            assert!(turn.is_none());
+        }
+        reach.succeeded(Duration::from_millis(1));
+        reach.failed(clock.now());
+        let began = clock.now();
+        reach.wait_turn(clock).await;
+        let waited = began.until(clock.now());
+        assert!(waited < PAUSE_FIRST * 2, "{waited:?}");
     }
 
     #[test]
