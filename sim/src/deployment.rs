@@ -423,3 +423,6 @@ impl Deployment {
         (0..self.layout.servers()).for_each(|server| self.learn(server));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,12 @@ impl CurrentPrimary {
     /// From now on this one is the primary.
     pub(super) fn switch_to(&self, next: &Arc<SingleServer>) {
         self.put(Ok(Arc::clone(next)));
-        // Subscriptions went with the old primary, and what that had granted may not have reached this one.
+        self.changed();
+    }
+
+    /// Another one was the primary in between, or is now.
+    pub(super) fn changed(&self) {
+        // Subscriptions went with the old primary, and what that had granted may not have reached the next one.
         self.events.gap();
         self.events.moved();
     }

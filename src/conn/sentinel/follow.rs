@@ -1,7 +1,8 @@
 //! Finding the primary, and the task that goes on doing so.
 //!
 //! Invariant: a server becomes the primary here only when sentinels name it and it says itself that it is
-//! one. What nobody confirms changes nothing: without sentinels the last primary stays.
+//! one. What nobody confirms changes nothing: without sentinels the last primary stays. But one that most
+//! sentinels say was replaced is none any more, whether or not its successor can be reached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use tokio::task::AbortHandle;
 
 use super::current_primary::CurrentPrimary;
 use super::diagnosis::Diagnosis;
-use super::sentinels::Sentinels;
-use super::view::{View, believed};
+use super::sentinels::{Round, Sentinels};
+use super::view::{View, believed, deposing};
 use crate::clock::{Clock, Tick};
 use crate::conn::address::Address;
 use crate::conn::nodes::Nodes;
@@ -39,12 +40,14 @@ pub(super) struct Follower {
     clock: Clock,
     /// The longest wait for a reply of one server.
     limit: Duration,
-    /// The view that was acted on last.
+    /// The view that was acted on last, or by which the primary was given up.
     last: Option<View>,
     /// Whether its primary is the current one; if not, there is none.
     is_current: bool,
     /// Whether the current primary has to say again that it is one.
     is_doubted: bool,
+    /// A server that was named and was not open yet when another change was announced.
+    opening: Option<Address>,
     /// What the sentinels had announced when they were polled last.
     seen: Mark,
 }
@@ -69,6 +72,7 @@ impl Follower {
             last: None,
             is_current: false,
             is_doubted: false,
+            opening: None,
         }
     }
 
@@ -133,12 +137,14 @@ impl Follower {
     async fn poll(&mut self, is_urgent: bool) -> Result<(), Diagnosis> {
         self.seen = self.sentinels.announced().mark();
         let round = self.sentinels.poll(is_urgent, self.last.as_ref()).await;
-        let polled = match believed(&round.views(), round.asked, self.last.as_ref()) {
-            Some(view) if self.is_current(&view.primary) => {
-                self.last = Some(view);
-                self.confirm().await
+        let named = believed(&round.views(), round.asked, self.last.as_ref());
+        self.leave_opening(named.as_ref());
+        let polled = match named {
+            Some(view) if self.is_current(&view.primary) => self.stay(view).await,
+            Some(view) => {
+                self.depose(&round);
+                self.switch_to(view).await
             }
-            Some(view) => self.switch_to(view).await,
             // The sentinels are down, or behind: that makes it no worse a primary.
             None if self.is_current => self.confirm().await,
             None => Err(Diagnosis::no_primary(&self.name, &round)),
@@ -156,6 +162,47 @@ impl Follower {
         self.is_current && last.is_some_and(|last| last.primary == *address)
     }
 
+    /// The current primary is the one that is named.
+    async fn stay(&mut self, view: View) -> Result<(), Diagnosis> {
+        let is_later = self
+            .last
+            .as_ref()
+            .is_some_and(|last| last.epoch < view.epoch);
+        if is_later {
+            // A failover from it and one back, of which nothing was seen: some grants may be gone.
+            self.current.changed();
+        }
+        self.last = Some(view);
+        self.confirm().await
+    }
+
+    /// Gives the current primary up once most sentinels name another one, before that can be reached: the old
+    /// one may take itself for the primary for as long as it does not hear of it.
+    fn depose(&mut self, round: &Round) {
+        let Some(last) = &self.last else { return };
+        let Some(view) = deposing(&round.views(), round.asked, last) else {
+            return;
+        };
+        if std::mem::take(&mut self.is_current) {
+            let why = format!(
+                "a failover from {} to {} is under way",
+                last.primary, view.primary
+            );
+            self.current.clear(why);
+        }
+        // Who has not heard of it names the old one still, and is not believed.
+        self.last = Some(view);
+    }
+
+    /// Closes what is open of a server that is not the one to be opened any more.
+    fn leave_opening(&mut self, named: Option<&View>) {
+        if let Some(opening) = self.opening.take()
+            && named.is_none_or(|view| view.primary != opening)
+        {
+            self.nodes.at(&opening).retire();
+        }
+    }
+
     /// Asks the current primary whether it is one, if that is in doubt.
     async fn confirm(&mut self) -> Result<(), Diagnosis> {
         let Some(last) = self.last.as_ref().filter(|_| self.is_doubted) else {
@@ -163,14 +210,8 @@ impl Follower {
         };
         let address = &last.primary;
         let server = self.nodes.at(address);
-        let role = tokio::select! {
-            biased;
-            role = server.role(self.limit) => role,
-            // It may hang, while another one takes its place.
-            () = self.sentinels.announced().past(self.seen) => {
-                Err(Fault::Unknown("a failover is under way".into()))
-            }
-        };
+        let asked = self.unless_announced(server.role(self.limit)).await;
+        let role = asked.unwrap_or_else(|| Err(under_way()));
         match role {
             Ok(Role::Primary) => {
                 self.is_doubted = false;
@@ -188,9 +229,18 @@ impl Follower {
     async fn switch_to(&mut self, view: View) -> Result<(), Diagnosis> {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
-        let opened = match server.open().await {
-            Ok(()) => server.role(self.limit).await,
-            Err(fault) => Err(fault),
+        let opened = self.unless_announced(async {
+            server.open().await?;
+            server.role(self.limit).await
+        });
+        let Some(opened) = opened.await else {
+            // It goes on opening meanwhile: the announcement may be of the same change.
+            self.opening = Some(view.primary.clone());
+            return Err(Diagnosis::unreachable(
+                &self.name,
+                &view.primary,
+                under_way(),
+            ));
         };
         let diagnosis = match opened {
             Ok(Role::Primary) => {
@@ -205,6 +255,20 @@ impl Follower {
         server.retire();
         Err(diagnosis)
     }
+
+    /// What a server replies, unless a change is announced first: it may hang, while another one takes its
+    /// place.
+    async fn unless_announced<T>(&self, reply: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            reply = reply => Some(reply),
+            () = self.sentinels.announced().past(self.seen) => None,
+        }
+    }
+}
+
+fn under_way() -> Fault {
+    Fault::Unknown("a failover is under way".into())
 }
 
 /// The task; it ends when this is dropped.

@@ -37,7 +37,19 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
 
 /// Whether a majority of all sentinels, those without a reply included, share one view.
 pub(super) fn is_shared_by_most(views: &[&View], sentinels: usize) -> bool {
-    views.iter().any(|view| {
+    shared_by_most(views, sentinels).is_some()
+}
+
+/// The view by which the primary of the `last` one is deposed, if it is: it names another one, later, and most
+/// sentinels share it. What one says alone may be wrong, and what was said earlier deposes nobody.
+pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option<View> {
+    let shared = shared_by_most(views, sentinels)?;
+    let deposes = shared.epoch > last.epoch && shared.primary != last.primary;
+    deposes.then(|| shared.clone())
+}
+
+fn shared_by_most<'a>(views: &[&'a View], sentinels: usize) -> Option<&'a View> {
+    views.iter().copied().find(|view| {
         let votes = views.iter().filter(|other| *other == view).count();
         votes * 2 > sentinels
     })
@@ -116,5 +128,18 @@ mod tests {
         assert!(!is_shared_by_most(&[&one, &one], 4));
         assert!(!is_shared_by_most(&[], 0));
         assert!(is_shared_by_most(&[&one; 3], 5) && !is_shared_by_most(&[&one], 2));
+    }
+
+    #[test]
+    fn a_primary_is_deposed_by_a_later_view_that_most_share() {
+        let (last, old, new, newer) = (view(1, 4), view(2, 3), view(2, 5), view(3, 6));
+        let by = |views: &[&View]| deposing(views, 3, &last);
+        assert_eq!(by(&[&new, &last, &new]), Some(new.clone()));
+        assert_eq!(by(&[&newer, &new, &new]), Some(new.clone()));
+        assert_eq!(by(&[&new, &last, &last]), None, "one may be wrong");
+        assert_eq!(by(&[&newer, &new]), None, "they disagree");
+        assert_eq!(by(&[&old, &old, &old]), None, "that was before");
+        assert_eq!(by(&[&view(2, 4), &view(2, 4)]), None, "that is no later");
+        assert_eq!(by(&[&view(1, 5), &view(1, 5)]), None, "it is the same one");
     }
 }
