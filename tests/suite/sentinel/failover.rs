@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lockset::Client;
-use lockset_testkit::{Sentinels, eventually, within};
+use lockset_testkit::{Proxy, Sentinels, eventually, within};
 
 use super::{AllContended, SETTLED, client, connections, replicated};
 use crate::support::SOON;
@@ -111,6 +111,48 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
                 .any(|key| ["held", "asked", "another"].contains(&&**key))
         })
         .await;
+    }
+}
+
+/// It wakes up as a primary and can be reached, and the one that took over cannot, from this client alone.
+#[tokio::test]
+async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_reach() {
+    let sentinels = Sentinels::builder().replicas(1).start().await;
+    let old = sentinels.primary().await;
+    let next = sentinels.servers().iter();
+    let mut next = next.filter(|server| server.addr() != old.addr());
+    let next = next.next().expect("a replica");
+    let proxy = Proxy::start(next.addr()).await;
+    proxy.refuse(true);
+    let (inner, outer) = (next.port(), proxy.addr());
+    let mapped = Client::builder(&sentinels.url()).address_map(move |_, port| {
+        (port == inner).then(|| (outer.ip().to_string(), outer.port()))
+    });
+    let ours = within(SOON, mapped.build()).await.unwrap();
+    let held = ours.lock("held").lock().await.unwrap();
+    replicated(old, 1).await;
+    old.stop();
+    sentinels.promoted(old).await;
+    let asked = proxy.asked_for();
+    eventually(SETTLED, "it hears of the next one", async || {
+        // By two connections at a time.
+        proxy.asked_for() > asked + 3
+    })
+    .await;
+    old.cont();
+    let theirs = client(&sentinels).await;
+    let first = theirs.lock("wanted").lock().await.unwrap();
+    let second = ours.lock("wanted").give_up_after(SOON / 5);
+    let second = second.try_lock().await;
+    assert!(second.is_err_and(|error| error.is_io()), "two hold it");
+    proxy.refuse(false);
+    eventually(SETTLED, "it is told who holds it", async || {
+        matches!(ours.lock("wanted").try_lock().await, Ok(None))
+    })
+    .await;
+    for guard in [first, held] {
+        assert!(!guard.is_lost());
+        within(SETTLED, guard.release()).await.unwrap();
     }
 }
 
