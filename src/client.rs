@@ -84,7 +84,9 @@ impl Client {
     /// Dropping the future closes the connections it has opened.
     ///
     /// # Errors
-    /// * [`is_invalid`](Error::is_invalid): the URL, the password or the server cannot work.
+    /// * [`is_invalid`](Error::is_invalid): the URL or the server cannot work, or this is not called within a tokio
+    ///   runtime.
+    /// * [`is_denied`](Error::is_denied): the server refuses the user or the password.
     /// * [`is_io`](Error::is_io): the server cannot be reached, a step of connecting takes longer than
     ///   [`connect_timeout`](ClientBuilder::connect_timeout), or no primary that the sentinels name answers
     ///   within three seconds.
