@@ -138,6 +138,11 @@ impl Connector {
         self.reachability.wait_turn(self.clock).await;
     }
 
+    /// The server was not in use, and is to be used again.
+    pub(super) fn named_again(&self) {
+        self.reachability.named_again();
+    }
+
     pub(super) fn is_backing_off(&self) -> bool {
         self.reachability.is_backing_off(self.clock.now())
     }

@@ -76,7 +76,9 @@ impl Dialer {
     }
 
     pub(super) fn reinstate(&self) {
-        self.is_retired.store(false, Ordering::Release);
+        if self.is_retired.swap(false, Ordering::AcqRel) {
+            self.connector.named_again();
+        }
     }
 
     /// Ends the dial in progress.

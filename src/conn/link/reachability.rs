@@ -2,7 +2,7 @@
 //! begin, and how long it has.
 //!
 //! Invariant: while attempts fail, those of all links together begin a pause apart; the first that
-//! succeeds ends the pauses of all.
+//! succeeds ends the pauses of all, and so does the news that a server which was not in use is to be.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const STEP_MORE: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(crate) struct Reachability {
     state: Mutex<State>,
-    /// Given when an attempt has succeeded.
+    /// Given when an attempt has succeeded, or may by now.
     reached: Hint,
 }
 
@@ -96,6 +96,15 @@ impl Reachability {
         self.reached.give();
     }
 
+    /// It is named again after it was not in use: what failed before says nothing any more.
+    pub(super) fn named_again(&self) {
+        let mut state = self.state.lock();
+        state.failures = 0;
+        state.next = Tick::ZERO;
+        drop(state);
+        self.reached.give();
+    }
+
     pub(super) fn failed(&self, now: Tick) {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
@@ -105,6 +114,8 @@ impl Reachability {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -141,7 +152,7 @@ mod tests {
         (0..10).for_each(|_| reach.failed(clock.now()));
         // Turns of links that do not come for them.
         for _ in 0..10 {
-            let turn = futures_util::FutureExt::now_or_never(reach.wait_turn(clock));
+            let turn = reach.wait_turn(clock).now_or_never();
             assert!(turn.is_none());
         }
         reach.succeeded(Duration::from_millis(1));
@@ -168,5 +179,25 @@ mod tests {
         assert_eq!(reach.step_timeout(limit), STEP_MIN);
         reach.succeeded(STEP_MIN * 2);
         assert_eq!(reach.step_timeout(limit), STEP_MIN * 2);
+    }
+
+    /// Seed 2000477 behind sentinels: it was dead, another took over, and it took over from that: turns that were
+    /// given out while it was dead kept a client from it for 0.4 s.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_named_again_is_tried_at_once() {
+        let clock = Clock::of_runtime();
+        let reach = Reachability::default();
+        reach.failed(clock.now());
+        for _ in 0..3 {
+            // Of links that are not in use any more when their turn comes.
+            assert!(reach.wait_turn(clock).now_or_never().is_none());
+        }
+        let began = clock.now();
+        let waits = reach.wait_turn(clock);
+        let named = async { reach.named_again() };
+        futures_util::future::join(waits, named).await;
+        reach.wait_turn(clock).await;
+        assert_eq!(began.until(clock.now()), Duration::ZERO);
+        assert!(!reach.is_backing_off(clock.now()));
     }
 }
