@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockset::Client;
+use lockset::{Client, ReentrantLock};
 use lockset_testkit::{Cluster, Proxy, Server, eventually, unique_name, within};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -226,24 +227,32 @@ async fn a_client_that_is_gone_dials_no_more() {
 }
 
 /// A client outlives the runtime on which its connection was being made.
-/// A runtime may be kept and not be driven any more, by a thread that has asked for something once.
-#[tokio::test]
-async fn a_runtime_that_stands_still_holds_nobody_up() {
+/// A server of which nobody gets an answer, and a client without a connection.
+async fn without_an_answer() -> (Server, Proxy, Client) {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
     proxy.hold_requests();
+    (server, proxy, client)
+}
+
+/// Asks on a runtime of its own, in vain, which is not driven any more after that. Blocks.
+fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
+    let builder = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = builder.unwrap();
+    let call = async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
+    assert!(runtime.block_on(call).is_err(), "nobody answers");
+    runtime
+}
+
+/// A runtime may be kept and not be driven any more, by a thread that has asked for something once.
+#[tokio::test]
+async fn a_runtime_that_stands_still_holds_nobody_up() {
+    let (_server, proxy, client) = without_an_answer().await;
     let lock = client.lock("x");
-    let asks = tokio::task::spawn_blocking(move || {
-        let builder = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = builder.unwrap();
-        let call =
-            async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
-        assert!(runtime.block_on(call).is_err(), "nobody answers");
-        runtime
-    });
+    let asks = tokio::task::spawn_blocking(move || asked_in_vain(&lock));
     let still = within(SOON, asks).await.unwrap();
     proxy.pass();
     let guard = within(SOON, client.lock("y").lock()).await.unwrap();
@@ -253,25 +262,12 @@ async fn a_runtime_that_stands_still_holds_nobody_up() {
 
 #[tokio::test]
 async fn a_runtime_that_ends_takes_no_call_with_it() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.addr()).await;
-    let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
-    proxy.hold_requests();
+    let (_server, proxy, client) = without_an_answer().await;
     let lock = client.lock("x");
-    let dials = std::thread::spawn(move || {
-        let builder = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let call =
-            async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
-        assert!(builder.unwrap().block_on(call).is_err(), "nobody answers");
-    });
+    let asks = tokio::task::spawn_blocking(move || drop(asked_in_vain(&lock)));
     let lock = client.lock("y");
     let call = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
-    within(SOON, tokio::task::spawn_blocking(|| dials.join()))
-        .await
-        .unwrap()
-        .unwrap();
+    within(SOON, asks).await.unwrap();
     proxy.pass();
     assert!(within(SOON, call).await.unwrap().unwrap(), "it is taken");
 }
