@@ -12,6 +12,8 @@ use super::view::View;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownSentinels {
     names: BTreeSet<String>,
+    /// Where they replied.
+    addresses: BTreeSet<String>,
     /// How many of them replied at once, at most.
     count: usize,
 }
@@ -24,6 +26,8 @@ impl KnownSentinels {
             *self = Self::default();
         }
         self.names.extend(names);
+        self.addresses
+            .extend(counted.iter().map(|one| one.from.to_string()));
         self.count = self.count.max(counted.len());
     }
 }
@@ -92,9 +96,16 @@ pub(super) fn of_one_deployment<'a>(
     if primaries.all(|primary| Some(primary) == first) {
         return Some(replies.iter().filter(|one| one.view().is_some()).collect());
     }
-    let (ours, foreign): (Vec<_>, Vec<_>) = deployments
+    let (mut ours, mut foreign): (Vec<_>, Vec<_>) = deployments
         .into_iter()
         .partition(|one| !one.names.is_disjoint(&known.names));
+    if ours.is_empty() {
+        // All may have been set up anew where they were, and then have other ids.
+        let was_there = |one: &&Reply| known.addresses.contains(&one.from.to_string());
+        (ours, foreign) = foreign
+            .into_iter()
+            .partition(|one| one.members.iter().any(was_there));
+    }
     let ours: Vec<&Reply> = ours.into_iter().flat_map(|one| one.members).collect();
     let most = foreign.iter().map(|one| one.members.len()).max();
     let mut counted = match most.filter(|most| *most > known.count.max(ours.len())) {
@@ -206,6 +217,27 @@ mod tests {
         let all = [silent, reply(12, "b", Some(&[]), &ours)];
         let counted = of_one_deployment(&all, &known, Some(&ours));
         assert_eq!(ports(counted), Some(vec![11, 12]));
+    }
+
+    /// As containers are that keep nothing.
+    #[test]
+    fn sentinels_that_were_set_up_anew_where_they_were_count() {
+        let (old, new) = (view(1, 4), view(2, 0));
+        let before = [
+            reply(11, "a", Some(&["b"]), &old),
+            reply(12, "b", Some(&["a"]), &old),
+        ];
+        let known = known(&[&before[0], &before[1]]);
+        let mut after = [reply(11, "p", None, &new), reply(12, "q", None, &new)];
+        for (one, other, id) in [(0, 90, "q"), (1, 91, "p")] {
+            let id = Some(id.to_owned());
+            let address = address(other);
+            after[one].peers = Some(vec![Peer { address, id }]);
+        }
+        let counted = of_one_deployment(&after, &known, Some(&old));
+        assert_eq!(ports(counted), Some(vec![11, 12]));
+        let alone = of_one_deployment(&after[..1], &known, Some(&old));
+        assert_eq!(ports(alone), Some(vec![11]));
     }
 
     #[test]
