@@ -4,6 +4,7 @@
 //! one. What nobody confirms changes nothing: without sentinels the last primary stays. But one that most
 //! sentinels say was replaced is none any more, whether or not its successor can be reached.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,11 +230,17 @@ impl Follower {
     async fn switch_to(&mut self, view: View) -> Result<(), Diagnosis> {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
-        let opened = self.unless_announced(async {
+        let opening = async {
             server.open().await?;
             server.role(self.limit).await
-        });
-        let Some(opened) = opened.await else {
+        };
+        let mut opening = pin!(opening);
+        let opened = match self.unless_announced(&mut opening).await {
+            Some(opened) => Some(opened),
+            // Sentinels announce what they know of others, too: one that does not hang has the time for this.
+            None => self.clock.within(PAUSE_FIRST, opening).await,
+        };
+        let Some(opened) = opened else {
             // It goes on opening meanwhile: the announcement may be of the same change.
             self.opening = Some(view.primary.clone());
             return Err(Diagnosis::unreachable(
