@@ -53,7 +53,7 @@ struct Identity {
 }
 
 /// What the server said to the kills of earlier connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kills<'a> {
     by_address: &'a [Value],
     by_id: &'a [Value],
@@ -97,7 +97,8 @@ impl Handshake {
 
     /// In one write: chooses the database and names the connection, asks how the server knows it and since
     /// when the server is up, kills what may be left of earlier connections, and checks the preload, of which
-    /// the missing parts are returned. A user without the right to ask gets a connection without an identity,
+    /// the missing parts are returned. Connections without an address of their own are killed in a second write,
+    /// once it is known that this is the run of the server which named them. A user without the right to ask gets a connection without an identity,
     /// or without a process, and loads all of the preload.
     async fn introduce(
         &self,
