@@ -98,8 +98,8 @@ impl Handshake {
     /// In one write: chooses the database and names the connection, asks how the server knows it and since
     /// when the server is up, kills what may be left of earlier connections, and checks the preload, of which
     /// the missing parts are returned. Connections without an address of their own are killed in a second write,
-    /// once it is known that this is the run of the server which named them. A user without the right to ask gets a connection without an identity,
-    /// or without a process, and loads all of the preload.
+    /// once it is known that this is the run of the server which named them. A user without the right to ask
+    /// gets a connection without an identity, or without a process, and loads all of the preload.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
