@@ -6,5 +6,6 @@ mod imports;
 mod mutants;
 mod observability;
 mod pages;
+mod prose;
 mod sizes;
 mod source;
