@@ -78,8 +78,6 @@ enum Verb {
     Release,
     AcquirePlain,
     ReleasePlain,
-    AcquireFencedScript,
-    ReleaseFencedScript,
     AcquireFenced,
     ReleaseFenced,
     FairAcquire,
@@ -95,7 +93,7 @@ enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 20] = [
         Self::Acquire,
         Self::AcquireHeld,
         Self::Enter,
@@ -104,8 +102,6 @@ impl Verb {
         Self::Release,
         Self::AcquirePlain,
         Self::ReleasePlain,
-        Self::AcquireFencedScript,
-        Self::ReleaseFencedScript,
         Self::AcquireFenced,
         Self::ReleaseFenced,
         Self::FairAcquire,
@@ -130,8 +126,6 @@ impl Verb {
             Self::Release => "release, by script",
             Self::AcquirePlain => "acquire",
             Self::ReleasePlain => "release",
-            Self::AcquireFencedScript => "acquire, fenced, by script",
-            Self::ReleaseFencedScript => "release, fenced, by script",
             Self::AcquireFenced => "acquire, fenced",
             Self::ReleaseFenced => "release, fenced",
             Self::FairAcquire => "fair acquire, nobody waits",
@@ -311,10 +305,9 @@ impl Bench {
                 Hold { holder, ..hold }.acquire(1)
             }
             Verb::Enter => hold.acquire(2),
-            Verb::AcquireFencedScript => hold.acquire_fenced(),
-            Verb::AcquireFenced => return hold.acquire_fenced_plain(),
+            Verb::AcquireFenced => hold.acquire_fenced(),
             Verb::Leave => hold.release(1),
-            Verb::Release | Verb::ReleaseFencedScript => hold.release(0),
+            Verb::Release => hold.release(0),
             Verb::Renew => unreachable!("it is of many holds"),
             Verb::FairAcquire => hold.fair_acquire(0),
             Verb::FairRelease => hold.fair_release(),
@@ -339,7 +332,7 @@ impl Bench {
                 let sha = self.sha(redisson::ACQUIRE);
                 return vec![redisson::acquire(sha, key, &stranger)];
             }
-            Verb::AcquireFencedScript | Verb::AcquireFenced => {
+            Verb::AcquireFenced => {
                 let sha = self.sha(redisson::ACQUIRE_FENCED);
                 return vec![redisson::acquire_fenced(sha, key, holder)];
             }
@@ -371,7 +364,6 @@ impl Bench {
             Verb::Leave
             | Verb::Release
             | Verb::ReleasePlain
-            | Verb::ReleaseFencedScript
             | Verb::ReleaseFenced
             | Verb::Release3
             | Verb::Release10 => {
@@ -471,20 +463,12 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
         }
         (Way::Redisson, Verb::AcquirePlain) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
-        (Way::Lockset, Verb::AcquireFencedScript) => |reply| matches!(reply, Value::BulkString(_)),
-        // `MULTI`, the two that it gathers, and what `EXEC` says of them.
-        (Way::Lockset, Verb::AcquireFenced) => |reply| match reply {
-            Value::Array(done) => matches!(&done[..], [Value::Okay, Value::Int(_)]),
-            Value::SimpleString(queued) => queued == "QUEUED",
-            reply => *reply == Value::Okay,
-        },
+        (Way::Lockset, Verb::AcquireFenced) => |reply| matches!(reply, Value::BulkString(_)),
         (Way::Lockset, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Int(0),
         (Way::Lockset, _) => |reply| *reply == Value::Int(0),
         (Way::Redisson, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Nil,
         (Way::Redisson, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
-        (Way::Redisson, Verb::AcquireFencedScript | Verb::AcquireFenced) => {
-            |reply| starts_with(reply, -1)
-        }
+        (Way::Redisson, Verb::AcquireFenced) => |reply| starts_with(reply, -1),
         // An unlock that left the lock held or freed it, and a latch that was deleted.
         (Way::Redisson, Verb::Leave) => |reply| matches!(reply, Value::Int(0 | 1)),
         (Way::Redisson, _) => |reply| *reply == Value::Int(1),
@@ -554,14 +538,9 @@ fn print_table(ways: &[Cells; 3]) {
     println!();
 }
 
-const CYCLES: [(&str, Verb, Verb); 9] = [
+const CYCLES: [(&str, Verb, Verb); 8] = [
     ("acquire + release, by script", Verb::Acquire, Verb::Release),
     ("acquire + release", Verb::AcquirePlain, Verb::ReleasePlain),
-    (
-        "acquire + release, fenced, by script",
-        Verb::AcquireFencedScript,
-        Verb::ReleaseFencedScript,
-    ),
     (
         "acquire + release, fenced",
         Verb::AcquireFenced,

@@ -1,4 +1,4 @@
--- uses: counter_stays, keep_token
+-- uses: counter_stays, counter_of, keep_token
 --[[
   raise_token: make the fencing counter of a lock at least a token that another server gave.
   KEYS[1]  token  STRING  last fencing token of the lock
@@ -6,8 +6,8 @@
   ARGV[2]  retention  ms for which the counter is kept; 0: for ever
   Reply    1 it is at least this token now
 ]]
-local last = tonumber(redis.call('GET', KEYS[1]) or 0)
-if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
+local last = counter_of(KEYS[1], redis.call('GET', KEYS[1]) or '0')
+if type(last) ~= 'number' then return last end
 local token = tonumber(ARGV[1])
 if last < token then
   -- A counter that stays still shows that it does.

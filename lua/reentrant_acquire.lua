@@ -7,7 +7,6 @@
   ARGV[3]  lease_ms    lease from now; a longer one that already runs is kept
   ARGV[4]  tokens      how many fencing tokens come with the grant
   ARGV[5]  retention   ms for which their counter is kept; 0: for ever
-  ARGV[6]  known       what the counter is known to have had, by a client that raises it by plain commands too
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere | -3 no such hold
 ]]
@@ -45,7 +44,7 @@ end
 local token, stays
 if wants_token then
   -- Everything that can be refused is read before the first write.
-  token, stays = next_token(KEYS[2], ARGV[6])
+  token, stays = next_token(KEYS[2], ARGV[4])
   if type(token) ~= 'string' then return token end
 end
 local refused = grant(lock, holder, hold_count, ARGV[3], remaining)

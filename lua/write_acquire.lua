@@ -35,7 +35,7 @@ if why then
 end
 local token, stays
 if ARGV[4] ~= '0' then
-  token, stays = next_token(KEYS[3])
+  token, stays = next_token(KEYS[3], ARGV[4])
   if type(token) ~= 'string' then return token end
 end
 local refused = grant(lock, holder .. ':write', ARGV[2], ARGV[3], remaining, 'write')

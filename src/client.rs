@@ -208,7 +208,6 @@ impl Client {
             background: self.core.watchdog.pending(),
             totals: self.core.observed().counters.totals(),
             native: self.core.scripts.native.get(),
-            native_fenced: self.core.scripts.native.fenced(),
         }
     }
 
@@ -295,8 +294,6 @@ pub struct ClientStats {
     pub totals: Totals,
     /// Whether plain commands do what scripts could, and why not.
     pub native: NativePath,
-    /// The same of locks with a [fencing token](crate::FencingToken).
-    pub native_fenced: NativePath,
 }
 
 impl ClientStats {
@@ -442,13 +439,12 @@ impl ClientBuilder {
     }
 
     /// Whether plain commands take and release a lock where they can do what the scripts do: `RESTORE` takes
-    /// a free reentrant lock for a call that waits, `HDEL` and `PUBLISH` release one. With a token, `INCRBY` goes
-    /// along with `RESTORE`, between `MULTI` and `EXEC`, if a script gave this handle or a clone one within the
-    /// last 10 s and the connection has stood since. Default: true.
+    /// a free reentrant lock for a call that waits, `HDEL` and `PUBLISH` release one. A script takes a
+    /// lock with a fencing token. Default: true.
     ///
     /// The server's time for many free locks falls to a third of that of the scripts. A server or a user without
     /// one of these commands needs no setting: the client notices it once and takes locks by script
-    /// ([`ClientStats::native`] and [`ClientStats::native_fenced`] say so). Switch it off
+    /// ([`ClientStats::native`] says so). Switch it off
     /// where `BUSYKEY` errors in the server's statistics, or `restore` in place of `hset` and `expire` among
     /// keyspace events, would be in the way.
     ///

@@ -11,9 +11,11 @@ use std::str::FromStr;
 /// its lease cannot overwrite the work of its successor (the rule is Martin Kleppmann's, 2016).
 ///
 /// Compare tokens of one lock only. A token is `max(last + 1, microseconds of the server's clock)`, give or
-/// take 64; one that is given without a script may be up to 10 s behind that clock, never ahead of it. So tokens keep growing even after the server lost its latest writes, or dropped the counter
-/// because the lock was not granted [for 30 days](crate::ClientBuilder::token_retention). They stay below
-/// 2^53, which fits a signed 64-bit column and a JSON number.
+/// take 64. So tokens keep growing even after the server lost its latest writes, or dropped the counter because the lock
+/// was not granted [for 30 days](crate::ClientBuilder::token_retention). A task that a lock is handed off to within its
+/// client gets the next token of that grant, so its token is as old as the hold. Tokens stay below 2^53, which fits a
+/// signed 64-bit column and a JSON number; a counter that is spoilt or has reached that bound is an
+/// [error](crate::Error::is_wrong_type).
 ///
 /// To the resource, a token is a number or its digits:
 ///

@@ -10,7 +10,7 @@ use crate::conn::Channels;
 use crate::error::{Error, Result};
 use crate::fencing::TokenPurge;
 use crate::keys::LockName;
-use crate::script::{Answer, COUNTS_ON, Call, catalog, reply};
+use crate::script::{Answer, Call, catalog, reply};
 
 const OPERATION: &str = "purge_token";
 
@@ -24,7 +24,8 @@ impl Client {
     /// finds them.
     ///
     /// The last token is the time of its grant, and the next one is the time of the next grant. So tokens grow
-    /// without the counter as long as the server's clock does. **It is not safe if that clock is set back by
+    /// without the counter as long as the server's clock does. A lock that tasks of one client handed off counts as
+    /// used at its first grant, so a counter may be removed a moment after the last of these tasks released the lock. **It is not safe if that clock is set back by
     /// more than `unused_for` later on**, or another server takes over whose clock is behind by more than
     /// that: then a new token may be smaller than one that a resource has seen, and the resource refuses the
     /// new holder until the clock has caught up.
@@ -92,9 +93,7 @@ fn purge(name: &LockName, unused_for: Duration, number: &str) -> Call {
         .chain(name.keys_in_use())
         .collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    // So far a token may lie behind its grant.
-    let unused = unused_for.saturating_add(COUNTS_ON);
-    let unused_us = u64::try_from(unused.as_micros()).unwrap_or(u64::MAX);
+    let unused_us = u64::try_from(unused_for.as_micros()).unwrap_or(u64::MAX);
     Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
         .arg(unused_us)
         .arg(number)

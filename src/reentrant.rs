@@ -14,7 +14,7 @@ use crate::hold::Share;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol};
 use crate::holder::Holder;
 use crate::keys::LockName;
-use crate::script::{Call, Part, WantedToken, catalog, millis, tell};
+use crate::script::{Call, Part, catalog, millis, tell};
 use crate::totals::CountedKind;
 
 impl Client {
@@ -151,35 +151,14 @@ impl Protocol for ReentrantProtocol {
             .arg(holder.counts.exclusive)
             .arg(millis(terms.lease))
             .arg(terms.tokens);
-        let call = match terms.tokens {
-            0 => return call,
+        match terms.tokens {
+            0 => call,
             _ => call.arg(holder.token_retention),
-        };
-        match terms.known {
-            None => call,
-            Some(known) => call.arg(known),
         }
     }
 
-    fn acquire_plain(
-        &self,
-        holder: &HolderRef<'_>,
-        lease: Duration,
-        token: Option<WantedToken>,
-    ) -> Option<Call> {
-        let key = holder.name.key();
-        let Some(wanted) = token else {
-            return Call::acquire_plain(key, holder.id, lease);
-        };
-        let token_key = holder.name.token_key();
-        Call::acquire_fenced(
-            key,
-            &token_key,
-            holder.id,
-            lease,
-            wanted,
-            holder.token_retention,
-        )
+    fn acquire_plain(&self, holder: &HolderRef<'_>, lease: Duration) -> Option<Call> {
+        Call::acquire_plain(holder.name.key(), holder.id, lease)
     }
 
     fn tell_plain(&self, name: &LockName, publish: &str) -> Option<redis::Cmd> {

@@ -304,7 +304,9 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// Use [`release`](Self::release) to know that nobody wrote until the end.
+/// [`release`](Self::release) fails if the lock was lost before: another client may have written meanwhile. Of readers
+/// of one client that have one hold together, only the last to leave asks the server; the release of an earlier one
+/// may be `Ok` although the hold was freed by force after its last renewal.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
@@ -317,7 +319,9 @@ guard_methods!(ReadGuard);
 
 /// One write hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// Use [`release`](Self::release) to know that nobody else read or wrote until the end.
+/// [`release`](Self::release) fails if the lock was lost before: another client may have read or written meanwhile. If
+/// the lock is handed off to the next task of this client instead of released, that task learns of a loss after the
+/// last renewal.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, ClientBuilder};
 use crate::clock::{Clock, Tick};
-use crate::conn::{self, Channels, ConnectionId, EventHandler, Fault, Process, Transport, sent};
+use crate::conn::{self, Channels, EventHandler, Fault, Process, Transport, sent};
 pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::error::Result;
 use crate::script::catalog;
@@ -74,9 +74,6 @@ pub trait Connections: Debug + Send + Sync + 'static {
 
     /// Where the server is.
     fn address(&self) -> &str;
-
-    /// The number of the current connection of a lane, which no other one has.
-    fn connection(&self, lane: Lane, route: &str) -> Option<u64>;
 
     /// When the server last replied on the current connection of a lane.
     fn last_reply_at(&self, lane: Lane, route: &str) -> Option<Instant>;
@@ -210,30 +207,6 @@ impl Transport for Simulated {
     ) -> BoxFuture<'a, std::result::Result<Vec<Value>, Fault>> {
         let replies = self.connections.send(lane.into(), route, commands, limit);
         async move { Ok(replies.await?) }.boxed()
-    }
-
-    fn send_transaction<'a>(
-        &'a self,
-        over: ConnectionId,
-        lane: conn::Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, std::result::Result<Vec<Value>, Fault>> {
-        async move {
-            // Looked at and sent at once: nothing is simulated in between.
-            if self.connection(lane, route) != Some(over) {
-                return Err(Fault::Unsent("the connection was replaced".into()));
-            }
-            let replies = self.connections.send(lane.into(), route, commands, limit);
-            Ok(replies.await?)
-        }
-        .boxed()
-    }
-
-    fn connection(&self, lane: conn::Lane, route: &str) -> Option<ConnectionId> {
-        let number = self.connections.connection(lane.into(), route)?;
-        Some(ConnectionId::of_number(number))
     }
 
     fn earlier_commands_settled(&self, lane: conn::Lane, route: &str) -> bool {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
 use crate::clock::{Clock, Tick};
-use crate::conn::{Channels, ConnectionId, Fault, Lane, Transport, sent};
+use crate::conn::{Channels, Fault, Lane, Transport, sent};
 use crate::script::catalog::RECALL;
 
 /// One command as it was sent.
@@ -204,22 +204,6 @@ impl Transport for Scripted {
             answers.collect()
         }
         .boxed()
-    }
-
-    fn send_transaction<'a>(
-        &'a self,
-        _over: ConnectionId,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        self.send_together(lane, route, commands, limit)
-    }
-
-    fn connection(&self, _lane: Lane, _route: &str) -> Option<ConnectionId> {
-        // The only one there is.
-        Some(ConnectionId::of_number(0))
     }
 
     fn earlier_commands_settled(&self, _lane: Lane, _route: &str) -> bool {

@@ -62,14 +62,6 @@ impl Hold<'_> {
         call
     }
 
-    /// The same without a script, where the counter is known.
-    pub(crate) fn acquire_fenced_plain(self) -> Vec<Cmd> {
-        let mut incrby = redis::cmd("INCRBY");
-        incrby.arg(self.helper("redisson_lock_token")).arg(64);
-        let [multi, exec] = ["MULTI", "EXEC"].map(redis::cmd);
-        vec![multi, self.restore(), incrby, exec]
-    }
-
     pub(crate) fn release(self, hold_count: u32) -> Cmd {
         let mut call = script(catalog::REENTRANT_RELEASE.sha(), &[self.key]);
         call.arg(self.holder).arg(hold_count);

@@ -1,19 +1,17 @@
--- uses: counter_stays
+-- uses: counter_stays, counter_of, spoilt_counter
 
--- The next fencing token of a lock: max(last + 1, microseconds of the server's clock), so that it grows
--- even after the counter was lost, or has gone. It is below 2^53, hence exact in Lua, and returned as
--- text, as a Lua number of this size would be rounded on its way into a string. Then whether the counter
--- stays for ever. `keep_token` stores it. `known` is what a client knows the counter to have had, if it
--- was one of ours and that client raises it by plain commands too.
-local function next_token(key, known)
+-- Returns the next fencing token of a lock: max(last + 1, microseconds of the server's clock), so that tokens grow
+-- even after the counter was lost or has expired. A token is below 2^53, hence exact in Lua, and returned as text,
+-- because a Lua number of this size would be rounded on its way into a string. Then returns whether the counter
+-- stays for ever. `keep_token` stores it. Returns an error reply if the counter is spoilt, or has no room for this many
+-- `tokens` (default: 1).
+local function next_token(key, tokens)
   local time, last = redis.call('TIME'), redis.call('GET', key)
   local now, token_step = time[1] * 1000000 + time[2], 64
   local token, stays = now - now % token_step, false
   if last then
-    last = tonumber(last)
-    if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
-    -- It was lost in between, and such a command began with 0: for a lock that was held, maybe.
-    if known and last % token_step == 0 then last = math.max(last, tonumber(known)) end
+    last = counter_of(key, last)
+    if type(last) ~= 'number' then return last end
     -- The number itself tells a counter that stays from one that goes. More than a second ahead of the
     -- clock, it has to stay from now on.
     stays = counter_stays(last) or last > now + 1000000
@@ -23,5 +21,6 @@ local function next_token(key, known)
       if not stays then token = token + -token % token_step end
     end
   end
+  if token > 9007199254740992 - (tokens or 1) then return spoilt_counter(key) end
   return string.format('%.0f', token), stays
 end

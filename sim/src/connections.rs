@@ -134,10 +134,6 @@ impl Connections for Peer {
         &self.address
     }
 
-    fn connection(&self, lane: Lane, _route: &str) -> Option<u64> {
-        self.net.connection(self.client, self.lane(lane))
-    }
-
     fn last_reply_at(&self, lane: Lane, _route: &str) -> Option<Instant> {
         self.net.last_reply(self.client, self.lane(lane))
     }

@@ -7,7 +7,6 @@ mod client;
 mod deployed;
 mod known;
 mod refusals;
-mod transaction;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,16 +41,6 @@ struct Connection {
     changes: u64,
     /// For its next command.
     is_asking: bool,
-    /// Between `MULTI` and `EXEC`.
-    transaction: Option<Transaction>,
-}
-
-/// What a connection has gathered since `MULTI`.
-#[derive(Debug, Default)]
-struct Transaction {
-    commands: Vec<Words>,
-    /// Whether one of them was refused.
-    is_spoilt: bool,
 }
 
 pub(crate) struct Node {
@@ -60,8 +49,6 @@ pub(crate) struct Node {
     scripts: FxHashMap<Arc<str>, Known>,
     rewrite: Option<Rewrite>,
     pub(crate) channels: Channels,
-    /// What the last `EXEC` has done, for who looks at each command.
-    pub(crate) done_together: Vec<(Words, Reply)>,
     connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
     /// Of all runs: no two connections come from one address, though their numbers begin anew with each run.
@@ -106,7 +93,6 @@ impl Node {
             scripts: FxHashMap::default(),
             rewrite: None,
             channels: Channels::default(),
-            done_together: Vec::new(),
             connections: BTreeMap::new(),
             last_connection: 0,
             last_port: 0,
@@ -214,18 +200,8 @@ impl Node {
         if let Some(no) = node.denied(verb, from, words) {
             return (node, no);
         }
-        if verb == b"EXEC" {
-            let reply = node.exec(from, node.refuses_with);
-            node.pass_on(Some(from));
-            return (node, reply);
-        }
         if let Some(refusal) = node.refuses_with {
-            let reply = node.spoil(from, Reply::error(refusal));
-            return (node, reply);
-        }
-        if verb != b"MULTI" && node.gathers(from) {
-            let reply = node.gather(verb, from, words);
-            return (node, reply);
+            return (node, Reply::error(refusal));
         }
         if let Err(no) = node.admit(verb, from, words) {
             return (node, no);
@@ -243,7 +219,6 @@ impl Node {
     fn answer(&mut self, verb: &[u8], from: ConnectionId, words: &Words) -> Reply {
         match verb {
             b"PING" => Reply::Status("PONG"),
-            b"MULTI" => self.multi(from, words),
             b"SELECT" => Reply::OK,
             b"HELLO" => self.hello(from, words),
             b"ROLE" => self.role(),

@@ -54,35 +54,6 @@ async fn every_kind_of_lock_excludes_and_is_given_back() {
     );
 }
 
-/// Counted by the commands of a cycle: three to release and take a lock by script, three more for a transaction.
-#[tokio::test(start_paused = true)]
-async fn a_token_comes_without_a_script_for_ten_seconds() {
-    const BY_SCRIPT: u64 = 3;
-    const BY_TRANSACTION: u64 = 6;
-    let (server, client, _) = two().await;
-    let lock = client.lock("a").fenced();
-    let mut last = 0;
-    let mut cycle = async || {
-        server.advance(SECOND).await;
-        let before = server.commands();
-        let guard = lock.lock().await.unwrap();
-        let token = guard.fencing_token().unwrap().get();
-        assert!(token > last, "{token} after {last}");
-        last = token;
-        guard.release().await.unwrap();
-        server.commands() - before
-    };
-    // With the first it connects: over which connection a script was answered is known from the second on.
-    cycle().await;
-    assert_eq!(cycle().await, BY_SCRIPT);
-    for _ in 0..3 {
-        for second in 1..10 {
-            assert_eq!(cycle().await, BY_TRANSACTION, "after {second} s");
-        }
-        assert_eq!(cycle().await, BY_SCRIPT, "after 10 s");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     let (server, ours, theirs) = two().await;

@@ -11,7 +11,7 @@ use super::handover::ServerPlace;
 use super::holders::{Grant, Holders};
 use super::request::{LockRequest, Outcome, Requests};
 use crate::clock::Tick;
-use crate::conn::{ConnectionId, Lane, sent};
+use crate::conn::{Lane, sent};
 use crate::counts::{Counts, Mode};
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
@@ -21,7 +21,7 @@ use crate::hold::grant_message::GrantMessage;
 use crate::hold::handoff::HANDOFFS_MAX;
 use crate::hold::protocol::{AcquireTerms, HolderRef, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
-use crate::script::{Call, CallBudget, Executed, Failure, KnownToken, catalog, millis};
+use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
 /// What a call asks the server for, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
@@ -46,10 +46,6 @@ struct Reply {
     is_repeated: bool,
     /// Whether nothing that was sent before can arrive any more.
     is_settled: bool,
-    /// Whether a script answered.
-    by_script: bool,
-    /// Over which connection, if a token that comes with it tells what plain commands may do next.
-    over: Option<ConnectionId>,
 }
 
 impl<'a> Attempt<'a> {
@@ -113,7 +109,6 @@ impl<'a> Attempt<'a> {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
                 // It may still arrive, and must not meet its holder id in use.
-                self.forget_token();
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
                 now = self.requests.core().clock.now();
@@ -121,7 +116,6 @@ impl<'a> Attempt<'a> {
             }
             let (member, remaining, until_ms) = match self.read(&reply.value)? {
                 AcquiredAll::Held { tokens } => {
-                    self.note_token(&reply, &tokens);
                     return self
                         .confirm_and_hold(at, reply.grant, &tokens, lane, budget)
                         .await;
@@ -157,8 +151,6 @@ impl<'a> Attempt<'a> {
         let moved = core.locals.moved.mark();
         let spare_tokens = self.spare_tokens();
         let call = self.call(at, asked, spare_tokens, lane);
-        let connection = || scripts.transport.connection(lane, call.route());
-        let before = self.may_learn(&call, lane).then(connection).flatten();
         let was_sent = self.holders.sending(lane);
         let run = pin!(scripts.run_at(asked, lane, &call, budget));
         let run = pin!(core.while_open(run));
@@ -172,8 +164,6 @@ impl<'a> Attempt<'a> {
                     spare_tokens,
                 },
                 is_repeated: answer.repeated,
-                by_script: answer.by_script,
-                over: before.filter(|before| connection() == Some(*before)),
                 is_settled: !answer.repeated
                     || scripts
                         .transport
@@ -187,38 +177,6 @@ impl<'a> Attempt<'a> {
                 Err(self.error(failure))
             }
             None => Err(self.requests.closed()),
-        }
-    }
-
-    /// Whether a token that comes with the answer is to be known: plain commands would take the lock on this lane.
-    fn may_learn(&self, call: &Call, lane: Lane) -> bool {
-        lane == Lane::Command
-            && !call.is_native()
-            && matches!(self.requests.all, [request] if request.options.fenced)
-            && self.requests.core().scripts.native.may_acquire_fenced()
-    }
-
-    /// Notes a token. One that a script gave in the place of plain commands says that something is not as it was
-    /// known to be: the next one is the script's, too.
-    fn note_token(&self, reply: &Reply, tokens: &[Option<FencingToken>]) {
-        let ([request], [Some(token)]) = (self.requests.all, tokens) else {
-            return;
-        };
-        let spare = reply.grant.spare_tokens;
-        let mut known = request.local.known_token.lock();
-        *known = if reply.by_script {
-            let now = request.core.clock.now();
-            let given = |over| KnownToken::given(*token, spare, over, now);
-            reply.over.and_then(given)
-        } else {
-            known.map(|known| known.counted(*token, spare))
-        };
-    }
-
-    /// Leaves the next token to a script: what is known may be what led to an answer in doubt, each time anew.
-    fn forget_token(&self) {
-        if let [request] = self.requests.all {
-            *request.local.known_token.lock() = None;
         }
     }
 
@@ -341,23 +299,14 @@ impl<'a> Attempt<'a> {
         request: &LockRequest,
         holder: &HolderRef<'_>,
         now: Tick,
-        spare_tokens: u32,
         lane: Lane,
     ) -> Option<Call> {
-        if !self.may_be_plain(request, now, lane) {
+        if request.options.fenced || !self.may_be_plain(request, now, lane) {
             return None;
         }
-        let token = if request.options.fenced {
-            if !request.core.scripts.native.may_acquire_fenced() {
-                return None;
-            }
-            let known = (*request.local.known_token.lock())?;
-            Some(known.wanted(now, spare_tokens, holder.token_retention)?)
-        } else {
-            None
-        };
-        let lease = request.policy.lease();
-        request.protocol.acquire_plain(holder, lease, token)
+        request
+            .protocol
+            .acquire_plain(holder, request.policy.lease())
     }
 
     fn call(&self, at: usize, now: Tick, spare_tokens: u32, lane: Lane) -> Call {
@@ -366,10 +315,6 @@ impl<'a> Attempt<'a> {
             mode: request.mode,
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
-            known: request
-                .local
-                .known_counter(now, request.core.timing.token_retention)
-                .filter(|_| request.options.fenced),
             is_new: true,
             heartbeat: self.heartbeat(member, at, now),
             accepts_handover: self.requests.accept_handover(),
@@ -380,7 +325,7 @@ impl<'a> Attempt<'a> {
             && let Some((_, holder)) = holders.next()
         {
             return self
-                .plain_call(request, &holder, now, spare_tokens, lane)
+                .plain_call(request, &holder, now, lane)
                 .unwrap_or_else(|| request.protocol.acquire(&holder, &terms(0, request)));
         }
         let plain_lease = self.requests.all[0].policy.lease();

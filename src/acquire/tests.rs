@@ -1,7 +1,6 @@
 //! The wait engine under paused time, with a server that says what the test wants.
 
 mod deferred_downgrade;
-mod fenced;
 mod futures;
 mod handoff;
 mod handover;

@@ -81,12 +81,15 @@ pub(crate) fn was_not_executed(error: &RedisError) -> bool {
     code.is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
 }
 
+const COUNTER_STAYS: &str = "nothing was granted, and the counter is as it was";
+
 /// What an error means to the caller and what to do about it.
 pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     if let Some(advice) = tls::advice(error) {
         return (Kind::Invalid, advice);
     }
     match code(error) {
+        Some("WRONGTYPE") if says(error, "fencing counter") => (Kind::WrongType, COUNTER_STAYS),
         Some("WRONGTYPE") => (
             Kind::WrongType,
             "a key of this lock holds something else, which was not changed; choose another name, \

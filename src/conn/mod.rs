@@ -35,7 +35,7 @@ use self::sentinel::FollowedPrimary;
 pub(crate) use self::setup::{Opening, Preload, Setup};
 use self::single::{Role, SingleServer};
 pub(crate) use self::transport::{
-    Channels, ConnectionId, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport,
+    Channels, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport,
 };
 use self::url::Target;
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ use super::link::{Link, Purpose, Reachability};
 use super::network::Network;
 use super::process::Process;
 use super::setup::{Setup, with_defaults};
-use super::transport::{Channels, ConnectionId, Fault, Lane, Transport};
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::clock::Tick;
 
 /// What a server says of itself.
@@ -142,22 +142,6 @@ impl Transport for SingleServer {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
         self.link(lane).send_together(commands, limit).boxed()
-    }
-
-    fn send_transaction<'a>(
-        &'a self,
-        over: ConnectionId,
-        lane: Lane,
-        _route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        let link = self.link(lane);
-        link.send_transaction(over, commands, limit).boxed()
-    }
-
-    fn connection(&self, lane: Lane, _route: &str) -> Option<ConnectionId> {
-        self.link(lane).connection_id()
     }
 
     fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {

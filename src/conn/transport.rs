@@ -6,7 +6,6 @@
 
 use std::fmt::{self, Debug};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -26,24 +25,6 @@ pub(crate) enum Lane {
     Push,
     /// Waits for replicas, during which the server holds up everything behind them.
     Confirm,
-}
-
-/// A connection, among all that this process has made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionId(u64);
-
-impl ConnectionId {
-    /// One that no connection had before.
-    pub(crate) fn next() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Self(LAST.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// That of a simulated connection, or of one in a test.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn of_number(number: u64) -> Self {
-        Self(number)
-    }
 }
 
 /// Why a command has no value as its reply.
@@ -138,21 +119,6 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
-
-    /// Sends a transaction, from `MULTI` to `EXEC`, as [`send_together`](Self::send_together) would, but over
-    /// this connection and no other: [`Fault::Unsent`] if the lane has another by now. No redirection is
-    /// followed.
-    fn send_transaction<'a>(
-        &'a self,
-        over: ConnectionId,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
-
-    /// The connection of a lane to the server of `route`; `None` if there is none now.
-    fn connection(&self, lane: Lane, route: &str) -> Option<ConnectionId>;
 
     /// Whether everything sent on a lane, to the server of `route` and before its current connection,
     /// is known to be executed or dead, so that none of it can still arrive late.

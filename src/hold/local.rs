@@ -28,7 +28,6 @@ use crate::events::Event;
 use crate::hint::Hint;
 use crate::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::Observed;
-use crate::script::KnownToken;
 
 /// For so long after a refusal, another one is likely.
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
@@ -84,8 +83,6 @@ pub(crate) struct LocalLock {
     pub(crate) sticky: Arc<StickySlot>,
     /// Given when somebody begins to wait for it, here or elsewhere.
     pub(crate) wanted: Hint,
-    /// What its counter of tokens is known to have.
-    pub(crate) known_token: Mutex<Option<KnownToken>>,
     /// Until when it counts as a lock that may be held elsewhere; read by each call.
     busy_until: AtomicU64,
     state: Mutex<State>,
@@ -167,7 +164,6 @@ impl Locals {
             tell: OnceLock::new(),
             sticky: Arc::default(),
             wanted: Hint::default(),
-            known_token: Mutex::default(),
             busy_until: AtomicU64::default(),
             state: Mutex::default(),
         });
@@ -257,10 +253,6 @@ impl EventHandler for Locals {
     }
 
     fn moved(&self) {
-        for local in self.all() {
-            // What that server has may be older.
-            *local.known_token.lock() = None;
-        }
         self.observed.tell(|| {
             let locks = self.all();
             let holds = locks.iter().map(|local| local.holds.live().len());
@@ -291,11 +283,6 @@ impl LocalLock {
     /// The latest local deadline of an exclusive hold of this client.
     pub(crate) fn exclusive_until(&self) -> Option<Tick> {
         self.holds.exclusive_until()
-    }
-
-    /// What its counter of tokens is known to have had, if that is kept for so long and still there, unless it was lost.
-    pub(crate) fn known_counter(&self, now: Tick, retention_ms: u64) -> Option<u64> {
-        (*self.known_token.lock())?.counter(now, retention_ms)
     }
 
     /// A task of this client has got the lock.

@@ -9,7 +9,7 @@ use crate::counts::{Counts, Mode};
 use crate::error::Result;
 use crate::keys::LockName;
 use crate::script::reply::{self, Acquired, Inspected, Released};
-use crate::script::{Call, Part, Script, WantedToken, catalog, millis};
+use crate::script::{Call, Part, Script, catalog, millis};
 use crate::totals::CountedKind;
 
 /// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
@@ -26,12 +26,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
     /// Takes a free lock by a plain command, once; `None` if that is not possible.
-    fn acquire_plain(
-        &self,
-        _holder: &HolderRef<'_>,
-        _lease: Duration,
-        _token: Option<WantedToken>,
-    ) -> Option<Call> {
+    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
         None
     }
 
@@ -136,8 +131,6 @@ pub(crate) struct AcquireTerms {
     pub(crate) lease: Duration,
     /// How many fencing tokens are wanted: 0, 1, or more where they may pass from task to task.
     pub(crate) tokens: u32,
-    /// What the counter of the tokens is known to have had, where this client raises it by plain commands too.
-    pub(crate) known: Option<u64>,
     /// Whether it is a new hold, not a re-entry.
     pub(crate) is_new: bool,
     /// How long the place of a refused holder in a queue at the server is kept, if it does not ask

@@ -141,7 +141,6 @@ impl Hold {
                 lease,
                 // A hold has one token for as long as it lasts.
                 tokens: u32::from(fenced && state.token_of(owner).is_none()),
-                known: None,
                 is_new: false,
                 heartbeat: None,
                 accepts_handover: false,

@@ -63,9 +63,6 @@ const SAMPLES: &[Sample] = &[
     ("CLIENT SETNAME x", NAMES, false),
     ("LPOS K v", "care for a fair queue", false),
     ("RESTORE K 1 x", PLAIN, false),
-    ("INCRBY K 1", PLAIN, false),
-    ("MULTI", PLAIN, false),
-    ("EXEC", PLAIN, false),
 ];
 
 /// Each right, whether the user has it. Empty if the server cannot say.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::{Cmd, ToRedisArgs};
 
 use super::catalog::{self, Script};
-use super::known_token::WantedToken;
 use super::native::{self, Native};
 use crate::few::Few;
 use crate::holder::HolderId;
@@ -39,30 +38,6 @@ impl Call {
     pub(crate) fn acquire_plain(key: &Arc<str>, holder: &str, lease: Duration) -> Option<Self> {
         let native = native::acquire(key, holder.as_bytes(), millis(lease))?;
         Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
-    }
-
-    /// The same with a token, by a transaction if that is possible.
-    pub(crate) fn acquire_fenced(
-        key: &Arc<str>,
-        token_key: &str,
-        holder: &str,
-        lease: Duration,
-        wanted: WantedToken,
-        token_retention: u64,
-    ) -> Option<Self> {
-        let native = native::acquire_fenced(
-            [key, token_key],
-            holder.as_bytes(),
-            millis(lease),
-            wanted,
-            token_retention,
-        )?;
-        Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
-    }
-
-    /// Whether plain commands do the same.
-    pub(crate) fn is_native(&self) -> bool {
-        self.native.is_some()
     }
 
     /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.

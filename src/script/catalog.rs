@@ -75,6 +75,7 @@ macro_rules! pieces {
 
 /// What scripts have in common, by name.
 pub(crate) static PIECES: &[(&str, &str)] = pieces! {
+    counter_of
     counter_stays
     error_text
     exclusive_lease
@@ -113,6 +114,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     rw_wait
     rw_wait_over
     server_ms
+    spoilt_counter
     sweep_readers
     tell
     write_ends

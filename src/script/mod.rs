@@ -10,8 +10,6 @@ pub(crate) mod catalog;
 #[cfg(test)]
 mod contract;
 mod failure;
-mod fenced;
-mod known_token;
 mod missing;
 mod native;
 mod payload;
@@ -24,7 +22,6 @@ mod together;
 pub(crate) use call::{Call, Part, millis};
 pub(crate) use catalog::Script;
 pub(crate) use failure::{Executed, Failure};
-pub(crate) use known_token::{COUNTS_ON, KnownToken, WantedToken};
 pub use native::NativePath;
 pub(crate) use native::{NativeState, tell};
 pub(crate) use run::{Answer, CallBudget, Scripts, on_first_poll};

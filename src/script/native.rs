@@ -1,7 +1,7 @@
 //! Commands of the server that do what a script would, for less of its time.
 //!
 //! A lock that is free is taken by `RESTORE` of a hash with its lease, which answers `BUSYKEY` if there is
-//! anything, with a token as `fenced.rs` says; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several.
+//! anything; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several.
 //! What these answer is put in the words of the script, so that nobody else has to know. Invariants:
 //!
 //! * whatever else a server says to `RESTORE`, the script is asked, and its word counts;
@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use redis::{Cmd, RedisError, Value};
 
-use super::known_token::WantedToken;
 use super::payload;
 use super::spare::Short;
 use crate::conn::error_reply::{code, is_unknown_command};
@@ -25,21 +24,9 @@ use crate::conn::error_reply::{code, is_unknown_command};
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
     Acquire(Short),
-    AcquireFenced(Box<Fenced>),
     Release(Release),
     /// Of several holds: all are given up before anybody is told of one.
     ReleaseAll(Vec<Release>),
-}
-
-/// The commands between `MULTI` and `EXEC`, and what the script that does the same is told beside them.
-#[derive(Clone, Debug)]
-pub(super) struct Fenced {
-    /// As for a lock without a token.
-    pub(super) restore: Short,
-    /// `INCRBY token step`
-    pub(super) incrby: Short,
-    pub(super) wanted: WantedToken,
-    token_retention: u64,
 }
 
 /// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
@@ -50,8 +37,7 @@ pub(super) struct Release {
 }
 
 /// Whether a client takes and releases locks by plain commands where that is possible; from
-/// [`ClientStats::native`](crate::ClientStats::native), and of locks with a fencing token from
-/// [`ClientStats::native_fenced`](crate::ClientStats::native_fenced).
+/// [`ClientStats::native`](crate::ClientStats::native).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativePath {
@@ -60,12 +46,12 @@ pub enum NativePath {
     On,
     /// It was switched off by [`ClientBuilder::native`](crate::ClientBuilder::native): scripts do it all.
     Off,
-    /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands. With a
-    /// token: that or `+incrby`, `+multi`, `+exec`.
+    /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands.
     Denied,
-    /// The server has no `RESTORE`, or none of the others: likewise.
+    /// The server has no `RESTORE`: locks are taken by script, and released by plain commands.
     Unknown,
-    /// The server does not read what it is given to restore: likewise.
+    /// The server cannot read the hash that it is given to restore: locks are taken by script, and released by
+    /// plain commands.
     Unreadable,
 }
 
@@ -76,8 +62,6 @@ const DIGITS_MAX: usize = 20;
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
     path: AtomicPath,
-    /// Beside that, of locks with a token.
-    fenced: AtomicPath,
 }
 
 #[derive(Debug, Default)]
@@ -101,13 +85,6 @@ impl AtomicPath {
         let at = at.and_then(|at| u8::try_from(at).ok());
         self.0.store(at.unwrap_or_default(), Ordering::Relaxed);
     }
-
-    /// If the server will always refuse this, it is not asked again.
-    fn refused(&self, error: &RedisError) {
-        if let Some(path) = lasting(error) {
-            self.set(path);
-        }
-    }
 }
 
 impl NativeState {
@@ -121,44 +98,18 @@ impl NativeState {
         self.path.get()
     }
 
-    /// Of locks with a token.
-    pub(crate) fn fenced(&self) -> NativePath {
-        match self.path.get() {
-            NativePath::On => self.fenced.get(),
-            other => other,
-        }
-    }
-
     pub(crate) fn may_acquire(&self) -> bool {
         self.get() == NativePath::On
-    }
-
-    pub(crate) fn may_acquire_fenced(&self) -> bool {
-        self.fenced() == NativePath::On
     }
 
     pub(crate) fn may_release(&self) -> bool {
         self.get() != NativePath::Off
     }
 
-    /// The server refuses `RESTORE`.
+    /// Stops sending `RESTORE` if the server will always refuse it.
     pub(super) fn refused(&self, error: &RedisError) {
-        self.path.refused(error);
-    }
-
-    /// What the server says to `MULTI`, `RESTORE`, `INCRBY`, `EXEC`, and what that had done.
-    pub(super) fn note_transaction(&self, replies: &[Value]) {
-        for (at, reply) in replies.iter().enumerate() {
-            let (error, path) = match reply {
-                Value::ServerError(no) if at == 1 => (no, &self.path),
-                Value::ServerError(no) => (no, &self.fenced),
-                Value::Array(done) => match done.first() {
-                    Some(Value::ServerError(no)) => (no, &self.path),
-                    _ => continue,
-                },
-                _ => continue,
-            };
-            path.refused(&error.clone().into());
+        if let Some(path) = lasting(error) {
+            self.path.set(path);
         }
     }
 }
@@ -166,12 +117,7 @@ impl NativeState {
 /// Why the server will always refuse a plain command that it answered so, if it will.
 fn lasting(error: &RedisError) -> Option<NativePath> {
     let said = error.detail().unwrap_or_default();
-    let is_denied = match code(error) {
-        Some("NOPERM") => true,
-        // Of `EXEC` itself.
-        Some("EXECABORT") => said.contains("NOPERM"),
-        _ => false,
-    };
+    let is_denied = code(error) == Some("NOPERM");
     // One key says nothing about others.
     if is_denied && !said.contains("key") {
         Some(NativePath::Denied)
@@ -187,24 +133,6 @@ fn lasting(error: &RedisError) -> Option<NativePath> {
 /// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
 pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
     Some(Native::Acquire(restore(key, holder, lease_ms)?))
-}
-
-/// The same with a token.
-pub(super) fn acquire_fenced(
-    [key, token_key]: [&str; 2],
-    holder: &[u8],
-    lease_ms: u64,
-    wanted: WantedToken,
-    token_retention: u64,
-) -> Option<Native> {
-    let mut digits = [0; DIGITS_MAX];
-    let step = decimal(wanted.step(), &mut digits);
-    Some(Native::AcquireFenced(Box::new(Fenced {
-        restore: restore(key, holder, lease_ms)?,
-        incrby: Short::new(&[b"INCRBY", token_key.as_bytes(), step]),
-        wanted,
-        token_retention,
-    })))
 }
 
 fn restore(key: &str, holder: &[u8], lease_ms: u64) -> Option<Short> {
@@ -248,7 +176,6 @@ impl Native {
     pub(super) fn script_keys(&self) -> Vec<&[u8]> {
         match self {
             Self::Acquire(restore) => vec![word(restore, 1)],
-            Self::AcquireFenced(fenced) => vec![word(&fenced.restore, 1), word(&fenced.incrby, 1)],
             Self::Release(release) => vec![word(&release.hdel, 1)],
             Self::ReleaseAll(all) => all.iter().map(|each| word(&each.hdel, 1)).collect(),
         }
@@ -258,13 +185,6 @@ impl Native {
     pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
         let args: Vec<&[u8]> = match self {
             Self::Acquire(restore) => [&plain_args(restore)[..], &[b"0"]].concat(),
-            Self::AcquireFenced(fenced) => {
-                let WantedToken { spare, known, .. } = fenced.wanted;
-                let numbers = [1 + u64::from(spare), fenced.token_retention, known];
-                let numbers = numbers.map(|number| number.to_string().into_bytes().into());
-                let plain = plain_args(&fenced.restore).map(Cow::Borrowed);
-                return plain.into_iter().chain(numbers).collect();
-            }
             Self::Release(Release { hdel, tell }) => {
                 vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
             }
@@ -380,51 +300,6 @@ mod tests {
             assert!(state.may_release());
         }
         assert!(!NativeState::new(NativePath::Off).may_release());
-    }
-
-    /// Only of locks with a token, if `RESTORE` is not what is refused.
-    #[test]
-    fn what_is_refused_of_a_transaction_is_not_asked_for_again() {
-        const NOPERM: &str = "-NOPERM User u has no permissions to run the command";
-        let (on, denied, unknown) = (NativePath::On, NativePath::Denied, NativePath::Unknown);
-        let done = "+OK";
-        for (at, answer, paths) in [
-            (0, NOPERM, [on, denied]),
-            (1, NOPERM, [denied, denied]),
-            (2, NOPERM, [on, denied]),
-            (3, NOPERM, [on, denied]),
-            (
-                3,
-                "-EXECABORT Transaction discarded because of: NOPERM User u ..",
-                [on, denied],
-            ),
-            (
-                3,
-                "-EXECABORT Transaction discarded because of previous errors.",
-                [on, on],
-            ),
-            (2, "-NOPERM No permissions to access a key", [on, on]),
-            (0, "-ERR unknown command 'MULTI'", [on, unknown]),
-            (
-                3,
-                "*2\r\n-BUSYKEY Target key name already exists.\r\n:64",
-                [on, on],
-            ),
-            (
-                3,
-                "*2\r\n-ERR DUMP payload version or checksum are wrong\r\n:64",
-                [NativePath::Unreadable, NativePath::Unreadable],
-            ),
-        ] {
-            let mut replies = [done; 4];
-            replies[at] = answer;
-            let read = |line| redis::parse_redis_value(format!("{line}\r\n").as_bytes()).unwrap();
-            let state = NativeState::default();
-            state.note_transaction(&replies.map(read));
-            assert_eq!([state.get(), state.fenced()], paths, "{at} {answer}");
-        }
-        let off = NativeState::new(NativePath::Off);
-        assert_eq!(off.fenced(), NativePath::Off);
     }
 
     #[test]

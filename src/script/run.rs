@@ -29,23 +29,6 @@ pub(crate) struct Answer {
     pub(crate) repeated: bool,
     /// When the first attempt was sent that may have been executed.
     pub(crate) first_sent: Tick,
-    /// Whether it is that of a script, not of plain commands in its place.
-    pub(crate) by_script: bool,
-}
-
-/// What a server says to one attempt.
-struct Said {
-    value: Value,
-    by_script: bool,
-}
-
-impl Said {
-    fn by_script(value: Value) -> Self {
-        Self {
-            value,
-            by_script: true,
-        }
-    }
 }
 
 /// How long one call may take, and after which answers it is sent again.
@@ -168,11 +151,10 @@ impl Scripts {
                 is_first: first_sent.is_none(),
             };
             let fault = match self.once(call, attempt, reply).await {
-                Ok(Said { value, by_script }) => {
+                Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
                         value,
-                        by_script,
                         sent,
                         repeated: first_sent.is_some(),
                         first_sent: first_sent.unwrap_or(sent),
@@ -270,7 +252,7 @@ impl Scripts {
     }
 
     /// By plain commands if it has such, by script where those do not answer it.
-    async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Said, Fault> {
+    async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
         let transport = &self.transport;
         let answer = match &call.native {
             Some(Native::Acquire(restore)) if attempt.is_first && self.native.may_acquire() => {
@@ -285,35 +267,22 @@ impl Scripts {
                 }
                 native::acquired(&answer)
             }
-            Some(Native::AcquireFenced(fenced))
-                if attempt.is_first && self.native.may_acquire_fenced() =>
-            {
-                self.acquire_fenced(call, fenced, attempt, reply).await?
-            }
             Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
                 let pair: [&Cmd; 2] = [hdel, tell];
                 let replies = transport.send_together(attempt.lane, &call.route, &pair, reply);
                 native::released(&replies.await?).map_err(Fault::Answered)?
             }
             Some(Native::ReleaseAll(all)) if self.native.may_release() => {
-                let released = Box::pin(self.release_all(call, all, attempt, reply));
-                return released.await.map(Said::by_script);
+                return Box::pin(self.release_all(call, all, attempt, reply)).await;
             }
-            _ => {
-                let said = self.by_script(call, attempt, reply).await;
-                return said.map(Said::by_script);
-            }
+            _ => return self.by_script(call, attempt, reply).await,
         };
         match answer {
-            Some(value) => Ok(Said {
-                value,
-                by_script: false,
-            }),
-            // Seldom, and large.
+            Some(value) => Ok(value),
+            // Boxed, because it is seldom polled and large.
             None => {
                 let left = self.clock.now().until(attempt.end);
-                let said = Box::pin(self.by_script(call, attempt, left)).await;
-                said.map(Said::by_script)
+                Box::pin(self.by_script(call, attempt, left)).await
             }
         }
     }

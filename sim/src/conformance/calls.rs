@@ -376,26 +376,13 @@ fn dump(holder: &str) -> Vec<u8> {
 }
 
 impl Drawing<'_> {
-    /// A lock with its token in one step, and what else may stand between `MULTI` and `EXEC`. Not another `MULTI`: for
-    /// Valkey that spoils the transaction, for Redis it does not.
-    fn transaction(&mut self) -> Vec<Vec<Vec<u8>>> {
-        let [key, token] = self.keys("plain").try_into().expect("two keys");
-        let words = |line: &str| line.split(' ').map(|word| word.into()).collect::<Vec<_>>();
+    /// Takes a free lock by a plain command.
+    fn restore(&mut self) -> Vec<Vec<u8>> {
+        let [key, _] = self.keys("plain").try_into().expect("two keys");
+        let lease = self.one_of(&["5", "30000"]);
+        let words = ["RESTORE", &key, &lease].map(|word| word.as_bytes().to_vec());
         let holder = self.one_of(HOLDERS);
-        let mut restore = words(&format!("RESTORE {key} {}", self.one_of(&["5", "30000"])));
-        restore.push(dump(&holder));
-        let step = self.number(&["64", "64", "64", "128", "1"]);
-        let mut commands = vec![restore, words(&format!("INCRBY {token} {step}"))];
-        let more: &[&str] = match self.draw.usize(..16) {
-            0 => &["INCRBY", "NOTHING at all"],
-            1 => &["SET a"],
-            2 => &["INCRBY a 64", "TYPE b"],
-            _ => &[],
-        };
-        commands.extend(more.iter().map(|line| words(line)));
-        let begins = (self.draw.usize(..16) > 0).then(|| words("MULTI"));
-        let begins = begins.into_iter().chain(commands);
-        begins.chain([words("EXEC")]).collect()
+        words.into_iter().chain([dump(&holder)]).collect()
     }
 }
 
@@ -406,7 +393,7 @@ pub(super) fn draw(draw: &mut Rng, scripts: &Scripts) -> Vec<Vec<Vec<u8>>> {
         holders: HOLDERS,
     };
     let words = match drawing.draw.usize(..20) {
-        0 => return drawing.transaction(),
+        0 => return vec![drawing.restore()],
         1 | 2 => drawing.disturb(),
         _ => {
             let (name, sha) = scripts[drawing.draw.usize(..scripts.len())];

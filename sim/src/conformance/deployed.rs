@@ -21,15 +21,9 @@ const WHILE_NOTHING_MOVES: &[&str] = &[
     "SPUBLISH a{conform} 1",
     "ASKING",
     "GET a{conform}",
-    "MULTI",
-    "GET a{conform}",
-    "DEL b{conform}",
-    "EXEC",
-    "EXEC",
 ];
 
-/// While the slot moves, at the node that serves it. Within a transaction Valkey asks for a key only at its end, Redis
-/// at once.
+/// While the slot moves, at the node that serves it.
 const AT_THE_OWNER: &[&str] = &[
     "GET a{conform}",
     "SPUBLISH a{conform} 1",
@@ -196,10 +190,7 @@ fn a_replica_refuses_what_a_real_one_refuses() {
         "EVAL return(redis.call('SET',KEYS[1],1)) 1 a",
         "EVAL return(redis.pcall('PEXPIRE',KEYS[1],1)) 1 a",
         "RESTORE a 0 x",
-        "MULTI",
-        "RESTORE a 0 x",
         "INCRBY a 64",
-        "EXEC",
         "PUBLISH a 1",
         "PING",
     ];

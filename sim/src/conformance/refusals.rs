@@ -26,13 +26,8 @@ const WITHOUT_RIGHTS: &[&str] = &[
     "EVAL return(redis.call('INCRBY',KEYS[1],'1')) 1 a",
     "EVAL return(redis.call('SPUBLISH','a1','1')) 0",
     "EVAL return(redis.call('SPUBLISH','b','1')) 0",
-    // The lock is not taken without its token.
-    "MULTI",
     "RESTORE a 0 x",
-    "SET a 2",
-    "EXEC",
     "GET a",
-    "EXEC",
 ];
 
 const RIGHTS: &[&str] = &[
@@ -45,12 +40,6 @@ const RIGHTS: &[&str] = &[
     "incrby",
 ];
 
-/// To one without `MULTI`, then without `EXEC`.
-const WITHOUT_A_TRANSACTION: [&[&str]; 2] = [
-    &["MULTI", "SET a 3", "EXEC", "GET a"],
-    &["MULTI", "SET a 4", "EXEC", "GET a", "SET a 5"],
-];
-
 const WITHOUT_REPLICAS: &[&str] = &[
     "SET a 1",
     "GET a",
@@ -60,12 +49,7 @@ const WITHOUT_REPLICAS: &[&str] = &[
     "EVAL return(redis.call('SET',KEYS[1],'1')) 1 a",
     "EVAL return(redis.pcall('PEXPIRE',KEYS[1],'60000')) 1 a",
     "EVAL return(redis.call('EXISTS',KEYS[1])) 1 a",
-    "MULTI",
     "INCRBY a 1",
-    "EXEC",
-    "MULTI",
-    "GET a",
-    "EXEC",
 ];
 
 fn one() -> Node {
@@ -88,14 +72,7 @@ fn a_user_without_rights_is_refused_as_by_a_real_server() {
     // Who may not subscribe cannot, and who may would hear no more replies here.
     real.run("ACL SETUSER default -subscribe");
     node.deny(0, Right::Command("subscribe"));
-    node = agree(&mut real, node, WITHOUT_RIGHTS);
-    for (lines, right) in WITHOUT_A_TRANSACTION.into_iter().zip(["multi", "exec"]) {
-        real.run(&format!("ACL SETUSER default -{right}"));
-        node.deny(0, Right::Command(right));
-        node = agree(&mut real, node, lines);
-        real.run("ACL SETUSER default +multi");
-        node.allow(0, Right::Command("multi"));
-    }
+    agree(&mut real, node, WITHOUT_RIGHTS);
 }
 
 /// A listener that loses a channel is disconnected; one that loses the command is not.
@@ -130,10 +107,10 @@ fn too_few_replicas_refuse_writes_as_on_a_real_server() {
     let server = Server::start();
     let (mut real, mut admin) = (Real::of(&server), Real::of(&server));
     let mut node = one();
-    node = agree(&mut real, node, &["SET a 1", "MULTI", "SET a 2"]);
+    node = agree(&mut real, node, &["SET a 1"]);
     admin.run("CONFIG SET min-replicas-to-write 1");
     node.lacks_replicas = true;
-    node = agree(&mut real, node, &["EXEC", "GET a"]);
+    node = agree(&mut real, node, &["GET a"]);
     node = agree(&mut real, node, WITHOUT_REPLICAS);
     admin.run("CONFIG SET min-replicas-to-write 0");
     node.lacks_replicas = false;

@@ -50,11 +50,6 @@ impl Net {
         }
     }
 
-    /// The connection that a lane has now.
-    pub(crate) fn connection(&self, client: usize, lane: LaneId) -> Option<WireId> {
-        self.with(|state| state.lanes.get(&(client, lane))?.current)
-    }
-
     pub(crate) fn last_reply(&self, client: usize, lane: LaneId) -> Option<Instant> {
         self.with(|state| {
             let current = state.lanes.get(&(client, lane))?.current?;

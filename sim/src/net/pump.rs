@@ -260,11 +260,7 @@ impl State {
         let (mut node, reply) = node.execute(id, command);
         let is_short = matches!(&reply, Reply::Error(why) if why.contains("NOREPLICAS"));
         node.shortages += u64::from(is_short);
-        let done_together = std::mem::take(&mut node.done_together);
         if let Some(trace) = &mut self.trace {
-            for (command, reply) in &done_together {
-                trace(client, server, lane, command, reply, &node.store);
-            }
             trace(client, server, lane, command, &reply, &node.store);
         }
         self.slots[server].node = Some(node);

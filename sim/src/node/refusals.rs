@@ -72,11 +72,7 @@ impl Node {
     ) -> Option<Reply> {
         let why = self.denial(from, verb, words, Caller::Client)?;
         self.denials += 1;
-        Some(if verb == b"EXEC" {
-            self.exec(from, Some(&why))
-        } else {
-            self.spoil(from, Reply::error(why))
-        })
+        Some(Reply::error(why))
     }
 
     /// Whether it refuses a write: as a replica, or as too few replicas are well connected to it.

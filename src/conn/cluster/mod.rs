@@ -32,7 +32,7 @@ use super::address::Address;
 use super::error_reply::connect_error;
 use super::nodes::Nodes;
 use super::setup::Setup;
-use super::transport::{Channels, ConnectionId, Fault, Lane, Transport};
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -108,24 +108,6 @@ impl Transport for Cluster {
         self.router
             .send_together(lane, route, commands, limit)
             .boxed()
-    }
-
-    fn send_transaction<'a>(
-        &'a self,
-        over: ConnectionId,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        self.router
-            .send_transaction(over, lane, route, commands, limit)
-            .boxed()
-    }
-
-    fn connection(&self, lane: Lane, route: &str) -> Option<ConnectionId> {
-        let owner = self.router.owner(route).ok()?;
-        self.router.link(&owner, lane, false).connection_id()
     }
 
     fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool {

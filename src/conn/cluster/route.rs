@@ -19,7 +19,7 @@ use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::nodes::Nodes;
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{Channels, ConnectionId, Fault, Lane, Reason};
+use crate::conn::transport::{Channels, Fault, Lane, Reason};
 use crate::hint::Hint;
 
 /// Redirections that a command follows: nodes that go on contradicting each other need a while.
@@ -285,25 +285,6 @@ impl Router {
             }
         }
         Err(too_many_redirections(slot, &node))
-    }
-
-    /// As [`Transport::send_transaction`](crate::conn::Transport::send_transaction). Who is redirected has another
-    /// way to ask, which learns where the slot is.
-    pub(super) async fn send_transaction(
-        &self,
-        over: ConnectionId,
-        lane: Lane,
-        route: &str,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        let node = self.owner(route)?;
-        let link = self.link(&node, lane, false);
-        let replies = link.send_transaction(over, commands, limit).await;
-        if matches!(replies, Err(Fault::Unknown(_))) {
-            self.refresh_wanted.give();
-        }
-        replies
     }
 }
 

@@ -10,11 +10,9 @@ use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
 use crate::clock::{Clock, Tick};
 use crate::conn::push::PushState;
-use crate::conn::transport::ConnectionId;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) id: ConnectionId,
     socket: Socket,
     clock: Clock,
     last_reply: SharedTick,
@@ -31,7 +29,6 @@ impl Connection {
         last_reply: SharedTick,
     ) -> Self {
         Self {
-            id: ConnectionId::next(),
             socket,
             clock,
             last_reply,

@@ -34,11 +34,11 @@ pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
 pub(super) use self::shared_tick::SharedTick;
 pub(super) use self::socket::{Socket, Step, Terms};
-use super::error_reply::{code, is_unknown_command};
+use super::error_reply::code;
 use super::process::Process;
 use super::sent;
 use super::setup::Setup;
-use super::transport::{ConnectionId, Fault, Reason};
+use super::transport::{Fault, Reason};
 use crate::clock::{Clock, Tick};
 
 /// No renewal is given less time for its reply, however short the lease.
@@ -89,11 +89,6 @@ impl Link {
         self.dialer.connector().earlier_commands_settled()
     }
 
-    /// The current connection, if there is one.
-    pub(crate) fn connection_id(&self) -> Option<ConnectionId> {
-        self.dialer.current().map(|connection| connection.id)
-    }
-
     /// When the server last replied on the current connection.
     pub(crate) fn last_reply_at(&self) -> Tick {
         let current = self.dialer.current();
@@ -130,7 +125,6 @@ impl Link {
                     self.dialer.replace(&connection);
                     return Err(self.unknown("the answer to another command"));
                 }
-                self.not_gathered(&connection, &value)?;
                 self.replace_if_demoted(&connection, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
@@ -158,33 +152,7 @@ impl Link {
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
         let said = connection.send_each(commands, remaining).await;
-        let replies = self.replies(&connection, said, remaining, limit)?;
-        for reply in &replies {
-            self.not_gathered(&connection, reply)?;
-        }
-        Ok(replies)
-    }
-
-    /// Sends a transaction over this connection, unless there is another by now.
-    pub(crate) async fn send_transaction(
-        &self,
-        over: ConnectionId,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        let current = self.dialer.current();
-        let Some(connection) = current.filter(|connection| connection.id == over) else {
-            let why = "the connection was replaced";
-            return Err(Fault::Unsent(self.dialer.connector().named(why)));
-        };
-        sent::mark();
-        let said = connection.send_each(commands, limit).await;
-        let replies = self.replies(&connection, said, limit, limit)?;
-        if is_left_open(&replies) {
-            // Whatever is sent next would be gathered too.
-            self.dialer.replace(&connection);
-        }
-        Ok(replies)
+        self.replies(&connection, said, remaining, limit)
     }
 
     /// What was said to commands that were sent together, and had this time of `limit`.
@@ -270,15 +238,6 @@ impl Link {
         }
     }
 
-    /// Fails where a command was gathered: who sent it came behind a transaction that does not end.
-    fn not_gathered(&self, connection: &Arc<Connection>, reply: &Value) -> Result<(), Fault> {
-        if !matches!(reply, Value::SimpleString(word) if word == "QUEUED") {
-            return Ok(());
-        }
-        self.dialer.replace(connection);
-        Err(self.unknown("gathered for a transaction that does not end"))
-    }
-
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
     }
@@ -286,14 +245,4 @@ impl Link {
     fn no_reply_within(&self, limit: Duration) -> Fault {
         self.unknown(Reason::timed_out(format!("no reply within {limit:?}")))
     }
-}
-
-/// Whether a transaction has begun and goes on, by the replies to its first command and its last: a server without
-/// `EXEC`, or one that denies it, may leave it open.
-fn is_left_open(replies: &[Value]) -> bool {
-    let [Value::Okay, .., Value::ServerError(no)] = replies else {
-        return false;
-    };
-    let no = RedisError::from(no.clone());
-    code(&no) == Some("NOPERM") || is_unknown_command(&no)
 }

@@ -27,7 +27,7 @@ use super::address::Address;
 use super::network::Network;
 use super::nodes::Nodes;
 use super::setup::{Opening, Setup};
-use super::transport::{Channels, ConnectionId, Fault, Lane, Transport};
+use super::transport::{Channels, Fault, Lane, Transport};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -103,28 +103,6 @@ impl Transport for FollowedPrimary {
             self.current.during(mark, replies).await
         }
         .boxed()
-    }
-
-    fn send_transaction<'a>(
-        &'a self,
-        over: ConnectionId,
-        lane: Lane,
-        _route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        async move {
-            let (primary, mark) = self.current.get()?;
-            let link = primary.link(lane);
-            let replies = link.send_transaction(over, commands, limit);
-            self.current.during(mark, replies).await
-        }
-        .boxed()
-    }
-
-    fn connection(&self, lane: Lane, _route: &str) -> Option<ConnectionId> {
-        let (primary, _) = self.current.get().ok()?;
-        primary.link(lane).connection_id()
     }
 
     fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {

@@ -56,8 +56,6 @@ impl<'a> Call<'a> {
                 });
                 renewed.collect()
             }
-            // Of a transaction: it is done with the others.
-            (None, b"RESTORE") if *reply == Reply::Status("QUEUED") => Vec::new(),
             (None, b"RESTORE") => {
                 let is_granted = *reply == Reply::OK;
                 vec![one("plain_acquire", command.at(1), None, is_granted)]
