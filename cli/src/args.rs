@@ -12,8 +12,7 @@ use crate::verb::Verb;
 #[command(
     name = "lockset",
     version,
-    disable_help_subcommand = true,
-    arg_required_else_help = true,
+    subcommand_required = true,
     after_help = AFTER
 )]
 pub(crate) struct Args {

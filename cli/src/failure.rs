@@ -15,12 +15,19 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) struct Failure {
     status: u8,
     message: String,
+    /// Advice for a person. It is printed behind the message.
+    hint: Option<&'static str>,
 }
+
+const DOCTOR: &str = "`lockset doctor` lists the rights that are missing";
 
 impl Failure {
     pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { status, message }
+        Self {
+            status,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// What was asked for cannot work.
@@ -43,6 +50,11 @@ impl Failure {
         self.status == status::DENIED
     }
 
+    /// Whether the server cannot be reached, or cannot serve now.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.status == status::UNAVAILABLE
+    }
+
     /// Whether a lock was lost under a command.
     pub(crate) fn is_lost(&self) -> bool {
         self.status == status::LOST
@@ -55,7 +67,10 @@ impl Failure {
 
     /// Writes the line, and gives the status.
     pub(crate) fn report(self) -> u8 {
-        complain(&self.message);
+        match self.hint {
+            Some(hint) => complain(&format!("{self}; {hint}")),
+            None => complain(&self.message),
+        }
         self.status
     }
 }
@@ -79,6 +94,10 @@ impl From<Error> for Failure {
             ErrorKind::Invalid | ErrorKind::Upgrade => status::USAGE,
             _ => status::INTERNAL,
         };
-        Self::new(status, error.to_string())
+        let hint = (status == status::DENIED).then_some(DOCTOR);
+        Self {
+            hint,
+            ..Self::new(status, error.to_string())
+        }
     }
 }

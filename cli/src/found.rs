@@ -3,7 +3,7 @@
 use lockset::{Client, Error, Holder};
 
 use crate::failure::Failure;
-use crate::output::shown;
+use crate::output::quoted;
 use crate::status;
 
 /// Each time it is free at one look and taken at the next, a lock looks like none.
@@ -64,8 +64,10 @@ pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bo
         }
         // No lock, or one that was taken in between.
     }
-    let name = shown(name);
-    let message = format!("the key {name} is no lock, or one without a lease");
+    let message = format!(
+        "lock {}: its key is no lock, or a lock without a lease",
+        quoted(name)
+    );
     Err(Failure::new(status::NOT_A_LOCK, message))
 }
 

@@ -4,12 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockset::{Client, Error, Guard, Lock, Member, MultiLock};
 use serde::Serialize;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::connect::{Context, Servers};
 use crate::failure::Failure;
 use crate::found::find;
-use crate::output::{complain, shown};
+use crate::outage::Until;
+use crate::output::{complain, quoted, shown};
 use crate::span;
 
 /// How soon to look again for the first renewal.
@@ -26,9 +27,19 @@ pub(crate) enum Kind {
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
-    None,
-    For(Duration),
+    /// Until this moment. One attempt is made, even after it.
+    Until(Instant),
     Unbounded,
+}
+
+impl Patience {
+    /// How long to wait for servers.
+    pub(crate) fn until(self) -> Until {
+        match self {
+            Self::Until(deadline) => Until::Deadline(deadline),
+            Self::Unbounded => Until::Default,
+        }
+    }
 }
 
 /// What is to be held.
@@ -74,9 +85,15 @@ async fn take<L: Lock>(lock: L, asked: &Asked) -> Result<Option<L::Guard>, Error
     };
     let lock = if asked.fenced { lock.fenced() } else { lock };
     match asked.patience {
-        Patience::None => lock.try_lock().await,
-        Patience::For(wait) => lock.try_lock_for(wait).await,
         Patience::Unbounded => lock.lock().await.map(Some),
+        Patience::Until(deadline) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                lock.try_lock().await
+            } else {
+                lock.try_lock_for(left).await
+            }
+        }
     }
 }
 
@@ -156,9 +173,14 @@ impl Held {
         }
     }
 
-    /// For messages.
+    /// The names in quotes, for messages.
     pub(crate) fn name(&self) -> String {
-        self.names.join(", ")
+        let names: Vec<_> = self.names.iter().map(|name| quoted(name)).collect();
+        names.join(", ")
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.guard.is_lost()
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -215,7 +237,7 @@ async fn say_busy(context: &Context, servers: &Servers, asked: &Asked) {
         holder: None,
         remaining_ms: None,
     };
-    let mut text = format!("{} is held by somebody else", shown(busy.name));
+    let mut text = format!("lock {} is held by another client", quoted(busy.name));
     if let Servers::One(client) = servers {
         for (_, name) in &asked.locks {
             // Only to be helpful: what cannot be learned is left out.
@@ -225,8 +247,8 @@ async fn say_busy(context: &Context, servers: &Servers, asked: &Asked) {
             };
             let (id, remaining) = (shown(&holder.id), span::show(holder.remaining));
             text = format!(
-                "{} is held by {id}, {remaining} left unless renewed",
-                shown(name)
+                "lock {} is held by {id}, {remaining} left unless renewed",
+                quoted(name)
             );
             busy.name = name;
             busy.remaining_ms = Some(holder.remaining.as_millis());

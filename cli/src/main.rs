@@ -1,4 +1,4 @@
-//! `lockset`, the command line: reads the arguments, runs one verb, and ends with its status.
+//! `lockset`, the command line: reads the arguments, runs one verb, and exits with its status.
 
 mod args;
 mod child;
@@ -10,11 +10,15 @@ mod globals;
 mod held;
 mod login;
 mod message;
+mod outage;
 mod output;
+mod separator;
 mod span;
 mod status;
+mod unread;
 mod verb;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -26,13 +30,21 @@ fn main() -> ExitCode {
     if let Some(status) = child::part() {
         return ExitCode::from(status);
     }
-    let args = match Args::try_parse() {
+    ExitCode::from(run(std::env::args_os().collect()))
+}
+
+fn run(arguments: Vec<OsString>) -> u8 {
+    if arguments.len() < 2 {
+        return unread::no_arguments(Args::command());
+    }
+    let arguments = separator::inserted(arguments, &Args::command());
+    let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(unread(&error)),
+        Err(error) => return unread::report(error, &Args::command()),
     };
     let context = match Context::new(args.globals) {
         Ok(context) => context,
-        Err(failure) => return ExitCode::from(failure.report()),
+        Err(failure) => return failure.report(),
     };
     let ended = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -40,17 +52,5 @@ fn main() -> ExitCode {
         .build()
         .map_err(failure::Failure::internal)
         .and_then(|runtime| runtime.block_on(args.verb.run(&context, Args::command)));
-    ExitCode::from(ended.unwrap_or_else(|failure| failure.report()))
-}
-
-/// What clap could not read, or was asked to show.
-fn unread(error: &clap::Error) -> u8 {
-    let status = if error.use_stderr() {
-        status::USAGE
-    } else {
-        status::OK
-    };
-    // A closed standard output: nobody reads it.
-    let _ = error.print();
-    status
+    ended.unwrap_or_else(failure::Failure::report)
 }

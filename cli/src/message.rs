@@ -8,6 +8,11 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "lockset: {text}");
 }
 
+/// A name in a message, in quotes: its end is seen, and control characters are escaped.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("{name:?}")
+}
+
 /// A name or an id from a server as it can be shown: control characters are escaped.
 pub(crate) fn shown(text: &str) -> String {
     if text.chars().any(char::is_control) {
@@ -26,5 +31,6 @@ mod tests {
         assert_eq!(shown("order:7"), "order:7");
         assert_eq!(shown("a\x1b[2J\nb"), "a\\u{1b}[2J\\nb");
         assert_eq!(shown("größe"), "größe");
+        assert_eq!(quoted("größe \x1b"), r#""größe \u{1b}""#);
     }
 }

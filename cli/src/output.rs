@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
-pub(crate) use crate::message::{complain, shown};
+pub(crate) use crate::message::{complain, quoted, shown};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

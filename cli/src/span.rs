@@ -1,14 +1,19 @@
-//! Spans of time as people write them: `10s`, `2.5s`, `1m30s`, `500ms`; a bare number is seconds. And parts of a whole.
+//! Times as people write them: `10s`, `2.5s`, `1m30s`, `500ms`. A number needs its unit, as in the attribute
+//! `#[locked]`; only `0` has none. And percentages.
 
 use std::time::Duration;
 
-/// Reads one; for clap.
+/// Reads a time; for clap.
 pub(crate) fn read(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let unit_at = text.find(|sign: char| sign != '.' && !sign.is_ascii_digit());
     let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
     let seconds = match unit.trim() {
-        "" | "s" => 1.0,
+        "s" => 1.0,
+        "" if number == "0" => 1.0,
+        "" if !number.is_empty() => {
+            return Err(format!("a unit is missing: write {number}s or {number}ms"));
+        }
         "ms" => 0.001,
         "m" => 60.0,
         "h" => 3600.0,
@@ -50,8 +55,6 @@ mod tests {
     #[test]
     fn what_people_write_is_read() {
         for (text, ms) in [
-            ("10", 10_000),
-            ("2.5", 2_500),
             ("2.5s", 2_500),
             ("500ms", 500),
             ("1m30s", 90_000),
@@ -62,7 +65,7 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "s", "-1", "ten", "1x", "1.2.3s", "1e99d"] {
+        for text in ["", "s", "-1", "10", "2.5", "ten", "1x", "1.2.3s", "1e99d"] {
             assert!(read(text).is_err(), "{text}");
         }
     }

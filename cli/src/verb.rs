@@ -4,6 +4,7 @@ mod doctor;
 mod free;
 mod generate;
 mod list;
+mod man;
 mod names;
 mod once;
 mod release;
@@ -35,7 +36,7 @@ pub(crate) enum Verb {
     #[command(hide = true)]
     Names(names::Names),
     #[command(hide = true)]
-    Man(generate::Man),
+    Man(man::Man),
 }
 
 impl Verb {

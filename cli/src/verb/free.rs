@@ -10,7 +10,7 @@ use crate::connect::Context;
 use crate::facts::who;
 use crate::failure::{Failure, Outcome};
 use crate::found::{Found, evict, find};
-use crate::output::{Style, shown};
+use crate::output::{Style, quoted, shown};
 use crate::{span, status};
 
 /// Free a lock, whoever holds it, and let those who wait go on.
@@ -60,8 +60,8 @@ impl From<&Holder> for Evicted {
 }
 
 fn held_by(name: &str, holder: &Holder, about: Option<&LockHolder>) -> String {
-    let (name, id) = (shown(name), shown(&holder.id));
-    let mut text = format!("{name} is held by {id}");
+    let (name, id) = (quoted(name), shown(&holder.id));
+    let mut text = format!("lock {name} is held by {id}");
     if let Some(client) = about.and_then(|about| about.client.as_deref()) {
         text = format!("{text} ({})", who(&holder.id, Some(client)));
     }
@@ -81,9 +81,9 @@ impl Free {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let found = find(&client, &self.name).await?;
-        let name = shown(&self.name);
+        let name = quoted(&self.name);
         if found.holders.is_empty() {
-            let text = || format!("{name} is free; nothing to do");
+            let text = || format!("lock {name} is free; nothing to do");
             context.output.say(&self.answer(Vec::new()), text)?;
             return Ok(status::OK);
         }
@@ -100,9 +100,9 @@ impl Free {
         context.output.say(&answer, || {
             if freed {
                 let freed = context.output.paint(Style::Green, "freed");
-                format!("{freed} {name}: {}", shown(&self.reason))
+                format!("{freed} lock {name}: {}", shown(&self.reason))
             } else {
-                format!("{name} changed hands meanwhile: nobody was evicted; look again")
+                format!("lock {name} changed hands in between: no holder was evicted; look again")
             }
         })?;
         Ok(if freed { status::OK } else { status::BUSY })

@@ -1,11 +1,8 @@
-//! `completions` and `man`: what a package of this program installs beside it.
-
-use std::path::PathBuf;
+//! `completions`: the completions of a shell, for a package of this program.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
 use crate::status;
 
@@ -98,34 +95,6 @@ for option in with with-fair with-read with-write
     complete -c lockset -n __lockset_wants_name -l $option -x -a "(__lockset_names)"
 end
 "#;
-
-/// Write the manual pages into a folder.
-#[derive(Args)]
-pub(crate) struct Man {
-    folder: PathBuf,
-}
-
-impl Man {
-    pub(crate) fn run(&self, context: &Context, program: fn() -> Command) -> Outcome {
-        let mut program = program();
-        program.build();
-        let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
-        let of_verbs = verbs.map(|verb| (format!("lockset-{}", verb.get_name()), verb.clone()));
-        let pages: Vec<_> = of_verbs
-            .chain([("lockset".to_owned(), program.clone())])
-            .collect();
-        for (name, command) in pages {
-            let file = self.folder.join(format!("{name}.1"));
-            let mut page = Vec::new();
-            let command = command.display_name(name.clone());
-            let written = clap_mangen::Man::new(command).title(name).render(&mut page);
-            let written = written.and_then(|()| std::fs::write(&file, page));
-            written.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            context.output.line(&file.display().to_string())?;
-        }
-        Ok(status::OK)
-    }
-}
 
 #[cfg(test)]
 mod tests {

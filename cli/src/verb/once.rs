@@ -11,7 +11,7 @@ use crate::child::{Child, Ended, Limits, Signals};
 use crate::connect::{Context, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::found::find;
-use crate::output::{complain, shown};
+use crate::output::{complain, quoted};
 use crate::{span, status};
 
 /// Run a command unless somebody has run it for this key a short while ago.
@@ -33,7 +33,7 @@ pub(crate) struct Once {
     /// Keep the key claimed although the command failed: it must not be repeated once it has begun.
     #[arg(long)]
     keep: bool,
-    /// The command and its arguments.
+    /// The command and its arguments. The `--` may be left out.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -105,10 +105,10 @@ impl Once {
         let found = find(client, &self.key).await.ok();
         let holder = found.and_then(|found| found.holders.into_iter().next());
         let remaining = holder.map(|holder| holder.remaining);
-        let key = shown(&self.key);
+        let key = quoted(&self.key);
         let text = match remaining {
-            Some(remaining) => format!("busy: {key} is claimed for {}", span::show(remaining)),
-            None => format!("busy: {key} is claimed"),
+            Some(remaining) => format!("busy: key {key} is claimed for {}", span::show(remaining)),
+            None => format!("busy: key {key} is claimed"),
         };
         let duplicate = Duplicate {
             event: "duplicate",

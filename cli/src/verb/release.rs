@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::connect::Context;
 use crate::failure::Outcome;
 use crate::found::{evict, find};
-use crate::output::shown;
+use crate::output::{quoted, shown};
 use crate::status;
 
 /// End the hold of one holder, and no other.
@@ -52,11 +52,11 @@ impl Release {
             released,
         };
         context.output.say(&answer, || {
-            let (name, holder) = (shown(&self.name), shown(&self.holder));
+            let (name, holder) = (quoted(&self.name), shown(&self.holder));
             if released {
-                format!("{holder} holds {name} no longer")
+                format!("{holder} holds lock {name} no longer")
             } else {
-                format!("{holder} does not hold {name}")
+                format!("{holder} does not hold lock {name}")
             }
         })?;
         Ok(if released { status::OK } else { status::NO })

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::child::{Child, Ended, Limits, Signals};
-use crate::connect::{Context, Reasons, Servers};
+use crate::connect::{Context, Reasons};
 use crate::failure::{Failure, Outcome};
 use crate::held::{Asked, Held, Kind, Patience};
+use crate::outage::Outage;
 use crate::output::{complain, shown};
 use crate::{span, status};
 
@@ -51,10 +52,11 @@ pub(crate) struct Run {
     /// Take this write lock as well. May be repeated.
     #[arg(long, value_name = "NAME")]
     with_write: Vec<String>,
-    /// Wait at most this long, then end with status 75. Default: as long as it takes.
+    /// Wait at most this long for the lock, and for a server that cannot be reached yet; then end with status 75
+    /// or 69. Default: as long as it takes for the lock, 10s for a server.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     wait: Option<Duration>,
-    /// Do not wait at all.
+    /// Do not wait at all: neither for the lock nor for a server.
     #[arg(long = "try")]
     attempt: bool,
     /// How long the lock stays taken if this machine dies; renewed every third of it.
@@ -63,17 +65,17 @@ pub(crate) struct Run {
     /// Keep the lock taken for this long, even if the command ends before.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     at_least: Option<Duration>,
-    /// Give the lock up after this long: the command is ended before, as if the lock was lost.
+    /// Hold the lock for at most this long. The command is ended before that, with status 76.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     max_hold: Option<Duration>,
-    /// From SIGTERM until the lock has to be given up; at most a third of the lease, or of --max-hold if that is shorter. Default:
-    /// 5s, or that third if it is less. 0s: SIGKILL alone.
+    /// The time between SIGTERM and the end of the lock; at most a third of the lease, or of --max-hold if that is
+    /// shorter. Default: 5s, or that third if it is less. 0s: SIGKILL alone.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     grace: Option<Duration>,
     /// Ask for a fencing token; the command finds it in LOCKSET_TOKEN.
     #[arg(long)]
     fenced: bool,
-    /// The command and its arguments.
+    /// The command and its arguments. After one NAME the `--` may be left out.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -93,7 +95,7 @@ Exit status: that of the command, 128 + n if signal n ended it, or
                                      130  Ctrl-C while waiting for the lock
 
 Examples:
-  lockset run nightly-report --try -- ./report.sh
+  lockset run nightly-report --try ./report.sh
   lockset run deploy --wait 10m --fenced -- sh -c './deploy --token \"$LOCKSET_TOKEN\"'
   lockset run order:7 order:8 --with-read prices -- ./rebook";
 
@@ -113,15 +115,27 @@ const RELEASE_WAIT: Duration = Duration::from_millis(500);
 impl Run {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let limits = limits(self.shortest(), self.grace)?;
-        let asked = self.asked();
+        let wait = self.patience();
         let mut signals = Signals::ending().map_err(Failure::internal)?;
+        let mut outage = Outage::new(&context.output, wait.until());
+        let connected = outage.retried(async || context.servers(self.lease).await);
         let (servers, reasons) = tokio::select! {
-            servers = context.servers(self.lease) => servers?,
+            servers = connected => servers?,
             signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
         };
-        let ended = self
-            .under(context, &servers, &asked, limits, &mut signals)
-            .await;
+        let acquired = outage.retried(async || {
+            // After an outage the call has the rest of its wait.
+            let asked = self.asked(wait);
+            Held::acquire(context, &servers, &asked).await
+        });
+        let ended = tokio::select! {
+            held = acquired => match held {
+                Ok(Some(held)) => self.under(held, limits, &mut signals).await,
+                Ok(None) => Ok(status::BUSY),
+                Err(failure) => Err(failure),
+            },
+            signal = signals.next() => Ok(status::signalled(signal.as_raw())),
+        };
         servers.end().await;
         if ended.as_ref().is_err_and(Failure::is_lost) {
             say_why(reasons).await;
@@ -129,44 +143,46 @@ impl Run {
         ended
     }
 
-    /// Waits for the locks and runs the command.
-    async fn under(
-        &self,
-        context: &Context,
-        servers: &Servers,
-        asked: &Asked,
-        limits: Limits,
-        signals: &mut Signals,
-    ) -> Outcome {
-        let held = tokio::select! {
-            held = Held::acquire(context, servers, asked) => held?,
-            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
-        };
-        let Some(held) = held else {
-            return Ok(status::BUSY);
-        };
+    /// Runs the command while the locks are held.
+    async fn under(&self, held: Held, limits: Limits, signals: &mut Signals) -> Outcome {
+        let began = Instant::now();
         held.settled(self.shortest() / 2).await;
         let ended = match Child::start(&self.command, held.environment(), limits) {
             Ok(child) => child.run(signals, || held.remaining(), held.lost()).await,
             Err(error) => Err(error),
         };
+        let over = self.max_hold.filter(|max| {
+            let held_for = began.elapsed();
+            held_for >= *max || !held.is_lost() && held_for + limits.grace + limits.look >= *max
+        });
         let name = held.name();
         let mut release = std::pin::pin!(held.release());
         let was_held = tokio::select! {
             was_held = &mut release => was_held,
-            // Somebody does not want to wait, or meant the command, which was over by then.
+            // The signal asks for a quick end, or was meant for the command and came late.
             _ = signals.next_ending() => {
                 let released = timeout(RELEASE_WAIT, release).await;
                 released.unwrap_or_else(|_| {
-                    complain(&format!("lock {name:?} was not released in time, as far as is known; it ends with its lease at the latest"));
+                    complain(&format!("lock {name} was not released in time, as far as is known; it ends with its lease at the latest"));
                     true
                 })
             }
         };
-        status_of(&name, ended.map_err(Failure::internal)?, was_held)
+        status_of(&name, ended.map_err(Failure::internal)?, was_held, over)
     }
 
-    fn asked(&self) -> Asked {
+    fn patience(&self) -> Patience {
+        match self.wait {
+            _ if self.attempt => Patience::Until(Instant::now()),
+            // A wait without an end that the clock can show.
+            Some(wait) => Instant::now()
+                .checked_add(wait)
+                .map_or(Patience::Unbounded, Patience::Until),
+            None => Patience::Unbounded,
+        }
+    }
+
+    fn asked(&self, patience: Patience) -> Asked {
         let kind = if self.fair {
             Kind::Fair
         } else if self.read {
@@ -193,11 +209,7 @@ impl Run {
             at_least: self.at_least,
             max_hold: self.max_hold,
             fenced: self.fenced,
-            patience: match self.wait {
-                _ if self.attempt => Patience::None,
-                Some(wait) => Patience::For(wait),
-                None => Patience::Unbounded,
-            },
+            patience,
         }
     }
 
@@ -242,21 +254,30 @@ async fn say_why(mut reasons: Reasons) {
     }
 }
 
-fn status_of(name: &str, ended: Ended, was_held: bool) -> Outcome {
-    let (status, message) = match ended {
-        Ended::Command(status) if was_held => return Ok(status),
-        Ended::Command(_) => (
+/// `over`: the `--max-hold` that was reached.
+fn status_of(name: &str, ended: Ended, was_held: bool, over: Option<Duration>) -> Outcome {
+    let (status, message) = match (ended, over) {
+        (Ended::Command(status), _) if was_held => return Ok(status),
+        (Ended::Command(_), _) => (
             status::LOST,
-            format!("lock {name:?} was lost as the command ended; check what it wrote last"),
+            format!("lock {name} was lost as the command ended; check what it wrote last"),
         ),
-        Ended::Lost => (
+        (Ended::Lost, Some(max)) => (
             status::LOST,
             format!(
-                "lock {name:?} could not be kept, so the command was ended; what it wrote last may \
+                "lock {name} was held for as long as --max-hold {} allows, so the command was ended; \
+                 what it wrote last may be incomplete",
+                span::show(max)
+            ),
+        ),
+        (Ended::Lost, None) => (
+            status::LOST,
+            format!(
+                "lock {name} could not be kept, so the command was ended; what it wrote last may \
                  be incomplete"
             ),
         ),
-        Ended::Unsupervised => (
+        (Ended::Unsupervised, _) => (
             status::INTERNAL,
             "the supervisor of the command was killed, so the command was killed too".to_owned(),
         ),

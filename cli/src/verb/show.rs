@@ -8,7 +8,7 @@ use crate::connect::Context;
 use crate::facts::{ClientFact, LockFact, WaiterFact, who};
 use crate::failure::{Failure, Outcome};
 use crate::found::{find, is_free_to_readers};
-use crate::output::{Style, shown};
+use crate::output::{Style, quoted, shown};
 use crate::{span, status};
 
 /// Show one lock: holders, counts, age, what is left, who waits in which order, token, server.
@@ -65,7 +65,7 @@ impl Show {
                 found => drop(found?),
             }
             let (name, free) = (self.name.as_str(), true);
-            let text = || format!("{} is free, and nobody waits for it", shown(name));
+            let text = || format!("lock {} is free and has no waiters", quoted(name));
             context.output.say(&Free { name, free }, text)?;
             client.shutdown().await?;
             return Ok(status::NO);

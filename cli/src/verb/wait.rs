@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
 use crate::found::{find, is_free_to_readers};
-use crate::output::shown;
+use crate::output::quoted;
 use crate::{span, status};
 
 /// How soon to look again: at first, and at most.
@@ -57,7 +57,7 @@ impl Wait {
             sleep(left.unwrap_or(LOOK_MAX).min(pause)).await;
             pause = (pause * 2).min(LOOK_MAX);
         };
-        let name = shown(&self.name);
+        let name = quoted(&self.name);
         let waited = began.elapsed();
         let answer = Waited {
             name: &self.name,
@@ -66,7 +66,7 @@ impl Wait {
         };
         let state = if free { "free" } else { "held" };
         context.output.say(&answer, || {
-            format!("{name} is {state} after {}", span::show(waited))
+            format!("lock {name} is {state} after {}", span::show(waited))
         })?;
         Ok(if free { status::OK } else { status::BUSY })
     }

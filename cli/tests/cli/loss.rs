@@ -205,7 +205,9 @@ async fn a_command_that_takes_longer_than_it_may() {
     let pids = running.pids().await;
     granted_only_after(&client, &pids).await;
     assert_eq!(running.line().await, "asked", "before it was killed");
-    assert_eq!(running.ended().await.status, 76);
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 76);
+    assert!(ended.err.contains("--max-hold 1.5s"), "{ended:?}");
 }
 
 /// Also where that is far less than the lease, with the grace that nobody asked for.

@@ -1,5 +1,6 @@
 //! `lockset` end to end: the real program, real servers, real processes, a real terminal.
 
+mod away;
 mod group;
 mod killed;
 mod loss;
@@ -13,3 +14,4 @@ mod support;
 mod terminal;
 mod tls;
 mod topology;
+mod usage;

@@ -37,12 +37,14 @@ async fn a_lock_that_is_held_is_busy() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let guard = client.lock("a").lock().await.unwrap();
-    for patience in [&["--try"][..], &["--wait", "50ms"], &["--wait", "0.05"]] {
+    for patience in [&["--try"][..], &["--wait", "50ms"]] {
         let arguments = [&["run", "a"], patience, &["--", "echo", "ran"]].concat();
         let ended = ended(&mut lockset(&server.url(), &arguments)).await;
         assert_eq!((ended.status, &*ended.out), (75, ""), "{ended:?}");
         assert!(
-            ended.err.starts_with("lockset: busy: a is held by "),
+            ended
+                .err
+                .starts_with("lockset: busy: lock \"a\" is held by "),
             "{ended:?}"
         );
         assert!(ended.err.contains(guard.holder_id()), "{ended:?}");
@@ -109,18 +111,6 @@ async fn what_cannot_work_is_wrong_usage() {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_is_away_is_unavailable() {
-    let server = Server::start();
-    let url = server.url();
-    server.kill();
-    for arguments in [&["run", "a", "--", "true"][..], &["wait", "a"]] {
-        let ended = ended(&mut lockset(&url, arguments)).await;
-        assert_eq!(ended.status, 69, "{ended:?}");
-        assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
-    }
-}
-
 async fn ask(server: &Server, words: &[&str]) {
     let client = redis::Client::open(server.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -158,6 +148,7 @@ async fn who_may_not_is_told_so_and_no_password_is_shown() {
             let ended = ended(&mut lockset(&url, &arguments)).await;
             assert_eq!(ended.status, 77, "{login}: {ended:?}");
             assert!(!ended.err.contains("s3cret"), "{ended:?}");
+            assert!(ended.err.contains("`lockset doctor`"), "{ended:?}");
         }
     }
 }

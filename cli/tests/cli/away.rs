@@ -1,0 +1,79 @@
+//! Servers that cannot be reached, or not yet.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use lockset_testkit::{Server, within};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{BOUND, Running, ended, lockset};
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable() {
+    let server = Server::start();
+    let url = server.url();
+    server.kill();
+    for arguments in [&["run", "a", "--try", "--", "true"][..], &["wait", "a"]] {
+        let ended = ended(&mut lockset(&url, arguments)).await;
+        assert_eq!(ended.status, 69, "{ended:?}");
+        assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_covers_a_server_that_comes_later() {
+    let server = Server::start();
+    let url = server.url();
+    server.kill();
+    for wait in [&["--wait", "1m"][..], &[]] {
+        let arguments = [&["run", "a"], wait, &["--", "echo", "ran"]].concat();
+        let mut child = lockset(&url, &arguments).spawn().unwrap();
+        let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = within(BOUND, messages.next_line()).await.unwrap();
+        let first = first.expect("a line, before the server is there");
+        assert!(first.contains("trying again"), "{first}");
+        server.restart();
+        let output = within(BOUND, child.wait_with_output()).await.unwrap();
+        assert_eq!(output.stdout, b"ran\n", "{output:?}");
+        assert!(output.status.success());
+        assert_eq!(messages.next_line().await.unwrap(), None, "one line");
+        server.kill();
+    }
+}
+
+#[tokio::test]
+async fn a_wait_for_a_server_ends() {
+    let servers = [(); 3].map(|()| Server::start());
+    let all = servers.each_ref().map(Server::url);
+    // A lock of a quorum retries within its own wait, without a message.
+    let urls = [(all[0].clone(), 2), (all.join(" "), 1)];
+    servers.iter().for_each(Server::kill);
+    for (url, lines) in urls {
+        for more in [&[][..], &["--json"]] {
+            let begin = ["run", "a", "--wait", "700ms"];
+            let arguments = [&begin[..], more, &["--", "true"]].concat();
+            let began = Instant::now();
+            let gone = ended(&mut lockset(&url, &arguments)).await;
+            assert_eq!(gone.status, 69, "{gone:?}");
+            assert!(began.elapsed() >= Duration::from_millis(700), "{gone:?}");
+            assert_eq!(gone.err.lines().count(), lines, "{gone:?}");
+            if !more.is_empty() && lines == 2 {
+                let said = gone.err.lines().next().unwrap();
+                let said: serde_json::Value = serde_json::from_str(said).unwrap();
+                assert_eq!(said["event"], "unreachable", "{said}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_wait_for_a_server() {
+    let server = Server::start();
+    let url = server.url();
+    server.kill();
+    let mut command = lockset(&url, &["run", "a", "--wait", "1m", "--", "true"]);
+    let waiting = Running::start(command.stderr(Stdio::piped()));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    waiting.signal(rustix::process::Signal::INT);
+    assert_eq!(waiting.ended().await.status, 130);
+}

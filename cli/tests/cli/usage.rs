@@ -1,0 +1,93 @@
+//! Arguments: help, a command without `--`, and the messages for arguments that cannot be read.
+
+use lockset_testkit::Server;
+
+use crate::support::{ended, lockset};
+
+#[tokio::test]
+async fn help_is_shown_without_arguments_whatever_the_environment() {
+    for url in ["", "redis://127.0.0.1:1"] {
+        let shown = ended(&mut lockset(url, &[])).await;
+        assert_eq!((shown.status, &*shown.out), (64, ""), "{shown:?}");
+        assert!(shown.err.contains("Commands:\n  run "), "{shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn help_shows_the_help_of_a_verb() {
+    let asked = ended(&mut lockset("", &["help", "run"])).await;
+    let option = ended(&mut lockset("", &["run", "--help"])).await;
+    assert_eq!((asked.status, &*asked.err), (0, ""), "{asked:?}");
+    assert_eq!(asked.out, option.out);
+    let unknown = ended(&mut lockset("", &["help", "nonsense"])).await;
+    assert_eq!(unknown.status, 64, "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_command_needs_no_separator_after_one_name() {
+    let server = Server::start();
+    let show = "echo $LOCKSET_NAME $*";
+    for (arguments, out) in [
+        (&["run", "a", "sh", "-c", show, "x", "y"][..], "a y\n"),
+        // Options of `run` come before the command, options of the command after it.
+        (
+            &["run", "a", "--wait", "9s", "sh", "-c", show, "x", "--try"],
+            "a --try\n",
+        ),
+        (
+            &["--color", "never", "run", "--try", "a", "echo", "--fair"],
+            "--fair\n",
+        ),
+        (&["once", "k", "--for=1m", "echo", "done"], "done\n"),
+        // With the separator, names before it are locks.
+        (&["run", "a", "b", "--", "sh", "-c", show], "a b\n"),
+    ] {
+        let ran = ended(&mut lockset(&server.url(), arguments)).await;
+        assert_eq!((ran.status, &*ran.out), (0, out), "{arguments:?}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_shell_line_gets_a_hint() {
+    for verb in [&["run", "a"][..], &["once", "a", "--for", "1m"]] {
+        let arguments = [verb, &["-c", "echo x"]].concat();
+        let refused = ended(&mut lockset("", &arguments)).await;
+        assert_eq!(refused.status, 64, "{refused:?}");
+        assert!(refused.err.contains("-- sh -c '"), "{refused:?}");
+        assert!(!refused.err.contains("'-- -c'"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_error_names_a_hidden_verb() {
+    for arguments in [&["nam"][..], &["mann"], &["--json"], &["help", "nam"]] {
+        let refused = ended(&mut lockset("", arguments)).await;
+        assert_eq!(refused.status, 64, "{refused:?}");
+        let words = refused
+            .err
+            .split(|sign: char| !sign.is_ascii_alphanumeric());
+        let hidden: Vec<_> = words
+            .filter(|word| ["names", "man"].contains(word))
+            .collect();
+        assert!(hidden.is_empty(), "{refused:?}");
+    }
+    let similar = ended(&mut lockset("", &["relase"])).await;
+    assert!(similar.err.contains("'release'"), "{similar:?}");
+}
+
+#[tokio::test]
+async fn a_time_needs_a_unit() {
+    for arguments in [
+        &["run", "a", "--wait", "10", "--", "true"][..],
+        &["run", "a", "--lease", "30", "--", "true"],
+        &["wait", "a", "--timeout", "0.5"],
+        &["once", "a", "--for", "15", "--", "true"],
+    ] {
+        let refused = ended(&mut lockset("", arguments)).await;
+        assert_eq!(refused.status, 64, "{refused:?}");
+        assert!(
+            refused.err.contains("a unit is missing: write "),
+            "{refused:?}"
+        );
+    }
+}
