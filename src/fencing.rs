@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::{ParseIntError, TryFromIntError};
 use std::str::FromStr;
 
+use crate::error::{Error, Result};
+
 /// A number that grows with every grant of one lock.
 ///
 /// Send it with every write to the resource that the lock protects, and with the reads those writes rely on.
@@ -23,13 +25,14 @@ use std::str::FromStr;
 /// use lockset::FencingToken;
 ///
 /// let token = FencingToken::from(1_763_800_000_000_000);
-/// let column = i64::try_from(token)?;
+/// let column = token.as_i64();
 /// let header = token.to_string();
 ///
 /// assert_eq!(header.parse(), Ok(token));
 /// assert_eq!(column, 1_763_800_000_000_000);
-/// # Ok::<(), std::num::TryFromIntError>(())
 /// ```
+///
+/// The module [`fence`](crate::fence) has the table and the statements for SQL databases.
 ///
 /// With the feature `serde` it is serialized as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +47,27 @@ impl FencingToken {
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
+    }
+
+    /// The number for a column of 64 bits, as SQL databases have it. No lock issues a token above `i64::MAX`; one that
+    /// was made from such a number becomes `i64::MAX`.
+    ///
+    /// ```
+    /// let token = lockset::FencingToken::from(42);
+    /// assert_eq!(token.as_i64(), 42);
+    /// ```
+    #[must_use]
+    pub fn as_i64(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+
+    /// The token of a hold, for a caller that cannot do without.
+    pub(crate) fn required(token: Option<Self>, lock: &str) -> Result<Self> {
+        token.ok_or_else(|| {
+            let message =
+                "the hold has no fencing token; acquire the lock by a handle with `.fenced()`";
+            Error::invalid("token", message).of_lock(lock)
+        })
     }
 }
 
@@ -70,7 +94,7 @@ impl From<FencingToken> for u64 {
 impl TryFrom<FencingToken> for i64 {
     type Error = TryFromIntError;
 
-    fn try_from(token: FencingToken) -> Result<Self, Self::Error> {
+    fn try_from(token: FencingToken) -> std::result::Result<Self, Self::Error> {
         token.0.try_into()
     }
 }
@@ -79,21 +103,26 @@ impl TryFrom<FencingToken> for i64 {
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 
-    fn from_str(digits: &str) -> Result<Self, Self::Err> {
+    fn from_str(digits: &str) -> std::result::Result<Self, Self::Err> {
         digits.parse().map(Self)
     }
 }
 
 #[cfg(feature = "serde")]
 impl serde::Serialize for FencingToken {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
 }
 
 #[cfg(feature = "serde")]
 impl<'de> serde::Deserialize<'de> for FencingToken {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Self, D::Error> {
         u64::deserialize(deserializer).map(Self)
     }
 }
@@ -141,6 +170,8 @@ mod tests {
         assert_eq!((u64::from(token), token.get()), (LARGEST, LARGEST));
         assert_eq!(i64::try_from(token), Ok((1 << 53) - 1));
         assert!(i64::try_from(FencingToken::from(u64::MAX)).is_err());
+        assert_eq!(token.as_i64(), (1 << 53) - 1);
+        assert_eq!(FencingToken::from(u64::MAX).as_i64(), i64::MAX);
         assert_eq!(token.to_string(), "9007199254740991");
         assert_eq!(token.to_string().parse(), Ok(token));
         for not_one in ["", "-1", "1.5", "x", "18446744073709551616"] {

@@ -40,13 +40,27 @@ macro_rules! guard_methods {
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
-            /// let token = guard.fencing_token().expect("the handle is fenced");
-            /// println!("UPDATE orders SET fence = {token} WHERE id = 7 AND fence <= {token}");
+            /// println!("{} is held, with token {:?}", guard.name(), guard.fencing_token());
             /// # }
             /// ```
             #[must_use]
             pub fn fencing_token(&self) -> Option<$crate::FencingToken> {
                 self.0.fencing_token()
+            }
+
+            /// The fencing token of this hold, for code that cannot work without.
+            ///
+            /// # Errors
+            /// [`is_invalid`]($crate::Error::is_invalid): the handle is not `fenced()`.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// let token = guard.token()?;
+            /// println!("UPDATE orders SET fence = {token} WHERE id = 7 AND fence <= {token}");
+            /// # Ok(()) }
+            /// ```
+            pub fn token(&self) -> $crate::Result<$crate::FencingToken> {
+                $crate::FencingToken::required(self.fencing_token(), self.name())
             }
 
             /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost.

@@ -17,7 +17,7 @@
 //! let guard = client.lock("shop:order:7").fenced().lock().await?;
 //!
 //! // The resource refuses a token smaller than the largest it has seen.
-//! let token = guard.fencing_token();
+//! let token = guard.token()?;
 //! guard.run(async move { /* write, with the token */ }).await?;
 //!
 //! guard.release().await?;
@@ -102,6 +102,7 @@ mod error;
 mod events;
 mod evict;
 mod fair;
+pub mod fence;
 mod fencing;
 mod few;
 mod group;

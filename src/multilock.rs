@@ -453,6 +453,14 @@ impl MultiGuard {
         self.0.fencing_tokens().flatten().max()
     }
 
+    /// The largest of the [fencing tokens](Self::fencing_token), for code that cannot work without.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid): no member is `fenced()`.
+    pub fn token(&self) -> Result<FencingToken> {
+        FencingToken::required(self.fencing_token(), self.name())
+    }
+
     /// The fencing token of each member, in the order of [`names`](Self::names); `None` for members that are
     /// not `fenced()`.
     ///

@@ -173,6 +173,14 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// The fencing token of this hold; `None` unless the handle is `fenced()`.
     fn fencing_token(&self) -> Option<FencingToken>;
 
+    /// The fencing token of this hold, for code that cannot work without.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid): the handle is not `fenced()`.
+    fn token(&self) -> Result<FencingToken> {
+        FencingToken::required(self.fencing_token(), self.name())
+    }
+
     /// How long the lock is certainly still held, by the local monotonic clock.
     fn remaining(&self) -> Duration;
 

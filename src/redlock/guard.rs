@@ -82,6 +82,14 @@ impl RedlockGuard {
         self.share.fencing_token()
     }
 
+    /// The fencing token of this hold, for code that cannot work without.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid): the handle is not `fenced()`.
+    pub fn token(&self) -> Result<FencingToken> {
+        FencingToken::required(self.fencing_token(), self.name())
+    }
+
     /// How long a majority certainly still holds the lock, by the local monotonic clock. Zero once it is
     /// lost.
     ///

@@ -272,6 +272,25 @@ fn all_items() -> Vec<Item> {
     without_hidden(files.into_iter().flat_map(of_file).collect())
 }
 
+/// The functions of public modules, with the names of these.
+fn functions() -> Vec<(String, String)> {
+    let library = library();
+    let root = items(library[""].tokens.clone());
+    let hidden = hidden_modules(&root);
+    let is_shown =
+        |item: &&Item| item.is_public() && item.word(1) == "mod" && !hidden.contains(&item.word(2));
+    let shown = root.iter().filter(is_shown).map(|item| item.word(2));
+    let of_one = |module: String| {
+        let file = library.get(&module);
+        let items = file.map(|file| items(file.tokens.clone()));
+        let public = items.unwrap_or_default().into_iter();
+        let public = public.filter(|item| item.is_public() && item.word(1) == "fn");
+        let lines: Vec<String> = public.map(|item| item.shown()).collect();
+        lines.into_iter().map(move |line| (module.clone(), line))
+    };
+    shown.flat_map(of_one).collect()
+}
+
 /// What is public of a type or a trait, a line each.
 fn members(item: &Item) -> Vec<String> {
     let kind = item.word(1);
@@ -314,6 +333,9 @@ fn public_api() -> String {
         } else {
             lines.push(item.shown());
         }
+    }
+    for (module, line) in functions() {
+        api.entry(module).or_default().push(line);
     }
     let of_one = |(name, mut lines): (String, Vec<String>)| {
         // The definition stays first; in what file the others are is nobody's business.

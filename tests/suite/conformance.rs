@@ -390,6 +390,7 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive, W: World>() {
         assert!(token.is_some() && token > last, "{token:?} after {last:?}");
         let inner = guard.reenter().await.unwrap();
         assert_eq!(inner.fencing_token(), token, "one hold, one token");
+        assert_eq!(Some(inner.token().unwrap()), token);
         last = token;
         inner.release().await.unwrap();
         guard.release().await.unwrap();
@@ -400,6 +401,13 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive, W: World>() {
     }
     let plain = P::of(&ours, &name).owner(&owner).lock().await.unwrap();
     assert_eq!(plain.fencing_token(), None);
+    let error = plain.token().unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    let named = [plain.name(), "`.fenced()`"];
+    assert!(
+        named.iter().all(|part| error.to_string().contains(part)),
+        "{error}"
+    );
     let fenced = P::of(&ours, &name).owner(&owner).fenced();
     let inner = fenced.lock().await.unwrap();
     assert!(
