@@ -44,16 +44,16 @@ help:
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
-# Cargo is quiet, so that what they print comes alone. PROFILE=dev takes what the tests have built.
+# scripts/build shows how far a build is. PROFILE=dev takes what the tests have built.
 PROFILE = release
 BUILT = --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--workspace --all-features)
 FOLDER = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-EXAMPLE = echo "building ($(PROFILE)): about two minutes the first time, nothing is printed meanwhile" && \
-	  $(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet $(BUILT) --example $(1) && \
+EXAMPLE = $(SERVER) && export LOCKSET_SERVER_BIN && \
+	  scripts/build "the example $(1) ($(PROFILE))" $(BUILT) --example $(1) && \
 	  $(if $(TOP),$(WATCHED)) "$(FOLDER)/examples/$(1)"
 
 # With the features that the tests have built it with.
-CLI = cargo build --quiet --workspace --all-features --bin lockset
+CLI = scripts/build "the command line" --workspace --all-features --bin lockset
 
 # TOP=1: so much slower, with the live view in front; what the example says comes at its end.
 PACE_seats = 25
@@ -81,13 +81,14 @@ cli-demo:
 SMALL = quickstart job fencing transfer config_cache metrics
 examples: PROFILE = dev
 examples:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo build --quiet --workspace --all-features --examples && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && scripts/build "the examples" --workspace --all-features --examples && \
 	  for example in $(SMALL); do \
 	    echo "== $$example" && scripts/with-server "$(FOLDER)/examples/$$example" || exit 1; \
 	  done
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
-	  service="--quiet --locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
-	  cargo test $$service && scripts/with-server cargo run $$service --bin transaction
+	  service="--locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
+	  scripts/build "the web service" $$service --tests --bin transaction && \
+	  cargo test --quiet $$service && scripts/with-server cargo run --quiet $$service --bin transaction
 
 # Most tests wait more than they work; those that work hard come alone, and those that measure. Without doctests, $(LESS) =
 # --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
@@ -181,7 +182,8 @@ check:
 
 # Some minutes and some GB: the tests explore the smaller ones.
 model:
-	@cargo run --quiet --release --package lockset-model
+	@scripts/build "the model" --release --package lockset-model && \
+	  cargo run --quiet --release --package lockset-model
 
 # Worlds drawn from seeds, on all cores, until so many calls have come to their end: $(SEED) begins with that one.
 OPERATIONS = 10000000
@@ -192,6 +194,7 @@ sim:
 NEMESIS = 60
 nemesis:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  scripts/build "the nemesis" --release --package lockset-nemesis && \
 	  cargo run --quiet --release --package lockset-nemesis -- $(NEMESIS) $(or $(SEED),1) $(TOPOLOGY)
 
 mutants:

@@ -35,6 +35,8 @@ pub struct Busy {
     /// What is left of the lease of that holder. It may be renewed, so this is no promise. `None` as for
     /// [`holder`](Self::holder).
     pub remaining: Option<Duration>,
+    /// Whether the holder is another owner of the client that asked, such as another task of the same program.
+    pub by_this_client: bool,
 }
 
 impl Busy {
@@ -43,6 +45,7 @@ impl Busy {
             lock: lock.to_owned(),
             holder: None,
             remaining: None,
+            by_this_client: false,
         }
     }
 
@@ -51,7 +54,18 @@ impl Busy {
             lock: lock.to_owned(),
             holder: Some(holder),
             remaining: Some(remaining),
+            by_this_client: false,
         }
+    }
+
+    /// For the client with this id, whose holder ids begin with it.
+    pub(crate) fn seen_by(mut self, client: &str) -> Self {
+        let behind = self
+            .holder
+            .as_deref()
+            .and_then(|id| id.strip_prefix(client));
+        self.by_this_client |= behind.is_some_and(|rest| rest.starts_with(':'));
+        self
     }
 
     /// What there is to say without the name of the lock.
@@ -68,6 +82,9 @@ impl fmt::Display for Says<'_> {
             holder, remaining, ..
         } = self.0;
         match holder {
+            Some(holder) if self.0.by_this_client => {
+                write!(f, "held by this client, by another owner ({holder})")?;
+            }
             Some(holder) => write!(f, "held by {holder}")?,
             None => f.write_str("held elsewhere, or others come first")?,
         }
@@ -102,6 +119,12 @@ mod tests {
             held.to_string(),
             r#"lock "a\nb" is held by id:7, for 1.5s more unless it is renewed"#
         );
+        let own = held.clone().seen_by("id").to_string();
+        assert_eq!(
+            own,
+            r#"lock "a\nb" is held by this client, by another owner (id:7), for 1.5s more unless it is renewed"#
+        );
+        assert_eq!(held.clone().seen_by("i"), held, "another client");
         let gone = Busy::new("a").to_string();
         assert_eq!(gone, r#"lock "a" is held elsewhere, or others come first"#);
     }

@@ -283,7 +283,8 @@ impl Handle {
             |hold: &Inspected| self.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
         let holds = seen.filter(in_the_way).map(Holder::from);
         let longest = holds.max_by_key(|hold| hold.remaining);
-        Ok(longest.map(|hold| Busy::held_by(self.given_name(), hold.id, hold.remaining)))
+        let busy = |hold: Holder| Busy::held_by(self.given_name(), hold.id, hold.remaining);
+        Ok(longest.map(|hold| busy(hold).seen_by(self.core.id())))
     }
 
     /// The same for a caller who was refused, in the time of one reply: without an answer it is only known

@@ -1,14 +1,14 @@
 //! A command under a lock, as a tree of three processes.
 //!
-//! The *runner* holds the lock. It starts a *supervisor*, this program again, which starts the *command* in
-//! a process group of its own. They talk over a socket whose ends nobody else has, so the end of either is
-//! seen by the other.
+//! The *runner* holds the lock. It starts a *supervisor*, this program again, which starts the *command* in a
+//! process group of its own. They talk over a socket that no other process has, so each of them sees the end of
+//! the other.
 //!
-//! Invariant: no process of the command's group runs beyond the moment at which the lock has to be given up. A lock
-//! is released before only when nothing is left of the group, or when the command ended by itself.
-//! The supervisor knows that moment and needs neither the runner nor the server to keep it. If the runner
-//! ends, or the moment passes, the supervisor kills the group. If the supervisor ends, the kernel kills the
-//! command, and the runner the rest of the group.
+//! Invariant: no process of the command's group runs after the *end of the lock*, the moment at which the
+//! runner can no longer be sure to hold it. A lock is released before only when nothing is left of the group,
+//! or when the command ended by itself. The supervisor knows this moment and needs neither the runner nor the
+//! server to keep it. If the runner ends, or the moment passes, the supervisor kills the group. If the
+//! supervisor ends, the kernel kills the command, and the runner the rest of the group.
 
 mod clock;
 mod command;

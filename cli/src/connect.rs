@@ -13,7 +13,7 @@ use crate::globals::Globals;
 use crate::login::Login;
 use crate::output::Output;
 
-/// What a verb is run with.
+/// The options and the output of one call.
 pub(crate) struct Context {
     globals: Globals,
     pub(crate) output: Output,
@@ -23,18 +23,18 @@ pub(crate) struct Context {
 pub(crate) enum Servers {
     /// One, a cluster, or a primary with its replicas.
     One(Client),
-    /// Independent ones, of which a majority grants.
+    /// Independent servers: a majority grants.
     Quorum(Redlock, Vec<Client>),
 }
 
-/// What operators wrote when they took a lock away. Ends with the clients.
+/// The reasons that operators gave when they freed a lock. The channel closes with the clients.
 pub(crate) type Reasons = UnboundedReceiver<String>;
 
 /// Certificates in PEM.
 pub(crate) struct Certificates {
     /// The authorities to trust.
     pub(crate) roots: Option<Vec<u8>>,
-    /// What to present, and its key.
+    /// The client certificate, and its key.
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -42,7 +42,17 @@ pub(crate) struct Certificates {
 const END_MAX: Duration = Duration::from_secs(1);
 
 impl Servers {
-    /// Gives back everything that nobody holds any more: grants on their way, places in queues.
+    /// Announces the clients with what they hold, for operators.
+    pub(crate) async fn announce(&self) {
+        let clients = match self {
+            Self::One(client) => std::slice::from_ref(client),
+            Self::Quorum(_, clients) => clients,
+        };
+        // Operators see less without it; the command needs none of it.
+        join_all(clients.iter().map(Client::announce)).await;
+    }
+
+    /// Releases everything that no guard holds: grants on their way, places in queues.
     pub(crate) async fn end(self) {
         let clients = match self {
             Self::One(client) => vec![client],
@@ -146,23 +156,29 @@ impl Context {
         Ok(self.builder(url)?.build().await?)
     }
 
-    /// The same, connected when it first asks something.
+    /// A client that connects with its first command.
     pub(crate) async fn lazy_client_of(&self, url: &str) -> Result<Client, Failure> {
         Ok(self.builder(url)?.lazy().build().await?)
     }
 
     /// A client, or a quorum if there are several URLs; and why operators took a lock away from them.
-    pub(crate) async fn servers(&self, lease: Duration) -> Result<(Servers, Reasons), Failure> {
+    /// Operators see them under this label.
+    pub(crate) async fn servers(
+        &self,
+        lease: Duration,
+        label: &str,
+    ) -> Result<(Servers, Reasons), Failure> {
         let (told, reasons) = unbounded_channel();
         let builder = |url| {
             let told = told.clone();
             let observer = move |event: &Event<'_>| {
                 if let Event::Freed { reason, .. } = event {
-                    // Whoever was to be told may have ended.
+                    // The receiver may be gone.
                     let _ = told.send(reason.clone().into_owned());
                 }
             };
-            Ok::<_, Failure>(self.builder(url)?.lease(lease).observer(observer))
+            let builder = self.builder(url)?.lease(lease).label(label);
+            Ok::<_, Failure>(builder.observer(observer))
         };
         if let [url] = self.urls()? {
             let client = builder(url)?.build().await?;

@@ -32,7 +32,7 @@ pub(crate) struct HolderFact<'a> {
     client: ClientFact<'a>,
 }
 
-/// Whose it is. What is not known is null.
+/// Whose it is. Unknown fields are null.
 #[derive(Default, Serialize)]
 pub(crate) struct ClientFact<'a> {
     /// `lockset`, or null for others: Redisson, or a client that has ended.
@@ -41,6 +41,7 @@ pub(crate) struct ClientFact<'a> {
     host: Option<&'a str>,
     pid: Option<u32>,
     program: Option<&'a str>,
+    label: Option<&'a str>,
     address: Option<&'a str>,
 }
 
@@ -107,16 +108,19 @@ impl<'a> ClientFact<'a> {
             host: announced.map(|of| of.host.as_str()),
             pid: announced.map(|of| of.pid),
             program: announced.map(|of| of.program.as_str()),
+            label: announced.and_then(|of| of.label.as_deref()),
             address: client.addresses.first().map(String::as_str),
         }
     }
 }
 
-/// Who it is, in as few words as say it: where it runs, else from where it is connected, else its id.
+/// A client in a few words: host, process and label or program; without an announcement its address; otherwise its
+/// id.
 pub(crate) fn who(id: &str, client: Option<&ClientInfo>) -> String {
     let announced = client.and_then(|client| client.announced.as_ref());
     if let Some(of) = announced {
-        return shown(&format!("{} {} {}", of.host, of.pid, of.program));
+        let name = of.label.as_ref().unwrap_or(&of.program);
+        return shown(&format!("{} {} ({name})", of.host, of.pid));
     }
     let address = client.and_then(|client| client.addresses.first());
     match address {
@@ -125,7 +129,7 @@ pub(crate) fn who(id: &str, client: Option<&ClientInfo>) -> String {
     }
 }
 
-/// A holder id with so much of its UUID as tells clients apart.
+/// A holder id with the beginning of its UUID, enough to tell clients apart.
 pub(crate) fn short(id: &str) -> String {
     match id.split_once(':') {
         Some((client, number)) if is_uuid(client) => {
@@ -135,7 +139,7 @@ pub(crate) fn short(id: &str) -> String {
     }
 }
 
-/// Whoever waits in a queue may be called anything, by whoever wrote it there.
+/// Any user of the server can write any text as the id of a waiter.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text

@@ -30,7 +30,7 @@ impl Failure {
         }
     }
 
-    /// What was asked for cannot work.
+    /// Wrong arguments, options or URL.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(status::USAGE, message)
     }

@@ -1,4 +1,4 @@
-//! What is found under a name, whatever the kind of its lock.
+//! Looks up a lock of any kind by its name.
 
 use lockset::{Client, Error, Holder};
 
@@ -9,7 +9,7 @@ use crate::status;
 /// Each time it is free at one look and taken at the next, a lock looks like none.
 const LOOKS_MAX: usize = 10;
 
-/// The two forms in which the server keeps a lock.
+/// The two layouts of a lock at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// One holder: a reentrant or a fair lock.
@@ -18,7 +18,7 @@ pub(crate) enum Form {
     ReadWrite,
 }
 
-/// Who holds a lock.
+/// A lock and its holders.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) form: Form,
@@ -52,7 +52,8 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
     })
 }
 
-/// Whether nobody holds it, as a user may ask who may only read; what is no lock is an error.
+/// Whether the lock is free, asked with the rights of a user who may only read. A key that is no lock is an
+/// error.
 pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bool, Failure> {
     let survey = client.survey();
     for _ in 0..LOOKS_MAX {
@@ -84,7 +85,7 @@ pub(crate) async fn evict(
         let lock = client.rw_lock(name);
         return lock.release_holder_because(holder, reason).await;
     }
-    // The same key, but other waiters to notify.
+    // Both kinds have this key, but other waiters to notify.
     let fair = client.fair_lock(name);
     if fair.waiters().await?.is_empty() {
         let lock = client.lock(name);

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::output::Colour;
 use crate::span;
 
-/// What all verbs take. No `Debug`: the URL may have a password.
+/// The options of all verbs. No `Debug`: the URL may have a password.
 #[derive(Args, Clone)]
 pub(crate) struct Globals {
     /// The server: redis://[user:password@]host[:port][/db], rediss:// (TLS), unix:///socket,

@@ -1,17 +1,22 @@
 //! The locks that a verb holds while a command runs: one, several as one, or one of a quorum.
 
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockset::{Client, Error, Guard, Lock, Member, MultiLock};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
+use crate::blocker::{Blocker, BlockerFact};
 use crate::connect::{Context, Servers};
 use crate::failure::Failure;
-use crate::found::find;
 use crate::outage::Until;
-use crate::output::{complain, quoted, shown};
-use crate::span;
+use crate::output::{complain, quoted};
+
+/// A wait that is shorter than this gets no message.
+const WAITING_AFTER: Duration = Duration::from_secs(1);
 
 /// How soon to look again for the first renewal.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
@@ -42,7 +47,7 @@ impl Patience {
     }
 }
 
-/// What is to be held.
+/// The locks to acquire, and how.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) locks: Vec<(Kind, String)>,
@@ -63,13 +68,13 @@ pub(crate) struct Held {
     tokens: Vec<String>,
 }
 
-/// Somebody else holds it.
+/// A lock that another client holds.
 #[derive(Serialize)]
-struct Busy<'a> {
+struct Blocked<'a> {
     event: &'static str,
     name: &'a str,
-    holder: Option<String>,
-    remaining_ms: Option<u128>,
+    #[serde(flatten)]
+    blocker: BlockerFact<'a>,
 }
 
 /// The options and the waiting of any kind of lock.
@@ -98,14 +103,25 @@ async fn take<L: Lock>(lock: L, asked: &Asked) -> Result<Option<L::Guard>, Error
 }
 
 impl Held {
-    /// `None` if somebody else holds them; that was said. Dropping the future gives up the place in every
-    /// queue; [`Servers::end`] waits for that.
+    /// `None` if another client holds them, after a message about it. Dropping the future leaves every queue;
+    /// [`Servers::end`] waits until the server knows.
     pub(crate) async fn acquire(
         context: &Context,
         servers: &Servers,
         asked: &Asked,
     ) -> Result<Option<Self>, Failure> {
-        let held = match (servers, &*asked.locks) {
+        let held = tokio::select! {
+            held = Self::granted(servers, asked) => held?,
+            never = say_waiting(context, servers, asked) => match never {},
+        };
+        if held.is_none() {
+            say_busy(context, servers, asked).await;
+        }
+        Ok(held)
+    }
+
+    async fn granted(servers: &Servers, asked: &Asked) -> Result<Option<Self>, Failure> {
+        Ok(match (servers, &*asked.locks) {
             (Servers::One(client), [(kind, name)]) => Self::one(client, asked, *kind, name).await?,
             (Servers::One(client), several) => Self::several(client, asked, several).await?,
             (Servers::Quorum(quorum, _), [(Kind::Plain, name)]) => {
@@ -117,11 +133,7 @@ impl Held {
                      no kind, or one URL",
                 ));
             }
-        };
-        if held.is_none() {
-            say_busy(context, servers, asked).await;
-        }
-        Ok(held)
+        })
     }
 
     async fn one(
@@ -187,8 +199,8 @@ impl Held {
         self.guard.remaining()
     }
 
-    /// Waits until the lock is held for so long that a command can begin. A lock that was handed over comes
-    /// with the rest of its waiter's heartbeat, and is renewed at once.
+    /// Waits until enough of the lease is left for a command to begin. A lock that was handed over comes with
+    /// the rest of its waiter's heartbeat, and is renewed at once.
     pub(crate) async fn settled(&self, enough: Duration) {
         while self.remaining() < enough && !self.guard.is_lost() {
             sleep(SETTLE_LOOK).await;
@@ -200,7 +212,7 @@ impl Held {
         self.guard.lost().await;
     }
 
-    /// What the command is told of it.
+    /// The environment of the command.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let deadline = since_epoch.unwrap_or_default() + self.remaining();
@@ -229,32 +241,46 @@ impl Held {
     }
 }
 
-/// Says who holds the first of the locks that is held.
+/// Writes the `busy` message, with the holder of the first lock that is held.
 async fn say_busy(context: &Context, servers: &Servers, asked: &Asked) {
-    let mut busy = Busy {
-        event: "busy",
-        name: asked.locks.first().map_or("", |(_, name)| name),
-        holder: None,
-        remaining_ms: None,
+    let blocker = blocker(servers, asked).await;
+    let fact = fact("busy", asked, blocker.as_ref());
+    let text = match &blocker {
+        Some(blocker) => blocker.sentence(),
+        None => format!("lock {} is held by another client", quoted(fact.name)),
     };
-    let mut text = format!("lock {} is held by another client", quoted(busy.name));
-    if let Servers::One(client) = servers {
-        for (_, name) in &asked.locks {
-            // Only to be helpful: what cannot be learned is left out.
-            let holders = find(client, name).await.map(|found| found.holders);
-            let Some(holder) = holders.unwrap_or_default().into_iter().next() else {
-                continue;
-            };
-            let (id, remaining) = (shown(&holder.id), span::show(holder.remaining));
-            text = format!(
-                "lock {} is held by {id}, {remaining} left unless renewed",
-                quoted(name)
-            );
-            busy.name = name;
-            busy.remaining_ms = Some(holder.remaining.as_millis());
-            busy.holder = Some(holder.id);
-            break;
-        }
+    context.output.tell(&fact, &format!("busy: {text}"));
+}
+
+/// After a second on a terminal: writes which holder the call waits for. Never returns.
+async fn say_waiting(context: &Context, servers: &Servers, asked: &Asked) -> Infallible {
+    if io::stderr().is_terminal() {
+        sleep(WAITING_AFTER).await;
+        let blocker = blocker(servers, asked).await;
+        let fact = fact("waiting", asked, blocker.as_ref());
+        let name = quoted(fact.name);
+        let text = match &blocker {
+            Some(blocker) => format!("waiting for {name}, {}", blocker.brief()),
+            None => format!("waiting for {name}"),
+        };
+        context.output.tell(&fact, &text);
     }
-    context.output.tell(&busy, &format!("busy: {text}"));
+    pending().await
+}
+
+async fn blocker(servers: &Servers, asked: &Asked) -> Option<Blocker> {
+    let names = asked.locks.iter().map(|(_, name)| name.as_str());
+    match servers {
+        Servers::One(client) => Blocker::of(client, names).await,
+        Servers::Quorum(..) => None,
+    }
+}
+
+fn fact<'a>(event: &'static str, asked: &'a Asked, blocker: Option<&'a Blocker>) -> Blocked<'a> {
+    let first = asked.locks.first().map_or("", |(_, name)| name);
+    Blocked {
+        event,
+        name: blocker.map_or(first, |blocker| &blocker.name),
+        blocker: blocker.map(Into::into).unwrap_or_default(),
+    }
 }

@@ -1,6 +1,7 @@
 //! `lockset`, the command line: reads the arguments, runs one verb, and exits with its status.
 
 mod args;
+mod blocker;
 mod child;
 mod connect;
 mod facts;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 /// A line on standard error; what comes from elsewhere cannot add lines or terminal sequences to it.
 pub(crate) fn complain(text: &str) {
-    // A closed standard error: nobody reads it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "lockset: {text}");
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_cannot_reach_the_terminal() {
+    fn text_of_a_server_cannot_control_the_terminal() {
         assert_eq!(shown("order:7"), "order:7");
         assert_eq!(shown("a\x1b[2J\nb"), "a\\u{1b}[2J\\nb");
         assert_eq!(shown("größe"), "größe");

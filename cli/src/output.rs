@@ -1,4 +1,4 @@
-//! What the verbs print: text for people, or one JSON object a line.
+//! The output of the verbs: text for people, or one JSON object a line.
 //!
 //! Answers go to standard output, everything else to standard error. No terminal sequence goes anywhere but
 //! to a terminal.
@@ -72,7 +72,7 @@ impl Output {
         self.is_read(text).map(drop)
     }
 
-    /// The same; false if nobody reads on, as behind `head`.
+    /// As [`line`](Self::line); false if the reader has closed the pipe, like `head`.
     pub(crate) fn is_read(&self, text: &str) -> Result<bool, Failure> {
         match writeln!(io::stdout().lock(), "{text}") {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -91,7 +91,7 @@ impl Output {
     pub(crate) fn tell(&self, fact: &impl Serialize, text: &str) {
         if self.json {
             let fact = serde_json::to_string(fact).unwrap_or_default();
-            // A closed standard error: nobody reads it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr().lock(), "{fact}");
         } else {
             complain(text);

@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 
 const SEPARATOR: &str = "--";
 
-/// The same arguments with the separator behind the first name. Arguments that already have a separator, and
+/// The arguments, with a separator behind the first name. Arguments that already have a separator, and
 /// arguments of verbs that run no command, are returned unchanged.
 pub(crate) fn inserted(mut arguments: Vec<OsString>, program: &Command) -> Vec<OsString> {
     if let Some(at) = command_at(&arguments, program) {

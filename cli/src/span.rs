@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn times_are_read() {
         for (text, ms) in [
             ("2.5s", 2_500),
             ("500ms", 500),

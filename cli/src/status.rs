@@ -1,6 +1,6 @@
-//! The exit statuses of `lockset` itself; that of a command which it runs is passed on as it is.
+//! The exit statuses of `lockset` itself. The status of a command is passed on unchanged.
 //!
-//! Those below 100 are the ones of `sysexits.h` where it has one for the case.
+//! Where `sysexits.h` has a status for the case, it is used.
 
 /// Done.
 pub(crate) const OK: u8 = 0;

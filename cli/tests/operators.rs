@@ -90,7 +90,7 @@ async fn list_finds_locks_among_thousands_of_other_keys() {
     guard.release().await.unwrap();
 }
 
-/// A counter of tokens whose last one was given so many days ago.
+/// A counter whose last token is this many days old.
 async fn counter(admin: &mut redis::aio::MultiplexedConnection, lock: &str, days: u64) {
     let now: (u64, u64) = redis::cmd("TIME").query_async(admin).await.unwrap();
     let then = (now.0 - days * 86_400) * 1_000_000;
@@ -273,7 +273,7 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
         let output = lockset(&url, verb).await;
         assert_eq!(output.status.code(), Some(status), "{verb:?} {output:?}");
     }
-    // Nor is what is no lock free, or a lock from which somebody took the lease.
+    // A key that is no lock is not free, nor is a lock without a lease.
     let mut admin = server.admin().await;
     let _: () = redis::cmd("SET")
         .arg("other")
@@ -410,7 +410,7 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         people.contains("ACL SETUSER half '+client|kill'"),
         "{people}"
     );
-    // Who may not even connect as programs do is told what is missing all the same.
+    // A user who may not connect as programs do still sees the missing rights.
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg("weak").arg("on").arg(">pass");
     user.arg(&[

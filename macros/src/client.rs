@@ -5,8 +5,8 @@ use quote::quote_spanned;
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, Ident, Pat, Signature, Type};
 
-/// `client = EXPR`, else an argument that is a client, else `self` as a client: an expression for a
-/// `&Client`.
+/// An expression for a `&Client`: `client = EXPR`, otherwise an argument that is a client, otherwise `self` as
+/// a client.
 pub(crate) fn find(
     given: Option<&Expr>,
     signature: &Signature,

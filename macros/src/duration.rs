@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_with_an_example() {
+    fn a_bad_duration_is_refused_with_an_example() {
         for (text, part) in [
             ("", "empty"),
             ("  ", "empty"),

@@ -50,8 +50,8 @@ struct Expansion<'a> {
     private: TokenStream,
     client: TokenStream,
     output: Type,
-    /// What is generated stands where the type of the function's value is written, which most errors of the
-    /// compiler are about.
+    /// The generated code has the span of the function's return type, because most errors of the compiler are
+    /// about it.
     at: Span,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// What is returned if the lock is held.
+    /// The value that is returned if the lock is held.
     fn busy(&self) -> TokenStream {
         let (private, output, at) = (&self.private, &self.output, self.at);
         match &self.options.busy {
@@ -181,7 +181,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// What the body sees of the guard.
+    /// The bindings of the guard in the body.
     fn bound(&self) -> TokenStream {
         let (private, at) = (&self.private, self.at);
         let token = match &self.options.fenced {

@@ -76,7 +76,7 @@ impl Key {
         self.span
     }
 
-    /// What the values begin with: names of arguments, `self`, or constants.
+    /// The first names of the values: arguments, `self`, or constants.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Ident> {
         self.values.iter().map(|value| &value.root)
     }
@@ -93,7 +93,7 @@ impl Key {
     }
 }
 
-/// What stands between two braces: a value, and the rest of its format with the colon.
+/// The text between two braces: a value, and the rest of its format with the colon.
 fn placeholder(inside: &str, span: Span) -> Result<(Value, &str), String> {
     let (path, spec) = inside.split_at(inside.find(':').unwrap_or(inside.len()));
     let path = path.trim();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_key_says_what_to_write() {
+    fn a_bad_key_says_what_to_write() {
         for (key, part) in [
             ("", "the key is empty"),
             ("order:{}", "`{}` names nothing"),

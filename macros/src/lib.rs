@@ -11,8 +11,8 @@
 //! expand.rs   the function that is made from all that
 //! ```
 //!
-//! Invariant: what is generated names nothing but `::lockset::__private`, and no local variable that the
-//! body could see, except those that the attribute binds.
+//! Invariant: the generated code names nothing but `::lockset::__private`, and no local variable that the body
+//! could see, except those that the attribute binds.
 
 mod client;
 mod duration;

@@ -1,4 +1,4 @@
-//! Which locks an attribute names, and of which kinds.
+//! The locks that an attribute names, and their kinds.
 
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;

@@ -1,4 +1,4 @@
-//! What is written in the attribute.
+//! The arguments of the attribute.
 //!
 //! Every error points at the word that is wrong and says what to write.
 
@@ -120,7 +120,7 @@ impl Read {
         Ok(())
     }
 
-    /// What is written as `name = value`.
+    /// An argument of the form `name = value`.
     fn value(&mut self, name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
         let word = name.to_string();
         if let Some(instead) = instead_of(&word) {
@@ -242,7 +242,7 @@ impl Read {
         };
         let wait = match (self.wait, self.never, &self.busy) {
             (Some(time), _, _) => Wait::For(time),
-            // Who says what happens when it is held, and not how long to wait, does not wait.
+            // `busy` without `wait` does not wait.
             (None, Some(_), _) | (None, None, Some(_)) => Wait::Never,
             (None, None, None) => Wait::Forever,
         };

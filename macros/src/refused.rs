@@ -28,8 +28,8 @@ pub(crate) fn check_arguments(signature: &Signature) -> syn::Result<()> {
     Ok(())
 }
 
-/// By the name of its type. One without generics and not behind `&mut` is taken for a thing of the
-/// program's own, like that of a bank.
+/// By the name of its type. A type without generics and not behind `&mut` counts as a type of the program
+/// itself, such as the account of a bank.
 fn transaction(ty: &Type) -> Option<&'static str> {
     let (inner, is_mut) = match ty {
         Type::Reference(TypeReference {

@@ -126,7 +126,7 @@ fn inside(path: &TypePath) -> Option<&Type> {
     }
 }
 
-/// The async block with which a function ends: `async move { .. }` or `Box::pin(async move { .. })`.
+/// The async block at the end of a function: `async move { .. }` or `Box::pin(async move { .. })`.
 fn last_async(block: &mut Block) -> Option<&mut Block> {
     let Some(Stmt::Expr(last, None)) = block.stmts.last_mut() else {
         return None;

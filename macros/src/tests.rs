@@ -1,6 +1,6 @@
 //! The attribute on token streams: what it refuses, and what it makes.
 //!
-//! What the compiler says of what it makes is tested where the library is: `tests/attribute`.
+//! The compiler's messages about the generated code are tested beside the library: `tests/attribute`.
 
 mod expansions;
 mod refused;

@@ -14,7 +14,7 @@ use crate::words::{example, fail};
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What the function returns if the lock is held.
+/// The value that the function returns if the lock is held.
 #[allow(
     clippy::large_enum_variant,
     reason = "one for each attribute, and short-lived; how large depends on features of others"

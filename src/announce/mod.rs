@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use futures_util::future::join;
+use parking_lot::Mutex;
 use redis::Cmd;
 
 use self::record::{INDEX_KEY, Record, key_of};
@@ -23,7 +24,9 @@ use crate::conn::error_reply::code;
 use crate::conn::{Fault, Lane};
 use crate::error::{Error, Result};
 use crate::hold::core::Core;
-use crate::script::{Scripts, millis};
+use crate::script::{Failure, Scripts, millis};
+
+const OPERATION: &str = "announce";
 
 /// The least that can be asked for.
 const EVERY_MIN: Duration = Duration::from_millis(100);
@@ -53,21 +56,37 @@ pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
     Ok((every < Duration::MAX).then_some(every.min(INDEX_KEPT / 2)))
 }
 
-/// What stays of it with the client.
-#[derive(Debug, Default)]
+/// The announcement of one client, kept with the client.
+#[derive(Debug)]
 pub(crate) struct Announcer {
+    sampler: Mutex<Sampler>,
     /// Whether something may stand at the server.
     is_written: AtomicBool,
 }
 
 impl Announcer {
     /// Has the task of the watchdog announce the client every now and then.
-    pub(crate) fn start(core: &Arc<Core>, every: Duration) -> Arc<Self> {
-        let announcer = Arc::new(Self::default());
+    pub(crate) fn start(core: &Arc<Core>, every: Duration, label: String) -> Arc<Self> {
+        let sampler = Sampler::new(core.clock.now(), every * KEPT, label);
+        let announcer = Arc::new(Self {
+            sampler: Mutex::new(sampler),
+            is_written: AtomicBool::new(false),
+        });
         let scripts = Arc::clone(&core.scripts);
         let work = run(Arc::clone(&announcer), Arc::downgrade(core), scripts, every);
         core.watchdog.drive_while_needed(work.boxed());
         announcer
+    }
+
+    /// Announces the client with every hold and wait that it has at this moment, however short.
+    pub(crate) async fn now(&self, core: &Core) -> Result<()> {
+        core.ensure_open(OPERATION)?;
+        let now = core.clock.now();
+        let record = self.sampler.lock().sample(core, now, Duration::ZERO);
+        let Some(record) = record else { return Ok(()) };
+        self.is_written.store(true, Ordering::Release);
+        let written = write(&core.scripts, core.id(), &record, core.timing.reply).await;
+        written.map_err(|fault| Failure::from(fault).into_error(OPERATION))
     }
 
     /// Takes back what stands at the server: the client ends.
@@ -92,7 +111,6 @@ impl Announcer {
 
 async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>, every: Duration) {
     let clock = scripts.clock;
-    let mut sampler = Sampler::new(clock.now(), every * KEPT);
     let mut last = clock.now();
     loop {
         if !until_renewals(&core, &scripts, last, every).await {
@@ -102,13 +120,15 @@ async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>,
         let Some(core) = core.upgrade().filter(|core| !core.is_closed()) else {
             return;
         };
-        let record = sampler.sample(&core, last, every * 3 / 4);
+        let record = announcer.sampler.lock().sample(&core, last, every * 3 / 4);
         let (id, limit) = (core.id().to_owned(), core.timing.reply);
         drop(core);
         let Some(record) = record else { continue };
         announcer.is_written.store(true, Ordering::Release);
-        if write(&scripts, &id, &record, limit).await.is_err() {
-            return;
+        match write(&scripts, &id, &record, limit).await {
+            // The user lacks the right.
+            Err(Fault::Answered(error)) if code(&error) == Some("NOPERM") => return,
+            _ => {}
         }
     }
 }
@@ -129,15 +149,12 @@ async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every:
     true
 }
 
-/// Who lacks the right to write it.
-struct Denied;
-
 async fn write(
     scripts: &Scripts,
     id: &str,
     record: &Record,
     limit: Duration,
-) -> std::result::Result<(), Denied> {
+) -> std::result::Result<(), Fault> {
     let key = key_of(id);
     let mut set = redis::cmd("SET");
     set.arg(&key)
@@ -152,10 +169,7 @@ async fn write(
         transport.send_together(Lane::Renewal, INDEX_KEY, &index, limit),
     )
     .await;
-    match own {
-        Err(Fault::Answered(error)) if code(&error) == Some("NOPERM") => Err(Denied),
-        _ => Ok(()),
-    }
+    own.map(drop)
 }
 
 /// A client stands in the index by its own clock. One whose clock is far behind may be taken out by others,

@@ -21,6 +21,8 @@ pub(crate) struct Record {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) program: String,
+    /// The name that the program gave this client; empty if it gave none.
+    pub(crate) label: String,
     pub(crate) version: String,
     pub(crate) up_for: Duration,
     /// How long the server keeps it.
@@ -47,6 +49,7 @@ impl Record {
             ("host", escaped(&self.host)),
             ("pid", self.pid.to_string()),
             ("program", escaped(&self.program)),
+            ("label", escaped(&self.label)),
             ("version", escaped(&self.version)),
             ("up_ms", self.up_for.as_millis().to_string()),
             ("kept_ms", self.kept_for.as_millis().to_string()),
@@ -72,6 +75,7 @@ impl Record {
                 "host" => record.host = unescaped(value),
                 "pid" => record.pid = value.parse().unwrap_or_default(),
                 "program" => record.program = unescaped(value),
+                "label" => record.label = unescaped(value),
                 "version" => record.version = unescaped(value),
                 "up_ms" => record.up_for = span(value),
                 "kept_ms" => record.kept_for = span(value),
@@ -128,7 +132,7 @@ mod tests {
     proptest! {
         /// Another version wrote it, or anybody.
         #[test]
-        fn whatever_is_there_is_read(text in "((host|pid|up_ms|hold|wait|more|x)=[ -~]{0,30}\n|(?s).{0,9})*") {
+        fn whatever_is_there_is_read(text in "((host|pid|label|up_ms|hold|wait|more|x)=[ -~]{0,30}\n|(?s).{0,9})*") {
             let record = Record::read(&text);
             prop_assert!(record.holds.len() + record.waits.len() <= text.lines().count());
             prop_assert_eq!(Record::read(&record.write()), record);
@@ -145,6 +149,7 @@ mod tests {
                 host,
                 pid: 7,
                 program: "seats = \n\\n".to_owned(),
+                label: "./seats --show 1\n".to_owned(),
                 version: "1".to_owned(),
                 up_for: Duration::from_millis(5),
                 kept_for: Duration::from_secs(30),

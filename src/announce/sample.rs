@@ -15,6 +15,7 @@ use crate::hold::local::LocalLock;
 /// So many holds, and so many waits, are listed. The others are counted.
 const LISTED_MAX: usize = 200;
 
+#[derive(Debug)]
 pub(super) struct Sampler {
     started: Tick,
     /// What is the same each time.
@@ -24,13 +25,14 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(started: Tick, kept_for: Duration) -> Self {
+    pub(super) fn new(started: Tick, kept_for: Duration, label: String) -> Self {
         Self {
             started,
             facts: Record {
                 host: host(),
                 pid: std::process::id(),
                 program: program(),
+                label,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 kept_for,
                 ..Record::default()

@@ -191,6 +191,7 @@ fn announced(left: &Value, record: &Value) -> Option<Announced> {
         host: record.host,
         pid: record.pid,
         program: record.program,
+        label: (!record.label.is_empty()).then_some(record.label),
         version: record.version,
         up_for: record.up_for + age,
         holds: entries(record.holds),

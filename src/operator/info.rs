@@ -129,6 +129,8 @@ pub struct Announced {
     pub pid: u32,
     /// The name of the program.
     pub program: String,
+    /// The name that the program gave the client; see [`ClientBuilder::label`](crate::ClientBuilder::label).
+    pub label: Option<String>,
     /// The version of this library.
     pub version: String,
     /// How long it has been a client.

@@ -154,7 +154,11 @@ impl RedlockLock {
     /// As for [`is_locked`](Self::is_locked).
     pub async fn busy(&self) -> Result<Option<Busy>> {
         let holder = self.holder().await?;
-        Ok(holder.map(|hold| Busy::held_by(self.name(), hold.id, hold.remaining)))
+        let members = self.0.members.iter();
+        Ok(holder.map(|hold| {
+            let busy = Busy::held_by(self.name(), hold.id, hold.remaining);
+            members.fold(busy, |busy, member| busy.seen_by(member.core().id()))
+        }))
     }
 
     /// Frees the lock on every server, whoever holds it; `false` if nobody did. For operators; as

@@ -1,6 +1,7 @@
 //! The order of the house: what a reader is told about the tree is true.
 
 mod api;
+mod build;
 mod dependencies;
 mod imports;
 mod mutants;

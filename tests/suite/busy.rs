@@ -22,6 +22,14 @@ async fn it_is_said_who_is_in_the_way<P: Primitive>() {
     let busy = lock.busy().await.unwrap().expect("it is held");
     assert_eq!(busy.lock, "x");
     assert_eq!(busy.holder.as_deref(), Some(guard.holder_id()));
+    assert!(!busy.by_this_client, "{busy}");
+    let own = P::of(&holder, "x").busy().await.unwrap();
+    let own = own.expect("it is held for another owner");
+    let says = "is held by this client, by another owner";
+    assert!(
+        own.by_this_client && own.to_string().contains(says),
+        "{own}"
+    );
     let remaining = busy.remaining.expect("a lease");
     assert!(
         remaining > SOON && remaining <= SOON * 2,

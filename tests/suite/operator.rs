@@ -180,6 +180,33 @@ async fn what_is_held_or_awaited_for_long_is_announced_with_the_process() {
     nothing_left(&server).await;
 }
 
+#[tokio::test]
+async fn a_client_announces_itself_at_once_when_asked() {
+    let server = Server::start();
+    let builder = Client::builder(&server.url()).label("night run\n");
+    let client = builder.build().await.unwrap();
+    client.announce().await.unwrap();
+    let watcher = patient_client(&server.url()).await;
+    assert_eq!(watcher.survey().clients().await.unwrap(), [], "no lock");
+    let guard = client.lock("young").lock().await.unwrap();
+    client.announce().await.unwrap();
+    let found = watcher.survey().inspect("young").await.unwrap().unwrap();
+    let holder = &found.lock.holders[0];
+    assert_eq!(holder.id, guard.holder_id());
+    assert!(holder.held_for < Some(Duration::from_secs(5)), "{holder:?}");
+    assert!(holder.held_for.is_some());
+    let announced = holder.client.as_ref().unwrap().announced.as_ref().unwrap();
+    assert_eq!(announced.label.as_deref(), Some("night run\n"));
+    guard.release().await.unwrap();
+    client.shutdown().await.unwrap();
+    let never = Client::builder(&server.url()).announce_every(Duration::MAX);
+    let never = never.build().await.unwrap();
+    assert!(never.announce().await.unwrap_err().is_invalid());
+    drop(never);
+    watcher.shutdown().await.unwrap();
+    nothing_left(&server).await;
+}
+
 /// A client that uses no lock writes nothing; one that must not write is none the worse.
 #[tokio::test]
 async fn nothing_is_announced_without_a_lock_or_without_the_right() {

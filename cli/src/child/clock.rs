@@ -44,7 +44,7 @@ pub(super) struct Until {
     pub(super) kill: Moment,
 }
 
-/// What is due at a moment.
+/// The action that is due at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Nothing,
@@ -83,7 +83,7 @@ impl Until {
         now.until(next)
     }
 
-    /// Whether `self` is so much later that it is worth telling.
+    /// Whether `self` is enough later that the supervisor needs to know.
     pub(super) fn is_news_after(self, told: Self) -> bool {
         self.kill.0.abs_diff(told.kill.0) > nanos(Duration::from_millis(1))
     }

@@ -1,4 +1,4 @@
-//! What becomes the command: dies with the supervisor, waits until it may begin, and executes it.
+//! The process that becomes the command: dies with the supervisor, waits until it may begin, and executes it.
 
 use std::ffi::OsString;
 use std::io;

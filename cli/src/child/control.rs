@@ -1,4 +1,4 @@
-//! What runner and supervisor say to each other: one line each, over a socket that only they have.
+//! The messages between runner and supervisor: one line each, over a socket that no other process has.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -35,8 +35,7 @@ pub(super) enum Report {
     Ready(i32),
     /// The command was stopped by this signal.
     Stopped(i32),
-    /// The command ended with this status, and whether because it was told to when the lock had to be given
-    /// up.
+    /// The command ended with this status, and whether the supervisor had asked it to end because of the lock.
     Ended { status: u8, told: bool },
 }
 
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_what_still_matters() {
+    fn only_messages_that_still_matter_are_kept() {
         use Order::{Go, Kill, Signal as Pass};
         let until = |moment| {
             Order::Until(Until {
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn messages_are_read_as_they_were_written() {
         let until = Until {
             terminate: Moment(12),
             kill: Moment(34),

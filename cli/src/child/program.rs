@@ -7,7 +7,7 @@ pub(super) const SUPERVISE: &str = "--supervise";
 /// How it is asked to become the command that follows.
 pub(super) const BECOME: &str = "--become";
 
-/// This program, even if its file was replaced meanwhile.
+/// This program, even if its file was replaced after the start.
 pub(super) fn this_program() -> PathBuf {
     let link = Path::new("/proc/self/exe");
     match std::env::current_exe() {

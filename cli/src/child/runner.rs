@@ -1,7 +1,7 @@
 //! The runner's side: starts the supervisor, tells it how long the lock is held, and passes signals on.
 //!
-//! Invariant: it waits for nothing that the supervisor does. When the lock has to be given up, it does itself what
-//! a supervisor does not do that is stopped.
+//! Invariant: it waits for nothing that the supervisor does. At the end of the lock it kills the group itself
+//! if the supervisor is stopped.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -28,7 +28,7 @@ use super::terminal::Terminal;
 /// How long what was killed may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 
-/// How the command is ended when its lock has to be given up.
+/// How the command is ended before the end of its lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// From the request to end until the local end of the lock.
@@ -44,7 +44,7 @@ pub(crate) struct Limits {
 pub(crate) enum Ended {
     /// By itself, or by a signal that was passed on.
     Command(u8),
-    /// Because the lock had to be given up.
+    /// The command was ended because of the lock.
     Lost,
     /// The supervisor was killed, so the command was too.
     Unsupervised,
@@ -81,7 +81,7 @@ impl Child {
             .args(command)
             .envs(environment)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // What is sent to the runner's group is not meant for the supervisor.
+            // A signal to the runner's group is not meant for the supervisor.
             .process_group(0)
             .spawn()?;
         ours.set_nonblocking(true)?;
@@ -193,7 +193,7 @@ impl Child {
         self.told.is_some_and(|told| told.due(now) == Due::Kill)
     }
 
-    /// The lock is gone, whatever the supervisor was told last.
+    /// The lock is gone, even if the last message to the supervisor says otherwise.
     fn lose(&mut self) {
         let now = Moment::now();
         self.told = Some(Until {
@@ -207,11 +207,11 @@ impl Child {
         }
     }
 
-    /// If it is stopped, it has to go on to see what it is told.
+    /// A stopped supervisor reads no messages, so it is continued.
     fn wake_supervisor(&self) {
         let supervisor = i32::try_from(self.supervisor.id()).ok();
         if let Some(supervisor) = supervisor.and_then(Pid::from_raw) {
-            // One that has ended is still known by its number, until this process does not need it any more.
+            // The number of an ended child stays reserved until this process has waited for it.
             let _ = kill_process(supervisor, Signal::CONT);
         }
     }
@@ -296,7 +296,7 @@ impl Child {
         }
     }
 
-    /// The supervisor is gone: nobody but the runner can end what is left of the group.
+    /// The supervisor is gone, so the runner kills the rest of the group.
     async fn unsupervised(self) -> Ended {
         if let Some(group) = self.group {
             if !group.is_empty() {

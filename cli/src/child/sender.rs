@@ -1,7 +1,7 @@
-//! What one side has to say to the other, as lines on their socket: said as soon as the other side takes it.
+//! The messages of one side, as lines on the socket: written as soon as the other side reads.
 //!
-//! Invariant: nobody waits for the other side, which may be stopped for as long as somebody likes. What waits is
-//! bounded by the kinds of messages: a newer one takes the place of those that it makes void.
+//! Invariant: neither side blocks on the other, which may be stopped for any time. The number of unsent
+//! messages is bounded by their kinds: a newer message replaces the older ones that it makes void.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -14,7 +14,7 @@ pub(super) trait Message: Copy {
     /// With the end of the line.
     fn line(self) -> String;
 
-    /// Joins those that wait to be sent.
+    /// Adds a message to the unsent ones.
     fn join(self, waiting: &mut VecDeque<Self>);
 }
 
@@ -22,7 +22,7 @@ pub(super) trait Message: Copy {
 pub(super) struct Sender<M> {
     socket: OwnedWriteHalf,
     waiting: VecDeque<M>,
-    /// What is left of a line of which a part was taken.
+    /// The rest of a line that was written in part.
     rest: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl<M: Message> Sender<M> {
         }
     }
 
-    /// Sends it now, or when there is room, while somebody waits for [`sent`](Self::sent).
+    /// Sends it now, or, while [`sent`](Self::sent) is polled, as soon as there is room.
     pub(super) fn send(&mut self, message: M) {
         message.join(&mut self.waiting);
         self.write();

@@ -1,4 +1,4 @@
-//! The signals that come to the runner: those that end a wait, and all that the command gets.
+//! The signals that the runner receives: the ones that end a wait, and all that are passed on to the command.
 
 use std::io;
 
@@ -44,7 +44,7 @@ const PASSED_ON: &[Signal] = &[
     Signal::SYS,
 ];
 
-/// The signals of this process, in the order in which they came.
+/// The signals of this process, in their order of arrival.
 pub(crate) struct Signals {
     sender: mpsc::UnboundedSender<Signal>,
     received: mpsc::UnboundedReceiver<Signal>,
@@ -52,7 +52,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens for those that end a wait.
+    /// Listens for the signals that end a wait.
     pub(crate) fn ending() -> io::Result<Self> {
         let (sender, received) = mpsc::unbounded_channel();
         let ignored = ignored();
@@ -79,7 +79,7 @@ impl Signals {
         }
     }
 
-    /// The next of those that end a wait. Cancel safe.
+    /// The next signal that ends a wait. Cancel safe.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -92,7 +92,7 @@ impl Signals {
     fn listen(&self, kinds: &[Signal]) -> io::Result<()> {
         for kind in kinds {
             let number = kind.as_raw();
-            // Who started this with `nohup` or in the background of a script wants it ignored.
+            // A start with `nohup`, or in the background of a script, asks that the signal stays ignored.
             if self.ignored & (1 << (number - 1)) != 0 {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The supervisor: starts the command, passes signals on, and ends its group when the lock has to be given
-//! up or the runner is gone. What follows from what it knows stands in `watch.rs`.
+//! The supervisor: starts the command, passes signals on, and ends the group before the end of the lock or when
+//! the runner is gone. The decisions are in `watch.rs`.
 
 use std::ffi::OsString;
 use std::io;
@@ -35,7 +35,7 @@ const ORDERS_MAX: usize = 1024;
 
 /// Supervises the command in `arguments`, and ends when it has ended.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {
-    // On this thread, whose end is the one that the command is told of.
+    // On this thread: the death signal of the command is tied to the thread that starts it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -56,8 +56,8 @@ fn prepare() {
     let _ = set_name(c"lock-supervisor");
     // If it is stopped when the runner ends, it has to go on to see that.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
-    // What the command leaves becomes a child of this process, which sees it end: a zombie would belong to the
-    // group for as long as nobody takes its status.
+    // Orphans of the command become children of this process, which reaps them: a zombie would count as a
+    // member of the group.
     let _ = set_child_subreaper(Some(getpid()));
 }
 
@@ -72,7 +72,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let (orders, reports) = tokio::net::UnixStream::from_std(socket)?.into_split();
     let mut orders = BufReader::new(orders).lines();
     let mut changes = signal(SignalKind::child())?;
-    // What ends all processes of a service comes to this one, too. The group has it by itself, and by the runner.
+    // A signal to all processes of a service reaches this one, too. The group has it by itself, and by the
+    // runner.
     let mut asked = Signals::ending()?;
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
@@ -82,7 +83,7 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
         tokio::select! {
             order = orders.next_line(), if has_runner => match order {
                 Ok(Some(line)) => told.push(line),
-                // The runner has ended, and nobody renews the lock.
+                // The runner has ended, so the lock is not renewed.
                 _ => {
                     has_runner = false;
                     supervisor.give_up();
@@ -141,7 +142,7 @@ impl Supervisor {
         })
     }
 
-    /// What they say of the lock counts from the newest on, also for what came before it.
+    /// Only the newest message about the lock counts, for earlier messages as well.
     fn obey_all(&mut self, orders: impl Iterator<Item = Order>) {
         let (ends, others): (Vec<_>, Vec<_>) =
             orders.partition(|order| matches!(order, Order::Until(_)));
@@ -166,7 +167,7 @@ impl Supervisor {
         }
     }
 
-    /// Not beyond the moment at which the lock has to be given up: a stopped command must not go on then.
+    /// Not after the end of the lock: a stopped command must not go on then.
     fn pass_on(&mut self, signal: Signal) {
         self.look_at_clock();
         if self.watch.is_killed() {
@@ -209,7 +210,7 @@ impl Supervisor {
         self.watch.pause(Moment::now()).min(longest)
     }
 
-    /// What became of the command, and of what it left.
+    /// The state of the command, and of the rest of its group.
     fn look_at_children(&mut self) -> io::Result<()> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         loop {
@@ -233,7 +234,7 @@ impl Supervisor {
         }
     }
 
-    /// What to report when the command has ended, and what of its group has to end with it.
+    /// The report of the ended command, and the processes of its group that have to end with it.
     fn look_at_group(&mut self) -> Option<Report> {
         if !self.watch.has_ended() {
             return None;
@@ -241,7 +242,7 @@ impl Supervisor {
         let is_empty = self.group.is_empty();
         let end = self.watch.end(Moment::now(), is_empty);
         if end.is_none() && self.watch.is_killed() {
-            // What began while the others were killed.
+            // Processes that began while the others were killed.
             self.group.kill();
         }
         end.map(|(status, told)| Report::Ended { status, told })

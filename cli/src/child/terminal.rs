@@ -11,7 +11,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use super::group::Group;
 
-/// The terminal of which the runner's group is a job.
+/// The terminal whose job the runner's group is.
 pub(super) struct Terminal {
     file: File,
     own: Pid,
@@ -79,7 +79,7 @@ impl Terminal {
     }
 
     fn set(&self, group: Pid) {
-        // A terminal or a group that is gone: nobody misses it.
+        // The terminal or the group may be gone, and then there is nothing to do.
         let _ = with_output_allowed(|| tcsetpgrp(self.file.as_fd(), group));
     }
 }

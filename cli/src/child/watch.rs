@@ -1,7 +1,8 @@
-//! What the supervisor knows of the command, its group and its lock, and what follows from that. Pure.
+//! The knowledge of the supervisor about the command, its group and its lock, and the decisions that follow.
+//! Pure.
 //!
-//! Invariant: what is left of the group is left alone only if the command ended by itself while the lock was held.
-//! Else the command has ended when nothing is left of its group.
+//! Invariant: what is left of the group is left alone only if the command ended by itself while the lock was
+//! held. Otherwise the command has ended when nothing is left of its group.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ pub(super) struct Exit {
 }
 
 impl Exit {
-    /// Whether nobody ended it, as far as its end tells: a shell that was ended may end with a status that says so.
+    /// Whether it ended by itself, as far as its status shows: a shell that a signal ended may exit with 128
+    /// and its number.
     fn is_by_itself(self) -> bool {
         !self.by_signal && !is_ending_number(i32::from(self.status) - 128)
     }
@@ -54,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// The lock is held until then. What is left of a group that was told to end gets no more time.
+    /// The lock is held until then. The rest of a group that was asked to end gets no further time.
     pub(super) fn renewed(&mut self, until: Until) {
         if self.exit.is_none() || self.told == Due::Nothing {
             self.until = Some(until);
@@ -78,7 +80,7 @@ impl Watch {
         self.killed.is_some()
     }
 
-    /// What the group is to be told now, each thing once.
+    /// The signals that the group gets now, each of them once.
     pub(super) fn due(&mut self, now: Moment) -> Due {
         match self.until {
             Some(until) => self.tell(now, until.due(now)),
@@ -86,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// The lock is lost, or nobody is there to renew it.
+    /// The lock is lost, or there is no runner to renew it.
     pub(super) fn give_up(&mut self, now: Moment) -> Due {
         self.tell(now, Due::Kill)
     }
@@ -107,7 +109,8 @@ impl Watch {
         self.until.map_or(Duration::MAX, |until| until.pause(now))
     }
 
-    /// The command's status, and whether it was told to end because of the lock, once nothing of it counts any more.
+    /// The command's status, and whether it was asked to end because of the lock. `None` while processes of it
+    /// count.
     pub(super) fn end(&self, now: Moment, group_is_empty: bool) -> Option<(u8, bool)> {
         let (at, exit) = self.exit?;
         let told = self.told > Due::Nothing;
@@ -143,7 +146,7 @@ mod tests {
         Exit { status, by_signal }
     }
 
-    /// One that is held until 30, of which 25 is the time to ask.
+    /// A lock that is held until 30, with the request to end at 25.
     fn watch() -> Watch {
         let mut watch = Watch::new();
         watch.renewed(until(25, 30));
@@ -191,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_group_does_not_outlive_the_lock() {
+    fn the_rest_of_a_group_does_not_outlive_the_lock() {
         let mut watch = watch();
         watch.asked();
         watch.ended(at(1), exit(143, true));
         assert_eq!(watch.pause(at(1)), Duration::from_secs(24));
         assert_eq!(watch.due(at(25)), Due::Terminate);
         assert_eq!(watch.due(at(26)), Due::Nothing, "once");
-        // A renewal gives what is left no more time.
+        // A renewal gives the rest of the group no further time.
         watch.renewed(until(55, 60));
         assert_eq!(watch.end(at(29), false), None);
         assert_eq!(watch.due(at(30)), Due::Kill);

@@ -1,22 +1,22 @@
-//! `free`: takes a lock away from whoever holds it.
+//! `free`: takes a lock away from its holders.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Args;
-use lockset::{Client, Holder, LockHolder};
+use lockset::{Client, Holder};
 use serde::Serialize;
 
+use crate::blocker::{Blocker, known};
 use crate::connect::Context;
-use crate::facts::who;
 use crate::failure::{Failure, Outcome};
 use crate::found::{Found, evict, find};
 use crate::output::{Style, quoted, shown};
-use crate::{span, status};
+use crate::status;
 
-/// Free a lock, whoever holds it, and let those who wait go on.
+/// Free a lock that another process holds, and notify its waiters.
 ///
 /// Shows whom it takes the lock from, and asks. The holder's work goes on until its next renewal, when it
-/// learns that the lock is lost: a third of its lease. Who came in between keeps the lock.
+/// learns that the lock is lost: a third of its lease. A holder that acquires the lock in between keeps it.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  lockset free deploy --reason 'the build host was replaced'\n\n\
@@ -25,7 +25,8 @@ use crate::{span, status};
 pub(crate) struct Free {
     /// The name of the lock, of any kind.
     name: String,
-    /// Why. The program that held it is told (an observer, its log; `run` says it), and it is part of the answer.
+    /// Why. The program that held the lock learns it (by an observer, its log, or the message of `run`), and it
+    /// is part of the answer.
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Do not ask.
@@ -59,24 +60,6 @@ impl From<&Holder> for Evicted {
     }
 }
 
-fn held_by(name: &str, holder: &Holder, about: Option<&LockHolder>) -> String {
-    let (name, id) = (quoted(name), shown(&holder.id));
-    let mut text = format!("lock {name} is held by {id}");
-    if let Some(client) = about.and_then(|about| about.client.as_deref()) {
-        text = format!("{text} ({})", who(&holder.id, Some(client)));
-    }
-    if let Some(held) = about.and_then(|about| about.held_for) {
-        text = format!("{text} for {}", span::show(held));
-    }
-    if holder.hold_count > 1 {
-        text = format!("{text}, {} times", holder.hold_count);
-    }
-    format!(
-        "{text}, {} left unless renewed",
-        span::show(holder.remaining)
-    )
-}
-
 impl Free {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
@@ -90,7 +73,7 @@ impl Free {
         self.confirm(context, &client, &found).await?;
         let mut evicted = Vec::new();
         for holder in &found.holders {
-            // Its hold and no other: whoever was granted the lock meanwhile keeps it.
+            // Only this hold ends: a later holder keeps the lock.
             if evict(&client, &self.name, found.form, &holder.id, &self.reason).await? {
                 evicted.push(holder.into());
             }
@@ -124,12 +107,10 @@ impl Free {
         client: &Client,
         found: &Found,
     ) -> Result<(), Failure> {
-        // Only to be helpful: a user without that right sees the ids.
-        let known = client.survey().inspect(&self.name).await.ok().flatten();
-        let known = known.map(|detail| detail.lock.holders).unwrap_or_default();
+        let known = known(client, &self.name).await;
         for holder in &found.holders {
-            let about = known.iter().find(|known| known.id == holder.id);
-            context.output.note(&held_by(&self.name, holder, about));
+            let blocker = Blocker::new(&self.name, holder, &known);
+            context.output.note(&blocker.sentence());
         }
         if self.yes {
             return Ok(());

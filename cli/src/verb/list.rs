@@ -1,4 +1,4 @@
-//! `list`: the locks that are held, or that somebody waits for.
+//! `list`: the locks that are held or waited for.
 
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ use crate::{span, status};
 
 /// List the locks that are held: kind, holder, count, age, what is left of the lease, waiters, token.
 ///
-/// All keys of the server are looked at, a thousand at a time, at a tenth of its time; hashes that are no
-/// locks are not shown. --contended looks at no key: it finds the locks that somebody waits for by their
-/// channels.
+/// It scans all keys of the server, a thousand at a time, in a tenth of its time, and leaves out hashes that
+/// are no locks. --contended scans no key: it finds the locks that have waiters by their channels.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  lockset list 'order:*'\n  lockset list --contended\n  \
@@ -25,11 +24,11 @@ pub(crate) struct List {
     /// Only names that match: `*` any letters, `?` one, `[ab]` one of these.
     #[arg(default_value = "*")]
     glob: String,
-    /// Only locks that somebody waits for, found without looking at the keys.
+    /// Only locks that have waiters, found without a scan of the keys.
     #[arg(long)]
     contended: bool,
-    /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they
-    /// are older than one announcement (10 s with the default lease); those of Redisson never are.
+    /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they are
+    /// older than one announcement (10 s with the default lease); holds of Redisson are never announced.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     held_longer: Option<Duration>,
     /// The part of the server's time that looking may take, in percent.

@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 100;
 /// The part of the server's time that looking may take.
 const SHARE: f64 = 0.5;
 
-/// Print names of locks that begin with these letters: some of those that are held or waited for.
+/// Print names of locks that begin with these letters: some of the locks that are held or waited for.
 ///
 /// It ends soon, and says nothing if the server cannot be asked.
 #[derive(Args)]
@@ -73,7 +73,7 @@ fn pattern(beginning: &str) -> String {
     pattern + "*"
 }
 
-/// Whether a shell takes it as one word as it stands: it may come from anybody who has access to the server.
+/// Whether a shell reads it as one plain word. Any user of the server can have chosen the name.
 fn can_be_typed(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_alphanumeric() || "_-.:/@+%,=".contains(letter);
     !name.starts_with('-') && name.chars().all(is_plain)
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_run_is_not_offered() {
+    fn names_that_a_shell_would_run_are_not_offered() {
         assert!(can_be_typed("order:7") && can_be_typed("größe/a.b-c"));
         for name in ["a b", "$(x)", "`x`", "a;b", "a\nb", "'", "-x", "{a}", "a*"] {
             assert!(!can_be_typed(name), "{name}");

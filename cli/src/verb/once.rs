@@ -14,10 +14,10 @@ use crate::found::find;
 use crate::output::{complain, quoted};
 use crate::{span, status};
 
-/// Run a command unless somebody has run it for this key a short while ago.
+/// Run a command unless it was run for this key a short while ago, by any process.
 ///
 /// The key stays claimed for the whole window, also when the command has ended. If the command fails, the key
-/// is given back. It is no lock: a command that takes longer than the window may run beside the next one. For
+/// is free again. It is no lock: a command that takes longer than the window may run beside the next one. For
 /// that, use `run`.
 #[derive(Args)]
 #[command(
@@ -87,7 +87,7 @@ impl Once {
         };
         let is_done = matches!(ended, Ok(Ended::Command(status::OK)));
         if !is_done && !self.keep {
-            // What cannot be given back ends with its window.
+            // A claim that cannot be undone ends with its window.
             if let Err(error) = claim.undo().await {
                 complain(&error.to_string());
             }

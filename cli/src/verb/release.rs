@@ -23,7 +23,7 @@ pub(crate) struct Release {
     /// Its id, as `show`, a busy `run` or LOCKSET_HOLDER has it.
     #[arg(long, value_name = "ID")]
     holder: String,
-    /// Why; the program that held it is told.
+    /// Why. The program that held the lock learns it.
     #[arg(
         long,
         value_name = "TEXT",

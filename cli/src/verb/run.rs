@@ -1,13 +1,16 @@
 //! `run`: a command under one or several locks.
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::ffi::OsString;
+use std::future::pending;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use tokio::time::{Instant, timeout};
 
 use crate::child::{Child, Ended, Limits, Signals};
-use crate::connect::{Context, Reasons};
+use crate::connect::{Context, Reasons, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::held::{Asked, Held, Kind, Patience};
 use crate::outage::Outage;
@@ -19,8 +22,9 @@ use crate::{span, status};
 /// Waits for the lock, runs the command in a process group of its own, releases the lock, and ends with the
 /// command's status. Signals are passed on to the command, which also gets the terminal.
 ///
-/// While the command runs, the lock is renewed. If it cannot be, or the lock is lost, the command gets SIGTERM
-/// and then SIGKILL before anybody else can be granted the lock. It is killed, too, if this program is.
+/// While the command runs, the lock is renewed. If the renewals fail, or the lock is lost, the command gets
+/// SIGTERM and then SIGKILL before another client can be granted the lock. It is killed, too, if this program
+/// is.
 #[derive(Args)]
 #[command(
     after_help = EXAMPLES,
@@ -40,7 +44,7 @@ pub(crate) struct Run {
     /// Take write locks, which exclude readers and writers.
     #[arg(long)]
     write: bool,
-    /// Take this plain lock as well, whatever kind the others are. May be repeated.
+    /// Take this plain lock as well, beside locks of any kind. May be repeated.
     #[arg(long, value_name = "NAME")]
     with: Vec<String>,
     /// Take this fair lock as well. May be repeated.
@@ -72,6 +76,10 @@ pub(crate) struct Run {
     /// shorter. Default: 5s, or that third if it is less. 0s: SIGKILL alone.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     grace: Option<Duration>,
+    /// The name of the holder for operators, for example in `lockset show`. Default: the command without its
+    /// arguments, because those may have secrets.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
     /// Ask for a fencing token; the command finds it in LOCKSET_TOKEN.
     #[arg(long)]
     fenced: bool,
@@ -99,6 +107,9 @@ Examples:
   lockset run deploy --wait 10m --fenced -- sh -c './deploy --token \"$LOCKSET_TOKEN\"'
   lockset run order:7 order:8 --with-read prices -- ./rebook";
 
+/// Characters of a label.
+const LABEL_MAX: usize = 200;
+
 /// The default of `--grace`.
 const GRACE: Duration = Duration::from_secs(5);
 /// The kill comes a twentieth of the shortest hold before the local end of the lock, within these.
@@ -106,7 +117,7 @@ const MARGIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// How often to look how long the lock is held: a twentieth of the shortest hold, within these.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// A handle that is left over somewhere keeps nobody waiting for what was told.
+/// The bound on the wait for reasons, should a client still be alive.
 const REASON_WAIT: Duration = Duration::from_millis(500);
 
 /// A signal that comes while the lock is released leaves it the time for a round trip.
@@ -115,10 +126,10 @@ const RELEASE_WAIT: Duration = Duration::from_millis(500);
 impl Run {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let limits = limits(self.shortest(), self.grace)?;
-        let wait = self.patience();
+        let (wait, label) = (self.patience(), self.label());
         let mut signals = Signals::ending().map_err(Failure::internal)?;
         let mut outage = Outage::new(&context.output, wait.until());
-        let connected = outage.retried(async || context.servers(self.lease).await);
+        let connected = outage.retried(async || context.servers(self.lease, &label).await);
         let (servers, reasons) = tokio::select! {
             servers = connected => servers?,
             signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
@@ -130,7 +141,7 @@ impl Run {
         });
         let ended = tokio::select! {
             held = acquired => match held {
-                Ok(Some(held)) => self.under(held, limits, &mut signals).await,
+                Ok(Some(held)) => self.under(held, &servers, limits, &mut signals).await,
                 Ok(None) => Ok(status::BUSY),
                 Err(failure) => Err(failure),
             },
@@ -144,11 +155,20 @@ impl Run {
     }
 
     /// Runs the command while the locks are held.
-    async fn under(&self, held: Held, limits: Limits, signals: &mut Signals) -> Outcome {
+    async fn under(
+        &self,
+        held: Held,
+        servers: &Servers,
+        limits: Limits,
+        signals: &mut Signals,
+    ) -> Outcome {
         let began = Instant::now();
         held.settled(self.shortest() / 2).await;
         let ended = match Child::start(&self.command, held.environment(), limits) {
-            Ok(child) => child.run(signals, || held.remaining(), held.lost()).await,
+            Ok(child) => tokio::select! {
+                ended = child.run(signals, || held.remaining(), held.lost()) => ended,
+                never = announced(servers) => match never {},
+            },
             Err(error) => Err(error),
         };
         let over = self.max_hold.filter(|max| {
@@ -169,6 +189,16 @@ impl Run {
             }
         };
         status_of(&name, ended.map_err(Failure::internal)?, was_held, over)
+    }
+
+    fn label(&self) -> String {
+        let command = || {
+            self.command
+                .first()
+                .map(|program| program.to_string_lossy())
+        };
+        let label = self.label.as_deref().map(Cow::Borrowed).or_else(command);
+        label.unwrap_or_default().chars().take(LABEL_MAX).collect()
     }
 
     fn patience(&self) -> Patience {
@@ -213,10 +243,16 @@ impl Run {
         }
     }
 
-    /// The shortest time for which the lock is held.
+    /// The shortest time that the lock can be held.
     fn shortest(&self) -> Duration {
         self.max_hold.unwrap_or(self.lease).min(self.lease)
     }
+}
+
+/// Announces the holder once. Never returns.
+async fn announced(servers: &Servers) -> Infallible {
+    servers.announce().await;
+    pending().await
 }
 
 /// For a lock that is held for `shortest` at least.
@@ -231,7 +267,7 @@ fn limits(shortest: Duration, grace: Option<Duration>) -> Result<Limits, Failure
             span::show(grace * 3)
         )));
     }
-    // With none at all the command is killed without being asked, and whoever says so means it.
+    // A grace of zero asks for SIGKILL alone.
     if let Some(grace) = grace.filter(|grace| !grace.is_zero() && *grace <= margin) {
         return Err(Failure::usage(format!(
             "a grace of {} leaves no time between SIGTERM and SIGKILL, which comes {} before the lock has \
@@ -247,7 +283,8 @@ fn limits(shortest: Duration, grace: Option<Duration>) -> Result<Limits, Failure
     })
 }
 
-/// What operators wrote when they took the lock away. The clients have ended, and with them what they tell.
+/// Writes the reasons that operators gave when they freed the lock. The clients have ended, so no further
+/// reason comes.
 async fn say_why(mut reasons: Reasons) {
     while let Ok(Some(reason)) = timeout(REASON_WAIT, reasons.recv()).await {
         complain(&format!("taken away by an operator: {}", shown(&reason)));

@@ -11,7 +11,7 @@ use crate::found::{find, is_free_to_readers};
 use crate::output::{Style, quoted, shown};
 use crate::{span, status};
 
-/// Show one lock: holders, counts, age, what is left, who waits in which order, token, server.
+/// Show one lock: holders, counts, age, remaining lease, waiters in their order, token, server.
 ///
 /// The status is 0 if it is held or waited for, and 1 if it is free.
 #[derive(Args)]

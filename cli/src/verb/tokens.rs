@@ -1,4 +1,4 @@
-//! `tokens`: counters of fencing tokens that nobody has used for long, and their removal.
+//! `tokens`: counters of fencing tokens that were not used for long, and their removal.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::{span, status};
 /// Counters that are removed at the same time.
 const TOGETHER_MAX: usize = 64;
 
-/// What removing one takes of a server's time, estimated.
+/// The server's time for one removal, estimated.
 const PURGE_COST: Duration = Duration::from_micros(20);
 
 /// List the counters of fencing tokens that were not used for long; with --purge, remove them.
 ///
 /// By itself a counter goes some time after the last grant, 30 days unless the programs set another
-/// `token_retention`. This is for those that are kept longer. A token is the time of its grant, so a counter
-/// says by itself since when it was not used. Without --purge nothing is changed.
+/// `token_retention`. This verb is for counters that are kept longer. A token is the time of its grant, so a
+/// counter says by itself since when it was not used. Without --purge nothing is changed.
 #[derive(Args)]
 #[command(after_help = SAFETY)]
 pub(crate) struct Tokens {
     /// Only locks whose names match: `*` any letters, `?` one, `[ab]` one of these.
     #[arg(default_value = "*")]
     glob: String,
-    /// Only counters whose last token was given so long ago; an hour at least.
+    /// Only counters whose last token is older than this; an hour at least.
     #[arg(long, value_parser = span::read, default_value = "90d", value_name = "SPAN")]
     older: Duration,
     /// Remove them. The server looks again at each at that moment: one that was used since, or whose lock is
@@ -69,11 +69,11 @@ struct Counter<'a> {
     kept_ms: Option<u128>,
     in_use: bool,
     purged: bool,
-    /// What became of it; null without `--purge`.
+    /// The outcome of the removal; null without `--purge`.
     outcome: Option<&'static str>,
 }
 
-/// What the pass has met.
+/// The counts of the pass.
 #[derive(Default)]
 struct Tally {
     rows: Vec<Vec<String>>,
@@ -106,7 +106,7 @@ impl Tokens {
         Ok(status::OK)
     }
 
-    /// What became of each; nothing without `--purge`, and of what is in use.
+    /// The outcome for each counter; none without `--purge`, and for counters in use.
     async fn became(
         &self,
         client: &Client,

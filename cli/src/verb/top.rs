@@ -106,7 +106,7 @@ impl Top {
     }
 }
 
-/// What the sampler is to look at for this view.
+/// The locks that the sampler looks at for this view.
 fn wants(model: &Model) -> Wanted {
     let rows = model.rows();
     let at = model.at(&rows);
@@ -140,7 +140,7 @@ async fn on_terminal(
     while !model.is_over && drawn.is_ok() {
         tokio::select! {
             _ = frames.tick() => {}
-            // The terminal is to be left as it was.
+            // The loop ends, so that the terminal is restored.
             signal = signals.next() => {
                 ended_by = Some(signal);
                 model.is_over = true;
@@ -175,7 +175,7 @@ async fn on_terminal(
     drawn.map(|()| ended_by).map_err(Failure::internal)
 }
 
-/// Until it is told to end, or the terminal has.
+/// Reads until the view ends, or the terminal does.
 fn read_keys(keys: &mpsc::UnboundedSender<Event>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {
         let event = match event::poll(KEY_WAIT) {
@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "not a test: the other process of the one below"]
-    async fn one_that_panics() {
+    async fn a_view_that_panics() {
         let (want, _wanted) = watch::channel(Wanted::default());
         let (_samples, mut inbox) = mpsc::channel(4);
         let view = on_terminal(Instant::now(), &want, &mut inbox);
@@ -297,7 +297,7 @@ mod tests {
         let stdio = || Stdio::from(user.try_clone().unwrap());
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--nocapture", "--exact"])
-            .arg("verb::top::tests::one_that_panics")
+            .arg("verb::top::tests::a_view_that_panics")
             .stdin(stdio())
             .stdout(stdio())
             .stderr(stdio())

@@ -1,4 +1,4 @@
-//! What belongs to the command's group: the lock is held for it, too, unless the command ends by itself.
+//! The lock is held for the whole group of the command, unless the command ends by itself.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ struct Scripts {
     leader: String,
 }
 
-/// Any signal ends it at once; a shell would wait for its worker after SIGINT. What a shell starts in the background
-/// ignores SIGINT unless told otherwise.
+/// Any signal ends it at once; a shell would wait for its worker after SIGINT. A background process of a shell
+/// ignores SIGINT by default.
 const MORTAL: &str = "env --default-signal=INT sh $0.worker & exec sleep 1000";
 /// It ends with a status of its own when it is asked to.
 const POLITE: &str = "trap 'exit 0' TERM; sh $0.worker & while :; do sleep 0.01; done";
@@ -69,7 +69,7 @@ async fn is_kept(client: &Client) {
 }
 
 #[tokio::test]
-async fn what_is_asked_to_end_has_the_lock_until_it_has_ended() {
+async fn a_command_that_is_asked_to_end_has_the_lock_until_it_ends() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     for (leader, signal, status) in [
@@ -96,7 +96,7 @@ async fn what_is_asked_to_end_has_the_lock_until_it_has_ended() {
 
 /// As systemd ends a service: the runner, the supervisor and the command get the signal.
 #[tokio::test]
-async fn what_is_ended_with_all_its_processes_cleans_up_and_has_the_lock_meanwhile() {
+async fn a_group_that_is_asked_to_end_has_the_lock_while_it_cleans_up() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let scripts = Scripts::new(MORTAL);
@@ -118,7 +118,7 @@ async fn what_is_ended_with_all_its_processes_cleans_up_and_has_the_lock_meanwhi
 
 /// Nobody passed that on: the signal came to the command alone.
 #[tokio::test]
-async fn what_a_killed_command_leaves_has_the_lock_until_it_has_ended() {
+async fn the_rest_of_a_killed_command_has_the_lock_until_it_ends() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let scripts = Scripts::new(MORTAL);
@@ -135,7 +135,7 @@ async fn what_a_killed_command_leaves_has_the_lock_until_it_has_ended() {
 }
 
 #[tokio::test]
-async fn what_still_cleans_up_does_not_outlive_the_lock() {
+async fn a_cleanup_does_not_outlive_the_lock() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
@@ -151,7 +151,7 @@ async fn what_still_cleans_up_does_not_outlive_the_lock() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_that_ends_by_itself_is_left_alone() {
+async fn background_processes_of_a_finished_command_are_left_alone() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 3";
@@ -164,9 +164,9 @@ async fn what_a_command_leaves_that_ends_by_itself_is_left_alone() {
     send(left, Signal::KILL);
 }
 
-/// The key goes to the group alone. What is left has the terminal, and is the job that a key stops.
+/// The key goes to the group alone. The rest of the group has the terminal, and is the job that a key stops.
 #[tokio::test]
-async fn what_ctrl_c_asks_to_end_has_the_lock_and_the_terminal_until_it_has_ended() {
+async fn a_command_has_lock_and_terminal_until_ctrl_c_has_ended_it() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let scripts = Scripts::new(MORTAL);

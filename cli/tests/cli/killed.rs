@@ -75,7 +75,7 @@ async fn a_stopped_supervisor_goes_on_when_the_runner_dies() {
     all_gone(&[&*pids, &[supervisor]].concat()).await;
 }
 
-/// Nobody renews, and nobody is there to notice but the supervisor.
+/// There is no renewal, and only the supervisor can notice.
 #[tokio::test]
 async fn a_stopped_runner_does_not_keep_its_command_beyond_the_lease() {
     let server = Server::start();

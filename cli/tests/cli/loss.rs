@@ -1,4 +1,4 @@
-//! A lock that cannot be kept: the command is dead before anybody else is granted the lock.
+//! A lock that cannot be kept: the command is dead before another client is granted the lock.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ const FLOOD: [Signal; 9] = [
 ];
 const IGNORED: &str = "trap '' USR1 USR2 ALRM VTALRM PROF XCPU XFSZ";
 
-/// A command whose supervisor stands still and takes no more orders.
+/// A command whose supervisor is stopped and reads no messages.
 async fn start_with_full_socket(url: &str, lease: &str, script: &str) -> (Running, Vec<i32>) {
     let script = format!("{IGNORED}; {script}");
     let arguments = ["run", "a", "--lease", lease, "--", "sh", "-c", &script];
@@ -129,7 +129,7 @@ async fn start_with_full_socket(url: &str, lease: &str, script: &str) -> (Runnin
         for signal in FLOOD {
             running.signal(signal);
         }
-        // What comes twice before it was seen comes once.
+        // A signal that is sent twice before it is seen arrives once.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     (running, pids)
@@ -210,7 +210,7 @@ async fn a_command_that_takes_longer_than_it_may() {
     assert!(ended.err.contains("--max-hold 1.5s"), "{ended:?}");
 }
 
-/// Also where that is far less than the lease, with the grace that nobody asked for.
+/// Also where `--max-hold` is far less than the lease, with the default grace.
 #[tokio::test]
 async fn a_command_with_little_time_is_asked_to_end_too() {
     let server = Server::start();
@@ -234,7 +234,8 @@ async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
     );
 }
 
-/// The lock was renewed all the time. What the supervisor was told first is over when it goes on, and the lock is not.
+/// The lock was renewed all the time. The end that the supervisor knows has passed when it goes on, and the
+/// lock is still held.
 #[tokio::test]
 async fn a_supervisor_that_was_stopped_for_longer_than_a_lease_and_a_request_to_end() {
     let server = Server::start();

@@ -2,6 +2,7 @@
 
 mod away;
 mod group;
+mod holder;
 mod killed;
 mod loss;
 mod once;

@@ -170,7 +170,7 @@ async fn release_ends_one_hold_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_not_freed() {
+async fn a_key_that_is_no_lock_is_not_freed() {
     let server = Server::start();
     let admin = redis::Client::open(server.admin_url()).unwrap();
     let mut admin = admin.get_multiplexed_async_connection().await.unwrap();

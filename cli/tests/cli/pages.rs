@@ -1,4 +1,4 @@
-//! What is generated for a package: completions and manual pages, and the help they come from.
+//! The generated files of a package: completions and manual pages, and the help that they come from.
 
 use std::path::Path;
 
@@ -78,7 +78,7 @@ async fn every_shell_has_completions_that_know_the_verbs() {
     }
 }
 
-/// What bash offers for a line whose last word is being typed.
+/// The completions of bash for a line whose last word is being typed.
 async fn offered(url: &str, words: &[&str]) -> String {
     let printed = ended(&mut lockset("", &["completions", "bash"])).await.out;
     let line = words.join(" ");
@@ -199,7 +199,7 @@ async fn zsh_offers_the_names_of_locks() {
     assert!(!zsh.rest().contains("desk"));
 }
 
-/// Where there is none, its text is looked at by nobody but the test of all shells.
+/// Without fish, only the test of all shells looks at its completions.
 #[tokio::test]
 async fn fish_offers_the_names_of_locks() {
     if !is_installed("fish") {

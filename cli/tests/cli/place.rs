@@ -13,10 +13,10 @@ use crate::support::{Ended, Running, ended, lockset};
 /// A user of the servers, whose password has what a URL has to encode.
 pub(crate) const USER: &str = "app";
 pub(crate) const PASSWORD: &str = "s3cret/w@rd:%,+ß";
-/// The same in a URL.
+/// The password as a URL has it.
 pub(crate) const ENCODED: &str = "s3cret%2Fw%40rd%3A%25%2C%2B%C3%9F";
 
-/// What is a part of every secret of these tests, in any form.
+/// A part of every secret of these tests, in any form.
 const SECRET: &str = "s3cret";
 
 /// Makes the user at one server, with all rights.

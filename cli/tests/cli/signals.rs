@@ -111,7 +111,7 @@ async fn a_signal_ends_a_wait_and_its_place_in_the_queue() {
 }
 
 #[tokio::test]
-async fn what_was_ignored_stays_ignored() {
+async fn ignored_signals_stay_ignored() {
     let server = Server::start();
     let script = format!(
         "trap '' HUP; exec {} run a -- sh -c 'kill -HUP $$; echo on; read x'",
@@ -165,9 +165,9 @@ async fn a_wait_that_is_ended_leaves_nothing() {
     }
 }
 
-/// Where nobody has the terminal: a supervisor of services, a script.
+/// Without a terminal: a supervisor of services, a script.
 #[tokio::test]
-async fn it_is_stopped_and_goes_on_with_its_command() {
+async fn the_runner_stops_and_continues_with_its_command() {
     let server = Server::start();
     let arguments = ["run", "a", "--", "sh", "-c", "echo $$; read x; exit 6"];
     let mut command = lockset(&server.url(), &arguments);

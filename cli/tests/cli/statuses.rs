@@ -76,7 +76,7 @@ async fn a_lock_that_becomes_free_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_wrong_usage() {
+async fn wrong_arguments_are_wrong_usage() {
     let server = Server::start();
     let url = &*server.url();
     for (url, arguments) in [
@@ -126,7 +126,7 @@ async fn ask(server: &Server, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so_and_no_password_is_shown() {
+async fn denied_users_get_advice_and_no_password_is_shown() {
     let server = Server::start();
     const USER: [&str; 9] = [
         "ACL",
@@ -154,7 +154,7 @@ async fn who_may_not_is_told_so_and_no_password_is_shown() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_not_touched() {
+async fn a_key_that_is_no_lock_is_not_touched() {
     let server = Server::start();
     ask(&server, &["SET", "a", "data"]).await;
     for arguments in [
@@ -167,7 +167,7 @@ async fn what_is_no_lock_is_not_touched() {
     ] {
         let ended = ended(&mut lockset(&server.url(), arguments)).await;
         assert_eq!(ended.status, 65, "{ended:?}");
-        // What it is, and not where in a script that was seen.
+        // The message names the mistake, not the place in a script.
         assert!(ended.err.starts_with("lockset: lock \"a\": "), "{ended:?}");
         assert!(!ended.err.contains("script"), "{ended:?}");
     }

@@ -46,7 +46,7 @@ pub(crate) fn program(program: &str, url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a program that has ended has left.
+/// The status and the output of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -111,7 +111,7 @@ impl Running {
         send(self.pid(), signal);
     }
 
-    /// As [`ended`](Self::ended), but the end is not that of its input.
+    /// As [`ended`](Self::ended), with the input left open.
     pub(crate) async fn ended_with_input_open(mut self) -> Ended {
         let input = self.child.stdin.take();
         let ended = self.ended().await;
@@ -189,12 +189,12 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A shell in which `$L` is the program.
+    /// A shell whose variable `$L` is the program.
     pub(crate) async fn open(url: &str) -> Self {
         Self::open_shell(url, "bash --norc --noprofile -i").await
     }
 
-    /// The same with another shell.
+    /// A terminal with another shell.
     pub(crate) async fn open_shell(url: &str, shell: &str) -> Self {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
@@ -218,7 +218,7 @@ impl Terminal {
         let keyboard = File::from(keyboard);
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut from, to) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
-        // It ends with the shell, when nobody has the terminal open.
+        // It ends with the shell, when the last process has closed the terminal.
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = from.read(&mut buffer) {
@@ -243,7 +243,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line. What it makes the shell write has to differ from the line, which is shown too.
+    /// Types a line. The output has to differ from the line, because the terminal echoes the line.
     pub(crate) fn enter(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
     }
@@ -262,8 +262,8 @@ impl Terminal {
         self.read = read + find().unwrap() + text.len();
     }
 
-    /// Stops the job until the shell has the terminal: a key may come when nobody has it. The word `Stopped`
-    /// tells nothing here: bash does not always say it of a job that stops right after `fg`, whatever job it is.
+    /// Stops the job until the shell has the terminal: a key is lost while no process has the terminal. The
+    /// word `Stopped` is no proof: bash does not always print it for a job that stops right after `fg`.
     pub(crate) async fn stop_job(&mut self) {
         const AGAIN: Duration = Duration::from_millis(300);
         for key in 0..10 {
@@ -279,7 +279,7 @@ impl Terminal {
         self.shows("back").await;
     }
 
-    /// What is on the screen after what was waited for last.
+    /// The screen after the text that was waited for last.
     pub(crate) fn rest(&self) -> String {
         self.screen.lock().unwrap()[self.read..].to_owned()
     }

@@ -89,8 +89,8 @@ async fn a_job_is_stopped_and_goes_on() {
     eventually(BOUND, "released", is_free).await;
 }
 
-/// A key that is pressed while the job is coming to the foreground: it stops, or nobody has seen the key, and it
-/// stops at the next one.
+/// A key that is pressed while the job is coming to the foreground: the job stops, or the key is lost and the
+/// job stops at the next one.
 #[tokio::test]
 async fn a_key_right_after_fg_stops_the_job_again() {
     let server = Server::start();

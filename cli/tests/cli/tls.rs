@@ -58,7 +58,7 @@ async fn sentinels() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn who_cannot_be_trusted_is_called_so() {
+async fn an_untrusted_server_is_named() {
     let server = Server::builder().tls().start();
     make_user(&server).await;
     let url = with_login(&server.tls_url(), &login());

@@ -9,7 +9,7 @@ use crate::support::{BOUND, arguments, parent};
 
 const HELD: &str = "echo $LOCKSET_HOLDER $LOCKSET_TOKEN; read x; exit 3";
 
-/// What each verb says of a lock that is held, and of one that was.
+/// The answer of each verb for a lock that is held, and for one that was.
 pub(crate) async fn every_verb_works(place: &Place) {
     held(place).await;
     taken_away(place).await;
@@ -244,17 +244,17 @@ async fn a_login_from_the_environment() {
     let mut acl = redis::cmd(words[0]);
     let () = acl.arg(&words[1..]).query_async(&mut admin).await.unwrap();
     every_verb_works(&place(url.clone())).await;
-    // What stands in the URL is nearer.
+    // The login in the URL takes precedence.
     let other = place(with_login(&url, "nobody:s3cret-too"));
     assert_eq!(other.status(&["wait", "a"]).await, 77);
-    // A user alone is nobody.
+    // A user without a password is refused.
     let alone = Place::new(url).and("LOCKSET_USER", USER);
     let ended = alone.ended(&["wait", "a"]).await;
     assert_eq!(ended.status, 64, "{ended:?}");
     assert!(ended.err.contains("LOCKSET_PASSWORD"), "{ended:?}");
 }
 
-/// Neither by its arguments nor by those of what it starts.
+/// Neither by its arguments nor by the arguments of its children.
 #[tokio::test]
 async fn no_process_shows_a_password_from_the_environment() {
     let server = Server::start();
@@ -298,7 +298,7 @@ async fn a_wrong_password_is_said_and_not_shown() {
         }
         assert_eq!(place.ended(&["names"]).await.err, "");
     }
-    // One that cannot be read is not repeated either, wherever it stands.
+    // A URL that cannot be read is not repeated either.
     for url in ["redis://u:s3cret@h:port", "redis://u:s3cret@", "s3cret"] {
         let ended = Place::new(url).ended(&["list"]).await;
         assert_eq!(ended.status, 64, "{ended:?}");

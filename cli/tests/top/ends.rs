@@ -71,7 +71,7 @@ async fn a_server_that_is_away_is_told_before_the_screen_is_taken() {
     assert!(!terminal.is_taken());
 }
 
-/// One that goes away later is told on the screen, and found again when it is back.
+/// A server that goes away later is named on the screen, and found again when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_goes_away_is_told_on_the_screen() {
     let server = Server::start();

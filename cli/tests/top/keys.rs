@@ -1,4 +1,4 @@
-//! What the keys do, and what is shown in little room.
+//! The actions of the keys, and the view in a small window.
 
 use lockset::Client;
 use lockset_testkit::{Server, eventually};
@@ -67,7 +67,7 @@ async fn a_filter_hides_what_does_not_match() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_frozen_does_not_change() {
+async fn a_frozen_view_does_not_change() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let guard = client.lock("before").lock().await.unwrap();
@@ -79,7 +79,7 @@ async fn what_is_frozen_does_not_change() {
     let frozen = terminal.screen();
     let later = client.lock("later").lock().await.unwrap();
     guard.release().await.unwrap();
-    // It goes on looking meanwhile: three more times.
+    // The view keeps looking while it is frozen: three more times.
     let asked = async || -> u64 {
         let mut admin = server.admin().await;
         let info: String = redis::cmd("INFO")
@@ -105,7 +105,7 @@ async fn what_is_frozen_does_not_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_follows_the_size_of_the_window() {
+async fn the_view_follows_the_size_of_the_window() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let guard = client.lock("seats-show-1").lock().await.unwrap();

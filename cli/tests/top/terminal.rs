@@ -131,7 +131,7 @@ impl Terminal {
         })
     }
 
-    /// Whether the screen of the program is shown, and not that of the shell.
+    /// Whether the program's screen is shown, and not the shell's.
     pub(crate) fn is_taken(&self) -> bool {
         self.parser.lock().unwrap().screen().alternate_screen()
     }

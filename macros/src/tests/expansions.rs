@@ -1,4 +1,4 @@
-//! What is made of functions of all shapes, as files to read: `tests/expansions/NAME.rs` has the function and
+//! The expansions of functions of all shapes, as files to read: `tests/expansions/NAME.rs` has the function and
 //! below it what is made of it.
 //!
 //! After a change: `LOCKSET_WRITE_EXPANSIONS=1 cargo test -p lockset-macros expansions`.

@@ -404,7 +404,7 @@ fn open_transactions() {
 }
 
 #[test]
-fn what_is_no_open_transaction_is_taken() {
+fn types_that_are_no_open_transaction_are_taken() {
     for source in [
         with_argument!("db: &PgPool"),
         with_argument!("transfer: &Transaction"),
@@ -421,7 +421,7 @@ fn what_is_no_open_transaction_is_taken() {
 
 /// So that nothing but the error is reported.
 #[test]
-fn what_is_refused_stays_as_it_was() {
+fn refused_functions_stay_as_they_were() {
     let (options, item) = parts(r#"#[locked("x", oops)] async fn f(c: &Client) -> R { g() }"#);
     let made = crate::expand::locked(options, item.clone()).to_string();
     assert!(made.contains("compile_error"), "{made}");

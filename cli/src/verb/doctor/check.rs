@@ -1,4 +1,4 @@
-//! What a check of a server has found.
+//! The result of one check of a server.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub(crate) struct Check {
     pub(super) check: &'static str,
     pub(super) verdict: Verdict,
     pub(super) found: String,
-    /// What to do, unless it is ok.
+    /// The advice, unless the verdict is ok.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
 }

@@ -242,7 +242,7 @@ fn distance(report: &ServerReport) -> Check {
     Check::wrong("round trip", Verdict::Warn, found, advice)
 }
 
-/// What is missing, with the line to copy.
+/// The missing rights, with the line to copy.
 pub(super) fn rights(report: &ServerReport) -> Vec<Check> {
     let Some(user) = &report.user else {
         let advice = "give the user +acl|whoami and +acl|dryrun to have its rights checked";
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_may_not_measure_is_said() {
+    fn missing_rights_to_measure_are_named() {
         let mut blind = report(&[]);
         blind.round_trips = [Duration::ZERO; 2];
         let checks = of(&blind, false);

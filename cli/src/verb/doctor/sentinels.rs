@@ -59,7 +59,7 @@ fn parse(url: &str) -> Option<Named> {
     })
 }
 
-/// What each of them says; nothing if the URL names none.
+/// The checks of each sentinel; none if the URL names no sentinel.
 pub(super) async fn checks(url: &str, context: &Context) -> Result<Vec<Check>, Failure> {
     let Some(named) = parse(url) else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Draws the model. What it draws depends on nothing else but the moment.
+//! Draws the model, as of one moment.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::span;
 const BAR: usize = 10;
 const TAPE_LINES: u16 = 4;
 
-/// What stands beside the name, and how wide it is.
+/// The columns beside the name, and their widths.
 const KIND: usize = 5;
 const HOLDER: usize = 20;
 const AGE: usize = 8;
@@ -369,7 +369,7 @@ mod tests {
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned() + "\n"
     }
 
-    /// Compares with what is kept beside this file; written anew with `LOCKSET_WRITE_FRAMES=1`.
+    /// Compares with the frame in `frames/`, which `LOCKSET_WRITE_FRAMES=1` writes.
     #[track_caller]
     fn is_kept(name: &str, frame: &str) {
         let path = format!(
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_drawn_in_any_room() {
+    fn a_window_of_any_size_is_drawn() {
         let model = model();
         for (width, height) in [(1, 1), (20, 5), (80, 9), (200, 60)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -1,4 +1,4 @@
-//! Pure: from samples to what is shown. It draws nothing, asks nobody and reads no clock.
+//! Pure: from samples to the view. It draws nothing, sends nothing and reads no clock.
 //!
 //! Invariant: the same samples and keys lead to the same view.
 
@@ -11,13 +11,13 @@ const TAPE_MAX: usize = 64;
 /// A lease that is renewed every third of its length never has less left than this part of it.
 const LATE: f64 = 0.5;
 
-/// What is left grew by more than this: a renewal, not a clock that reads a little differently.
+/// The least growth of the remaining lease that counts as a renewal: clocks differ a little.
 const JUMP: Duration = Duration::from_millis(50);
 
 /// How fast a rate forgets.
 const RATE_HALF_LIFE: f64 = 5.0;
 
-/// A lock that has gone is shown for so long.
+/// How long a lock that is gone stays in the view.
 const GONE_SHOWN: Duration = Duration::from_secs(5);
 
 /// A lock at the moment of a sample.
@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub(super) kind: &'static str,
     /// The id of its first holder; empty if it is free.
     pub(super) holder: String,
-    /// Who that is, in words.
+    /// The holder in words.
     pub(super) who: String,
     pub(super) holders: usize,
     pub(super) age: Option<Duration>,
@@ -60,7 +60,7 @@ pub(super) struct Detail {
     pub(super) waits: Vec<(String, Duration)>,
 }
 
-/// What was found at one moment.
+/// The locks as seen at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     /// Since the beginning.
@@ -95,7 +95,7 @@ pub(super) struct Row {
     pub(super) state: State,
     /// The longest lease that was seen of this holder.
     pub(super) lease: Duration,
-    /// Other holders than before, a second: at least so many grants.
+    /// Changes of the holder per second: a lower bound of the grants.
     pub(super) rate: f64,
     sampled: Duration,
     /// When this holder was first seen.
@@ -121,7 +121,7 @@ impl Row {
         }
     }
 
-    /// What is left of the lease at a later moment, if nothing is heard.
+    /// The remaining lease at a later moment, without another sample.
     pub(super) fn remaining(&self, now: Duration) -> Duration {
         let passed = now.saturating_sub(self.sampled);
         self.seen.remaining.saturating_sub(passed)
@@ -146,7 +146,7 @@ impl Row {
     }
 }
 
-/// What the rows are sorted by; the most comes first.
+/// The order of the rows; the largest comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -184,7 +184,7 @@ pub(super) struct Happened {
     pub(super) is_bad: bool,
 }
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Up,
@@ -342,7 +342,7 @@ impl Model {
         rows
     }
 
-    /// How many locks are known, whatever the filter.
+    /// The number of known locks, filtered or not.
     pub(super) fn known(&self) -> usize {
         self.rows.len()
     }
@@ -358,7 +358,7 @@ impl Model {
         rows.iter().position(under).unwrap_or(0)
     }
 
-    /// The lock whose queue is shown: that of the page, else that under the cursor.
+    /// The lock whose queue is shown: the lock of the open page, otherwise the lock under the cursor.
     pub(super) fn selected(&self) -> Option<String> {
         let rows = self.rows();
         let under = rows.get(self.at(&rows)).map(|row| row.seen.name.clone());
@@ -369,7 +369,7 @@ impl Model {
         self.rows.get(name)
     }
 
-    /// Does what a key asks for.
+    /// Does the action of a key.
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Quit => self.is_over = true,
@@ -404,7 +404,7 @@ impl Model {
     }
 }
 
-/// How a hold ended that is not there any more, and whether that was bad.
+/// How a hold that is gone ended, and whether that was bad.
 fn ended(row: &Row, at: Duration) -> (&'static str, bool) {
     if row.remaining(at).is_zero() || row.state == State::Late {
         ("its lease ran out", true)
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_vanishes_late_has_expired() {
+    fn a_late_lock_that_vanishes_has_expired() {
         let mut model = Model::default();
         model.take(sample(0.0, &[lock("a", "x", 3.0, 0)]));
         model.take(sample(2.0, &[lock("a", "x", 1.0, 0)]));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_free_is_lost_by_nobody() {
+    fn a_free_lock_that_vanishes_has_not_expired() {
         let mut model = Model::default();
         let mut free = lock("a", "", 0.0, 3);
         free.holders = 0;
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_away_is_told_once_and_nothing_is_lost() {
+    fn a_server_that_is_away_is_reported_once_and_the_rows_stay() {
         let mut model = Model::default();
         model.take(sample(0.0, &[lock("a", "x", 30.0, 1)]));
         for at in 1..3 {

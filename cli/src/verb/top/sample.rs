@@ -1,7 +1,7 @@
 //! Looks at the server again and again, and sends what it finds.
 //!
-//! Invariant: it takes no more of the server's time than its share. Each kind of look is paused for so long
-//! that the time it took is that share of the whole; a round trip counts as the server's time, so it is less.
+//! Invariant: it stays within its share of the server's time. After each look it pauses until the look's time
+//! is this share of the whole. A whole round trip counts as the server's time, so the real share is smaller.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Rows that are looked at every time, whether or not they are in sight.
 pub(super) const WATCHED_MAX: usize = 60;
 
-/// Locks that nobody looks at are looked at again so many at a time.
+/// The number of locks out of sight in one look.
 const AGAIN_MAX: usize = 20;
 
-/// What the view wants to know.
+/// The locks that the view shows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) names: Vec<String>,
@@ -38,7 +38,7 @@ pub(super) struct Sampler {
     began: Instant,
     wanted: watch::Receiver<Wanted>,
     samples: mpsc::Sender<Sample>,
-    /// What is known, longest not looked at first.
+    /// The known locks, the one with the oldest look first.
     others: VecDeque<String>,
     /// The names in it.
     known: HashSet<String>,
@@ -73,7 +73,7 @@ impl Sampler {
         }
     }
 
-    /// Until nobody wants a sample any more.
+    /// Runs until the receiver of samples is gone.
     pub(super) async fn run(mut self) {
         let mut due = Due {
             contended: self.began,
@@ -147,7 +147,7 @@ impl Sampler {
         })
     }
 
-    /// What is in sight, and some of the others.
+    /// The names in sight, and some of the others.
     fn names(&mut self, wanted: &Wanted, found: &[LockInfo]) -> Vec<String> {
         for lock in found {
             if self.known.insert(lock.name.clone()) {
