@@ -113,6 +113,7 @@ mod hold;
 mod holder;
 mod job;
 mod keys;
+mod listen;
 mod long_wait;
 mod loss;
 mod lost;

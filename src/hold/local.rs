@@ -214,6 +214,22 @@ impl Locals {
             .insert(channel.into(), Arc::clone(subscription));
     }
 
+    /// Counts one more listener of a channel. All of them share one subscription.
+    pub(crate) fn add_listener(&self, channel: &str) -> Arc<Subscription> {
+        let entry = self.channels.entry(channel.into()).or_default();
+        // Counted under the lock of the map: `forget_listener` sees the listener or removes the entry before.
+        entry.add_listener();
+        Arc::clone(&entry)
+    }
+
+    /// Removes the subscription of a channel if it has no listener. Returns whether it was removed.
+    pub(crate) fn forget_listener(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+        let is_unused = |_: &Box<str>, subscription: &Arc<Subscription>| {
+            Arc::ptr_eq(subscription, this) && !subscription.is_used()
+        };
+        self.channels.remove_if(channel, is_unused).is_some()
+    }
+
     /// Ends that, if it is still this subscription that listens. True if so.
     pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let removed = self

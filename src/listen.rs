@@ -1,0 +1,145 @@
+//! Listening to one channel, for a caller that waits for a condition at the server.
+//!
+//! All listeners of a client to one channel share one subscription. Invariants: a message is a hint and never a fact;
+//! the caller asks the server again after each subscription, because messages before it were missed; the last listener
+//! to leave has the subscription ended in the background.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::hint::{Hint, Mark};
+use crate::hold::core::Core;
+use crate::hold::subscription::{Subscription, SubscriptionState};
+
+/// Keeps a subscription for this long after its last listener: a caller that waits in a loop subscribes once.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// After a subscription failed, waits for this many polls before the next try.
+const POLLS_BETWEEN_TRIES: u32 = 4;
+
+/// Counts as a listener of one channel until dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    core: Arc<Core>,
+    /// The key whose server sends the messages.
+    route: Arc<str>,
+    channel: Box<str>,
+    subscription: Arc<Subscription>,
+}
+
+impl Listener {
+    pub(crate) fn new(core: &Arc<Core>, route: &Arc<str>, channel: &str) -> Self {
+        Self {
+            core: Arc::clone(core),
+            route: Arc::clone(route),
+            channel: channel.into(),
+            subscription: core.locals.add_listener(channel),
+        }
+    }
+
+    fn hint(&self) -> &Hint {
+        &self.subscription.hint
+    }
+
+    /// To be taken before the server is asked, so that a message after the question ends the wait.
+    pub(crate) fn mark(&self) -> Mark {
+        self.hint().mark()
+    }
+
+    /// Resolves at a message or a gap in the subscription after `mark`, when the client is closed, or at `at`.
+    pub(crate) async fn wait(&self, mark: Mark, at: Tick) {
+        let closing = self.core.closing.mark();
+        if self.core.is_closed() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.hint().past(mark) => {}
+            () = self.core.closing.past(closing) => {}
+            () = self.core.clock.sleep_until(at) => {}
+        }
+    }
+
+    /// Subscribes unless messages already reach this client. Returns true if the subscription is new: the caller asks
+    /// the server again.
+    pub(crate) async fn subscribe(&self) -> bool {
+        let (core, subscription) = (&self.core, &self.subscription);
+        let reply = core.timing.reply;
+        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) {
+            return false;
+        }
+        let locked = core.clock.within(reply, subscription.state.lock());
+        let Some(mut state) = locked.await else {
+            return false;
+        };
+        let gaps = core.locals.gaps();
+        if state.since == Some(gaps) {
+            return false;
+        }
+        subscription.mark_subscribed();
+        *state = SubscriptionState {
+            channel: Some(self.channel.to_string()),
+            since: None,
+        };
+        let command = redis::Cmd::new()
+            .arg(core.channels().subscribe())
+            .arg(&*self.channel)
+            .to_owned();
+        let sent = (core.scripts.transport).send(Lane::Push, &self.route, &command, reply);
+        let is_subscribed = sent.await.is_ok();
+        if is_subscribed {
+            state.since = Some(gaps);
+        } else {
+            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+            subscription.retry_after(core.clock.now().after(pause));
+        }
+        is_subscribed
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if !self.subscription.remove_listener() {
+            return;
+        }
+        let subscription = &self.subscription;
+        if !subscription.take_subscribed() {
+            self.core
+                .locals
+                .forget_listener(&self.channel, subscription);
+            return;
+        }
+        let end = end(
+            Arc::clone(&self.core),
+            Arc::clone(&self.route),
+            self.channel.clone(),
+            Arc::clone(subscription),
+        );
+        self.core.watchdog.drive(end.boxed());
+    }
+}
+
+/// Ends the subscription after a while, unless there is a listener again.
+async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: Arc<Subscription>) {
+    if !core.is_closed() {
+        core.clock.sleep_until(core.clock.now().after(LINGER)).await;
+    }
+    // A listener that came in between ends it when it leaves.
+    subscription.mark_subscribed();
+    if !core.locals.forget_listener(&channel, &subscription) || !subscription.take_subscribed() {
+        return;
+    }
+    let command = redis::Cmd::new()
+        .arg(core.channels().unsubscribe())
+        .arg(&*channel)
+        .to_owned();
+    // Without an answer the connection is replaced, and with it all subscriptions.
+    let reply = core.timing.reply;
+    let _ = (core.scripts.transport)
+        .send(Lane::Push, &route, &command, reply)
+        .await;
+}
