@@ -83,6 +83,8 @@ pub enum ErrorKind {
     NotReplicated,
     /// Others hold the lock, and the caller made an error of that: [`Error::is_busy`].
     Busy,
+    /// A party at a barrier died or gave up: [`Error::is_broken`].
+    Broken,
 }
 
 pub(crate) use ErrorKind as Kind;
@@ -335,6 +337,13 @@ impl Error {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0.kind == Kind::Busy
+    }
+
+    /// A party of a [`Barrier`](crate::Barrier) died or gave up, so all that waited with it go on without it. The message
+    /// names the party.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.0.kind == Kind::Broken
     }
 
     /// Who is in the way, if [others hold the lock](Self::is_busy).

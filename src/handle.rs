@@ -486,6 +486,23 @@ macro_rules! option_methods {
                 self
             }
 
+            /// Waits without a subscription: a waiter asks again after a pause, which `backoff` sets (a
+            /// [`Duration`](::std::time::Duration) for pauses of one length).
+            ///
+            /// For servers, proxies and users without publish and subscribe. Others that wait with a subscription are
+            /// notified by its releases as ever. A waiter costs the server an attempt for each pause and gets the lock
+            /// half a pause later; a fair lock keeps its order. Calls that do not wait are not concerned.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// let lock = lock.polled(std::time::Duration::from_millis(20));
+            /// # drop(lock) }
+            /// ```
+            pub fn polled(mut self, backoff: impl Into<$crate::Backoff>) -> Self {
+                self.0.options.polled = Some(backoff.into());
+                self
+            }
+
             /// Counts what is done through this handle in the group `name`, a label of the metrics that the
             /// feature `metrics` has; also a field of the span `lockset.acquire`.
             ///

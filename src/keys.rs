@@ -133,6 +133,76 @@ impl LockName {
         }
     }
 
+    /// The channel of a latch. Redisson puts braces around every name.
+    pub(crate) fn latch_channel(&self) -> String {
+        format!("redisson_countdownlatch__channel__{{{}}}", self.key())
+    }
+
+    /// The call that opened a latch last.
+    pub(crate) fn latch_opened_key(&self) -> String {
+        self.own_helper("lockset_latch_opened")
+    }
+
+    /// There once this call has closed a latch or counted it down.
+    pub(crate) fn latch_call_key(&self, call: &str) -> String {
+        self.own_helper_of("lockset_latch_call", call)
+    }
+
+    /// The call that counted a latch down for this id.
+    pub(crate) fn latch_done_key(&self, id: &str) -> String {
+        self.own_helper_of("lockset_latch_done", id)
+    }
+
+    /// The channel of a semaphore.
+    pub(crate) fn semaphore_channel(&self) -> String {
+        self.helper("redisson_sc")
+    }
+
+    /// Who of ours took permits of a plain semaphore.
+    pub(crate) fn semaphore_holds_key(&self) -> String {
+        self.own_helper("lockset_sem_holds")
+    }
+
+    /// There once this call has made a plain semaphore or added permits.
+    pub(crate) fn semaphore_call_key(&self, call: &str) -> String {
+        self.own_helper_of("lockset_sem_call", call)
+    }
+
+    /// What the leader of an election said last.
+    pub(crate) fn leader_key(&self) -> String {
+        self.own_helper("lockset_leader")
+    }
+
+    /// The channel on which observers of an election are told to look.
+    pub(crate) fn leader_channel(&self) -> String {
+        self.leader_key()
+    }
+
+    /// How many parties a barrier has; there while one waits.
+    pub(crate) fn barrier_key(&self) -> String {
+        self.own_helper("lockset_barrier")
+    }
+
+    /// The parties that wait at a barrier, with the ends of their leases.
+    pub(crate) fn barrier_arrivals_key(&self) -> String {
+        self.own_helper("lockset_barrier_arrived")
+    }
+
+    /// What stands before the id of a party in the key of what became of its round.
+    pub(crate) fn barrier_over_prefix(&self) -> String {
+        format!("{}:", self.own_helper("lockset_barrier_over"))
+    }
+
+    /// The channel on which parties are told that a round is over.
+    pub(crate) fn barrier_channel(&self) -> String {
+        self.barrier_key()
+    }
+
+    /// A key for each id. With the length of the id, as name and id may have colons.
+    fn own_helper_of(&self, prefix: &str, id: &str) -> String {
+        format!("{}:{id}:{}", self.own_helper(prefix), id.len())
+    }
+
     /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
     fn own_helper(&self, prefix: &str) -> String {
         let key = self.key();
@@ -423,6 +493,14 @@ mod tests {
                     lock.fair_alive_key(),
                     lock.rw_channel(),
                     lock.rw_waiting_key(),
+                    lock.latch_opened_key(),
+                    lock.semaphore_channel(),
+                    lock.semaphore_holds_key(),
+                    lock.leader_key(),
+                    lock.barrier_arrivals_key(),
+                    format!("{}u:7", lock.barrier_over_prefix()),
+                    lock.latch_done_key(&name),
+                    lock.latch_call_key("}{"),
                 ] {
                     prop_assert_eq!(tag(lock.key()), tag(&helper));
                 }

@@ -93,11 +93,14 @@ mod acquire;
 mod announce;
 #[cfg(feature = "macros")]
 mod attribute;
+mod backoff;
+mod barrier;
 mod busy;
 mod client;
 mod clock;
 mod conn;
 mod counts;
+mod election;
 mod error;
 mod events;
 mod evict;
@@ -113,6 +116,7 @@ mod hold;
 mod holder;
 mod job;
 mod keys;
+mod latch;
 mod listen;
 mod long_wait;
 mod loss;
@@ -124,6 +128,7 @@ mod once;
 mod operator;
 mod options;
 mod owner;
+mod plain_semaphore;
 mod purge;
 mod redlock;
 mod reentrant;
@@ -133,6 +138,7 @@ mod script;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod simulated;
+mod synchronizer;
 #[cfg(test)]
 mod testing;
 mod totals;
@@ -142,10 +148,13 @@ mod waits;
 mod watchdog;
 mod with;
 
+pub use backoff::Backoff;
+pub use barrier::Barrier;
 pub use busy::Busy;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
+pub use election::{Election, Leader, Leaders, Leadership};
 pub use error::{Error, ErrorKind, Result};
 pub use events::{Event, Place};
 pub use fair::{FairGuard, FairLock};
@@ -153,6 +162,7 @@ pub use fencing::{FencingToken, TokenPurge};
 pub use holder::Holder;
 pub use job::{Job, JobRun};
 pub use keys::NAME_BYTES_MAX;
+pub use latch::Latch;
 pub use loss::Loss;
 pub use lost::{Lost, LostReason};
 pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
@@ -164,6 +174,7 @@ pub use operator::{
 };
 pub use options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
 pub use owner::Owner;
+pub use plain_semaphore::{PlainPermits, PlainSemaphore};
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};

@@ -103,14 +103,17 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if !self.subscription.remove_listener() {
+        let subscription = &self.subscription;
+        if !subscription.remove_listener() {
             return;
         }
-        let subscription = &self.subscription;
         if !subscription.take_subscribed() {
-            self.core
-                .locals
-                .forget_listener(&self.channel, subscription);
+            // Locked, or with a channel: its end is under way, and forgets it.
+            let state = subscription.state.try_lock();
+            if state.is_ok_and(|state| state.channel.is_none()) {
+                let locals = &self.core.locals;
+                locals.forget_listener(&self.channel, subscription);
+            }
             return;
         }
         let end = end(
@@ -123,23 +126,32 @@ impl Drop for Listener {
     }
 }
 
-/// Ends the subscription after a while, unless there is a listener again.
+/// Ends the subscription after a while, unless there is a listener again. Who comes meanwhile waits for the lock, and
+/// subscribes behind it.
 async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: Arc<Subscription>) {
     if !core.is_closed() {
         core.clock.sleep_until(core.clock.now().after(LINGER)).await;
     }
-    // A listener that came in between ends it when it leaves.
+    let reply = core.timing.reply;
+    let locked = core.clock.within(reply, subscription.state.lock()).await;
+    // In this order: a listener that leaves after the look finds the mark, and ends it.
     subscription.mark_subscribed();
-    if !core.locals.forget_listener(&channel, &subscription) || !subscription.take_subscribed() {
+    if subscription.is_used() {
         return;
     }
-    let command = redis::Cmd::new()
-        .arg(core.channels().unsubscribe())
-        .arg(&*channel)
-        .to_owned();
-    // Without an answer the connection is replaced, and with it all subscriptions.
-    let reply = core.timing.reply;
-    let _ = (core.scripts.transport)
-        .send(Lane::Push, &route, &command, reply)
-        .await;
+    let Some(mut state) = locked else {
+        return;
+    };
+    subscription.take_subscribed();
+    if std::mem::take(&mut *state).channel.is_some() {
+        let command = redis::Cmd::new()
+            .arg(core.channels().unsubscribe())
+            .arg(&*channel)
+            .to_owned();
+        // Without an answer the connection is replaced, and with it all subscriptions.
+        let transport = &core.scripts.transport;
+        let _ = transport.send(Lane::Push, &route, &command, reply).await;
+    }
+    drop(state);
+    core.locals.forget_listener(&channel, &subscription);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use crate::acquire::{self, LockRequest, Wait};
+use crate::backoff::Backoff;
 use crate::busy::Busy;
 use crate::error::{Error, Result};
 use crate::fair::FairLock;
@@ -242,6 +243,12 @@ impl MultiLock {
         self
     }
 
+    /// Waits without a subscription; as [`ReentrantLock::polled`](crate::ReentrantLock::polled).
+    pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
+        self.options.polled = Some(backoff.into());
+        self
+    }
+
     /// Counts what is done through this handle in the group `name`, and its members too; as
     /// [`ReentrantLock::group`].
     pub fn group(mut self, name: &str) -> Self {
@@ -368,6 +375,7 @@ impl MultiLock {
             options.fenced |= all.fenced;
             options.replication = all.replication.or(options.replication);
             options.give_up = all.give_up.or(options.give_up);
+            options.polled = all.polled.or(options.polled);
             options.group = all.group.or(options.group);
             member.asking(options, operation)
         };

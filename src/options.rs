@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::owner::Owner;
@@ -90,6 +91,8 @@ pub(crate) struct Options {
     pub(crate) at_least: Option<Duration>,
     /// A hold stays with the client for so long when no guard has it.
     pub(crate) sticky: Option<Duration>,
+    /// Its waiters have no subscription, and pause like this.
+    pub(crate) polled: Option<Backoff>,
     pub(crate) fenced: bool,
     /// What replicas have to confirm before a grant counts.
     pub(crate) replication: Option<Replication>,
@@ -142,6 +145,7 @@ impl Options {
             max_hold: None,
             at_least: None,
             sticky: None,
+            polled: None,
             fenced: false,
             replication: None,
             give_up: None,
@@ -170,6 +174,9 @@ impl Options {
         if let Some(span) = &self.sticky {
             shown.field("sticky", span);
         }
+        if let Some(backoff) = &self.polled {
+            shown.field("polled", backoff);
+        }
         if self.fenced {
             shown.field("fenced", &true);
         }
@@ -189,6 +196,7 @@ impl Options {
         check_lease(policy.lease())?;
         self.check_at_least(policy)?;
         self.check_sticky(policy)?;
+        self.polled.map_or(Ok(()), |backoff| backoff.check())?;
         let policy = match self.max_hold {
             None => policy,
             Some(max) if max < LEASE_MIN => {

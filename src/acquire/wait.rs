@@ -146,6 +146,8 @@ struct Waiting<'a> {
     has_recalled: bool,
     /// Whether a subscription that could not be made was tried once more, since it slept last.
     has_retried: bool,
+    /// How often it slept.
+    sleeps: u32,
     /// Once it has to wait.
     counted: Option<WaitCount<'a>>,
 }
@@ -172,6 +174,7 @@ impl<'a> Waiting<'a> {
             readers_until: None,
             has_recalled: false,
             has_retried: false,
+            sleeps: 0,
             counted: None,
         }
     }
@@ -383,12 +386,21 @@ impl<'a> Waiting<'a> {
         }
     }
 
+    /// The longest time without asking.
+    fn poll_cap(&self) -> Duration {
+        let cap = self.request().core.timing.poll_cap;
+        let polled = self.request().options.polled;
+        polled.map_or(cap, |backoff| {
+            cap.min(backoff.pause(self.sleeps, fastrand::f64()))
+        })
+    }
+
     /// Sleeps after a refusal until it is worth asking again, and decides on which lane. Subscribes first,
     /// if it does not listen yet.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
         self.local().reset_handoffs();
         let (now, deadline) = (self.clock().now(), self.deadline());
-        let poll_cap = self.request().core.timing.poll_cap;
+        let poll_cap = self.poll_cap();
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
             return Ok(Step::Ended(self.refused()));
         };
@@ -406,6 +418,7 @@ impl<'a> Waiting<'a> {
             return Ok(Step::Again);
         }
         (self.has_recalled, self.has_retried) = (false, false);
+        self.sleeps = self.sleeps.saturating_add(1);
         loop {
             match self.waiter.wait(marks, self.place.as_ref(), time).await {
                 Woken::HandedOff => self.lane = Lane::Command,

@@ -164,6 +164,9 @@ impl<'a> Waiter<'a> {
     /// Whether to listen at all: not right after it failed, nor when the time left is so short that
     /// a slow answer would pass for a dead connection.
     pub(super) fn may_subscribe(&self, deadline: Option<Tick>) -> bool {
+        if self.request.options.polled.is_some() {
+            return false;
+        }
         let core = &self.request.core;
         let now = core.clock.now();
         let enough = now.after(core.timing.reply / 8);

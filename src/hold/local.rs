@@ -224,10 +224,10 @@ impl Locals {
 
     /// Removes the subscription of a channel if it has no listener. Returns whether it was removed.
     pub(crate) fn forget_listener(&self, channel: &str, this: &Arc<Subscription>) -> bool {
-        let is_unused = |_: &Box<str>, subscription: &Arc<Subscription>| {
+        let removed = self.channels.remove_if(channel, |_, subscription| {
             Arc::ptr_eq(subscription, this) && !subscription.is_used()
-        };
-        self.channels.remove_if(channel, is_unused).is_some()
+        });
+        removed.is_some()
     }
 
     /// Ends that, if it is still this subscription that listens. True if so.

@@ -61,6 +61,7 @@ impl QuorumHandle {
             let mut member = member.clone();
             member.options = Options {
                 sticky: None,
+                polled: None,
                 owner: Some(voter.clone()),
                 policy: Some(policy),
                 // It is a part of the policy.

@@ -75,8 +75,10 @@ macro_rules! pieces {
 
 /// What scripts have in common, by name.
 pub(crate) static PIECES: &[(&str, &str)] = pieces! {
+    count_at
     counter_of
     counter_stays
+    end_round
     error_text
     exclusive_lease
     fair_dequeue
@@ -97,6 +99,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     must_be_lock
     next_token
     not_held
+    open_latch
     read_again
     read_begins
     read_grant
@@ -158,4 +161,18 @@ scripts! {
     RW_RENEW rw_renew
     RW_KEEP rw_keep
     RECALL recall
+    LATCH_INIT latch_init
+    LATCH_COUNT_DOWN latch_count_down
+    LATCH_COUNT latch_count
+    LATCH_DELETE latch_delete
+    PLAIN_ACQUIRE plain_acquire
+    PLAIN_RELEASE plain_release
+    PLAIN_GIVE plain_give
+    PLAIN_INIT plain_init
+    PLAIN_AVAILABLE plain_available
+    LEADER_PROCLAIM leader_proclaim
+    LEADER_RESIGN leader_resign
+    LEADER_READ leader_read
+    BARRIER_ARRIVE barrier_arrive
+    BARRIER_LEAVE barrier_leave
 }

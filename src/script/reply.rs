@@ -251,6 +251,65 @@ pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
     int(Some(value)).map(|status| status == YES)
 }
 
+/// Id, token and value of the leader of an election, if one leads.
+pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, String)>, Error> {
+    let said = texts(value)?;
+    let [id, token, said] = match <[String; 3]>::try_from(said) {
+        Ok(all) => all,
+        Err(none) if none.is_empty() => return Ok(None),
+        Err(_) => return Err(unreadable(value)),
+    };
+    let token = token.parse().map_err(|_| unreadable(value))?;
+    Ok(Some((id, token, said)))
+}
+
+/// What a party at a barrier was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// It waits, as one of so many.
+    Waits(u64),
+    /// All came. One of them is the leader of the round.
+    Passed { is_leader: bool },
+    /// The round was broken by this party, which died or left.
+    Broken { party: String, is_dead: bool },
+    /// Those who wait have said another number of parties.
+    Parties(u64),
+}
+
+pub(crate) fn arrived(value: &Value) -> Result<Arrived, Error> {
+    if let Value::Int(number) = value {
+        let count = number.unsigned_abs();
+        return Ok(match *number {
+            1.. => Arrived::Waits(count),
+            _ => Arrived::Parties(count),
+        });
+    }
+    let said = text(value).ok_or_else(|| unreadable(value))?;
+    match said.split_once(':') {
+        None if said == "leads" => Ok(Arrived::Passed { is_leader: true }),
+        None if said == "passed" => Ok(Arrived::Passed { is_leader: false }),
+        Some((how @ ("died" | "left"), party)) => Ok(Arrived::Broken {
+            party: party.to_owned(),
+            is_dead: how == "died",
+        }),
+        _ => Err(unreadable(value)),
+    }
+}
+
+/// A number that may be negative.
+pub(crate) fn count(value: &Value) -> Result<i64, Error> {
+    int(Some(value))
+}
+
+/// How many count-downs of a latch are left, and the call that opened it last.
+pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
+    let [Value::Int(left), opened] = array(value)? else {
+        return Err(unreadable(value));
+    };
+    let opened = text(opened).ok_or_else(|| unreadable(value))?;
+    Ok((u64::try_from(*left).unwrap_or(0), opened.to_owned()))
+}
+
 /// What became of a counter that was to be removed.
 pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
     Ok(match int(Some(value))? {

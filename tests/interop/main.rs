@@ -20,4 +20,5 @@ mod prefix;
 mod queue;
 mod readers;
 mod stress;
+mod synchronizers;
 mod watchdogs;

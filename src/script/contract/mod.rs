@@ -1,14 +1,18 @@
 //! The contract of every Lua file: its header says what its body reads, it names the pieces it uses, it
 //! loads, and it replies as its header says.
 
+mod barrier;
 mod cost;
+mod election;
 mod fair;
 mod fair_ends;
 mod fair_handover;
 mod fair_names;
 mod fixture;
 mod keep;
+mod latch;
 mod multi;
+mod plain_semaphore;
 mod purge;
 mod recall;
 mod reentrant;

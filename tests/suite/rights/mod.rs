@@ -1,6 +1,7 @@
 //! What `docs/rights.md` promises to a user who has the rights it lists, and to one who lacks one.
 
 pub(crate) mod doc;
+mod synchronizers;
 mod work;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,10 @@ use crate::world::{Alone, BehindSentinels, OnCluster, World};
 const PLAIN: &[&str] = &["every lock", "fenced locks, also"];
 const FAIR: &[&str] = &["fair locks, also", "`FairLock::waiters`, also"];
 const READ_WRITE: &[&str] = &["read-write locks, also"];
+const LATCH: &[&str] = &["latches, also"];
+const SEMAPHORE: &[&str] = &["plain semaphores, also"];
+const ELECTION: &[&str] = &["elections, with those of fenced locks, also"];
+const BARRIER: &[&str] = &["barriers, also"];
 const LEFT_OUT: &[&str] = &[
     "waking those who wait",
     "recalls",
@@ -62,6 +67,10 @@ enum Kind {
     Reentrant,
     Fair,
     ReadWrite,
+    Latch,
+    Semaphore,
+    Election,
+    Barrier,
 }
 
 impl Kind {
@@ -71,6 +80,10 @@ impl Kind {
             Self::Reentrant => desk.reentrant().await,
             Self::Fair => desk.fair().await,
             Self::ReadWrite => desk.read_write().await,
+            Self::Latch => desk.latch().await,
+            Self::Semaphore => desk.semaphore().await,
+            Self::Election => desk.election().await,
+            Self::Barrier => desk.barrier().await,
         }
     }
 }
@@ -156,6 +169,20 @@ async fn each_right_of_a_read_write_lock_is_needed_and_named() {
     each_is_needed(Kind::ReadWrite, &(&rows(PLAIN) | &mine), &mine).await;
 }
 
+/// The kinds that are no locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_of_a_synchronizer_is_needed_and_named() {
+    for (kind, mine) in [
+        (Kind::Latch, LATCH),
+        (Kind::Semaphore, SEMAPHORE),
+        (Kind::Election, ELECTION),
+        (Kind::Barrier, BARRIER),
+    ] {
+        let mine = rows(mine);
+        each_is_needed(kind, &(&rows(PLAIN) | &mine), &mine).await;
+    }
+}
+
 /// Each right that only saves time is missed by nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_be_left_out_can_be_left_out() {
@@ -197,6 +224,8 @@ async fn what_can_be_left_out_can_be_left_out() {
 #[test]
 fn the_page_agrees_with_itself_and_with_the_scripts() {
     let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
+    let others = [LATCH, SEMAPHORE, ELECTION, BARRIER].concat();
+    let locks = &locks | &rows(&others);
     let one = &locks | &rows(LEFT_OUT);
     assert_eq!(commands("One server"), std::slice::from_ref(&one));
     let elsewhere = &one - &row("waking those who wait");
@@ -239,14 +268,19 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
 }
 
 async fn works_in<W: World>(world: &W, url: &str, name: &str) {
-    let (plain, fair, read_write) = futures_util::future::join3(
-        Kind::Reentrant.work(world, url, name),
-        Kind::Fair.work(world, url, name),
-        Kind::ReadWrite.work(world, url, name),
-    )
-    .await;
-    let done = plain.and(fair).and(read_write);
-    assert!(done.is_ok(), "{done:?}");
+    let kinds = [
+        Kind::Reentrant,
+        Kind::Fair,
+        Kind::ReadWrite,
+        Kind::Latch,
+        Kind::Semaphore,
+        Kind::Election,
+        Kind::Barrier,
+    ];
+    let all = kinds.map(|kind| kind.work(world, url, name));
+    for (kind, done) in kinds.iter().zip(futures_util::future::join_all(all).await) {
+        assert!(done.is_ok(), "{kind:?}: {done:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

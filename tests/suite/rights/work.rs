@@ -46,13 +46,17 @@ impl<'a, W: World> Desk<'a, W> {
         Self { world, url, prefix }
     }
 
-    async fn client(&self) -> Result<Client> {
+    pub(super) async fn client(&self) -> Result<Client> {
         let builder = Client::builder(&self.url).key_prefix(&self.prefix);
         builder.lease(CLIENT_LEASE).build().await
     }
 
     /// Waits for what happens in the background.
-    async fn in_the_end(&self, what: &'static str, mut is_so: impl AsyncFnMut() -> bool) -> Done {
+    pub(super) async fn in_the_end(
+        &self,
+        what: &'static str,
+        mut is_so: impl AsyncFnMut() -> bool,
+    ) -> Done {
         let so = async {
             while !is_so().await {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -15,6 +15,9 @@ final class Verbs {
         if (kind.equals("hash")) {
             return new TreeMap<>(peer.redisson.<String, String>getMap(name, StringCodec.INSTANCE).readAllMap());
         }
+        if (Synchronizers.has(kind)) {
+            return Synchronizers.perform(peer, words);
+        }
         RLock lock = peer.lock(kind, name);
         switch (words[3]) {
             case "lock" -> lock.lock();

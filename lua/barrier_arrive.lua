@@ -1,0 +1,46 @@
+-- uses: count_at, server_ms, end_round
+--[[
+  barrier_arrive: come to a barrier, or say that one still waits there; and end the round if all have come, or one died.
+  KEYS[1]  parties   STRING  how many parties a round has; there while one waits
+  KEYS[2]  arrivals  ZSET    party -> server ms until which it lives unless it says more
+  KEYS[3]  over      STRING  what became of the round of this party
+  ARGV[1]  party     new for each call
+  ARGV[2]  parties
+  ARGV[3]  lease_ms
+  ARGV[4]  prefix    of the third key, before the party; those of the others are made of it
+  ARGV[5]  kept_ms   for how long it is known what became of the round
+  ARGV[6]  channel   where parties listen
+  ARGV[7]  publish   PUBLISH or SPUBLISH
+  Reply    how many wait, with this one | minus the number of parties that those who wait have said
+           `leads` all came, this one last | `passed` all came | `died:party` | `left:party` broken by that party
+]]
+local over = redis.call('GET', KEYS[3])
+if over then return over end
+local arrivals, party, wanted = KEYS[2], ARGV[1], tonumber(ARGV[2])
+local parties = count_at(KEYS[1])
+if type(parties) == 'table' then return parties end
+local round = {
+  parties = KEYS[1], arrivals = arrivals, over = ARGV[4], kept_ms = ARGV[5], channel = ARGV[6], publish = ARGV[7]
+}
+local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
+-- Who stood still for longer than its lease, and is first to ask, is alive.
+for _, dead in ipairs(redis.call('ZRANGE', arrivals, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)) do
+  if dead ~= party then
+    end_round(round, nil, 'died:' .. dead)
+    if waits then return 'died:' .. dead end
+    parties = nil
+    break
+  end
+end
+if parties and parties ~= wanted then return -parties end
+redis.call('ZADD', arrivals, now + ARGV[3], party)
+local count = redis.call('ZCARD', arrivals)
+if count >= wanted then
+  end_round(round, party, 'passed')
+  return 'leads'
+end
+-- Outlasts the lease of each party: all of them ask at least once a second.
+local kept_ms = ARGV[3] + ARGV[5]
+redis.call('PEXPIRE', arrivals, kept_ms)
+redis.call('SET', KEYS[1], ARGV[2], 'PX', kept_ms)
+return count

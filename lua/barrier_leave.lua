@@ -1,0 +1,29 @@
+-- uses: end_round
+--[[
+  barrier_leave: wait at a barrier no longer.
+  KEYS[1]  parties   STRING  how many parties a round has; there while one waits
+  KEYS[2]  arrivals  ZSET    party -> server ms until which it lives unless it says more
+  KEYS[3]  over      STRING  what became of the round of this party
+  ARGV[1]  party
+  ARGV[2]  breaks    1: the round is broken for all; 0: the others wait on
+  ARGV[3]  prefix    of the third key, before the party
+  ARGV[4]  kept_ms   for how long it is known what became of the round
+  ARGV[5]  channel   where parties listen
+  ARGV[6]  publish   PUBLISH or SPUBLISH
+  Reply    `left:` and this party | what became of the round before, as of barrier_arrive
+]]
+local over = redis.call('GET', KEYS[3])
+if over then return over end
+local party, arrivals = ARGV[1], KEYS[2]
+local left = 'left:' .. party
+if ARGV[2] == '1' and redis.call('ZSCORE', arrivals, party) then
+  end_round({
+    parties = KEYS[1], arrivals = arrivals, over = ARGV[3], kept_ms = ARGV[4], channel = ARGV[5], publish = ARGV[6]
+  }, nil, left)
+  return left
+end
+redis.call('ZREM', arrivals, party)
+if redis.call('ZCARD', arrivals) == 0 then redis.call('DEL', KEYS[1]) end
+-- An arrival that comes late does not count.
+redis.call('SET', KEYS[3], left, 'PX', ARGV[4])
+return left

@@ -1,0 +1,23 @@
+-- uses: count_at, open_latch
+--[[
+  latch_count_down: count a latch down once for an id, and open it at zero.
+  KEYS[1]  latch      STRING  how many count-downs are left; absent while it is open
+  KEYS[2]  done       STRING  the call that counted for this id
+  KEYS[3]  opened     STRING  the call that opened it last
+  ARGV[1]  call       an id of this call
+  ARGV[2]  done_ms    for how long the id counts no second time
+  ARGV[3]  opened_ms  for how long those who wait can see that it was open
+  ARGV[4]  channel    where waiters listen
+  ARGV[5]  publish    PUBLISH or SPUBLISH
+  Reply    1 this call has counted | 0 the id had counted before, or the latch is open
+]]
+local latch, done, call = KEYS[1], KEYS[2], ARGV[1]
+local count = count_at(latch)
+if type(count) == 'table' then return count end
+if not count or not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then
+  return redis.call('GET', done) == call and 1 or 0
+end
+if redis.call('INCRBY', latch, '-1') <= 0 then
+  open_latch(latch, KEYS[3], call, ARGV[3], ARGV[4], ARGV[5])
+end
+return 1

@@ -1,0 +1,16 @@
+-- uses: count_at, open_latch
+--[[
+  latch_delete: open a latch, however many count-downs are left.
+  KEYS[1]  latch      STRING  how many count-downs are left; absent while it is open
+  KEYS[2]  opened     STRING  the call that opened it last
+  ARGV[1]  call       an id of this call
+  ARGV[2]  opened_ms  for how long those who wait can see that it was open
+  ARGV[3]  channel    where waiters listen
+  ARGV[4]  publish    PUBLISH or SPUBLISH
+  Reply    1 it is open now | 0 it was open before
+]]
+local count = count_at(KEYS[1])
+if type(count) == 'table' then return count end
+if not count then return 0 end
+open_latch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+return 1

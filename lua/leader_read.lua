@@ -1,0 +1,10 @@
+--[[
+  leader_read: who leads, and what it said last.
+  KEYS[1]  lock    HASH  holder -> hold count, one field while held
+  KEYS[2]  leader  HASH  id, token, value and version of what the leader said last
+  Reply    {id, token, value} | an empty list: nobody leads, or the leader has said nothing yet
+]]
+local known = redis.call('HMGET', KEYS[2], 'id', 'token', 'value')
+-- What a leader said that died stays for a while. It is nobody's.
+if not known[1] or redis.call('HEXISTS', KEYS[1], known[1]) == 0 then return {} end
+return known

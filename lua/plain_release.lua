@@ -1,0 +1,24 @@
+-- uses: count_at
+--[[
+  plain_release: give back what a holder took of a semaphore.
+  KEYS[1]  permits   STRING  how many are available
+  KEYS[2]  holds     HASH    holder -> how many it took; only ours
+  ARGV[1]  holder
+  ARGV[2]  holds_ms  for how long the server knows who took permits
+  ARGV[3]  channel   where waiters listen
+  ARGV[4]  publish   PUBLISH or SPUBLISH
+  Reply    1 given back now | 0 the holder has none
+]]
+local permits, holds = KEYS[1], KEYS[2]
+local count = redis.call('HGET', holds, ARGV[1])
+if not count then return 0 end
+local available = count_at(permits)
+if type(available) == 'table' then return available end
+redis.call('HDEL', holds, ARGV[1])
+redis.call('PEXPIRE', holds, ARGV[2])
+-- A semaphore that was deleted is not made again.
+if not available then return 1 end
+available = redis.call('INCRBY', permits, count)
+-- Redisson's listeners fail on a negative number.
+if available > 0 then redis.pcall(ARGV[4], ARGV[3], tostring(available)) end
+return 1

@@ -1,0 +1,282 @@
+//! The barrier: parties that wait for each other, round after round.
+//!
+//! Invariants: a party counts once in a round, however often its call is sent; each that waits learns the same of its
+//! round: all came, or it is broken; a party whose lease ends breaks the round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::conn::Lane;
+use crate::error::{Error, Kind, Result};
+use crate::hold::undo::Undo;
+use crate::keys::LockName;
+use crate::script::reply::{self, Arrived};
+use crate::script::{Answer, Call, Script, catalog, millis};
+use crate::synchronizer::{Synchronizer, synchronizer_methods};
+
+/// The end of a round is one script, which writes to each party.
+const PARTIES_MAX: u32 = 1_000;
+
+const PARTY_BYTES_MAX: usize = 256;
+
+impl Client {
+    /// A handle on the barrier called `name`, at which so many parties wait for each other: 1 to 1000.
+    ///
+    /// An invalid name or number is reported by the first call on the handle ([`is_invalid`](Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let barrier = client.barrier("simulation", 4);
+    /// let is_leader = barrier.wait().await?; // until four parties have come
+    /// # drop(is_leader); Ok(()) }
+    /// ```
+    pub fn barrier(&self, name: impl AsRef<str>, parties: u32) -> Barrier {
+        Barrier {
+            site: Synchronizer::new(self, name.as_ref()),
+            parties,
+            party: None,
+        }
+    }
+}
+
+/// Parties wait for each other, round after round; from [`Client::barrier`].
+///
+/// A handle: cheap to make and to clone. Each call of [`wait`](Self::wait) is one party. When the last one comes, all go on
+/// and the next round begins. A party that waits has a lease, the client's, which its wait renews. If a party dies, or is
+/// not polled for that long, the round is [broken](Error::is_broken) for all that wait, with the name of the party.
+///
+/// ```no_run
+/// # async fn step() {}
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// let barrier = client.barrier("simulation", 4).party("worker-2");
+/// for _ in 0..100 {
+///     step().await;
+///     match barrier.wait().await {
+///         Ok(true) => println!("one of the four sums up"),
+///         Ok(false) => {}
+///         Err(error) if error.is_broken() => return Err(error), // says which party died
+///         Err(error) => return Err(error),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct Barrier {
+    site: Synchronizer,
+    parties: u32,
+    party: Option<Arc<str>>,
+}
+
+synchronizer_methods!(Barrier, "barrier");
+
+impl Barrier {
+    /// Sets the name by which the others are told of this party if it breaks a round. Default: an id that begins with that
+    /// of its [client](Client::id).
+    pub fn party(mut self, name: impl AsRef<str>) -> Self {
+        self.party = Some(name.as_ref().into());
+        self
+    }
+
+    /// Waits until all parties have come: `true` for one of them, the leader of the round.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the party in the background, and the others wait on for another one. If all had come
+    /// by then, the round has passed.
+    ///
+    /// # Errors
+    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for). All that waited are
+    ///   told. The next call begins a new round.
+    /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or those
+    ///   who wait have named another number of parties.
+    /// * [`is_io`](Error::is_io): the server does not answer. The party is withdrawn in the background.
+    /// * [`is_closed`](Error::is_closed): the client was shut down.
+    pub async fn wait(&self) -> Result<bool> {
+        self.wait_within("wait", None).await
+    }
+
+    /// Waits until all parties have come, for at most this long. Then the round is [broken](Error::is_broken) for all that
+    /// wait, this one too.
+    ///
+    /// # Cancel safety
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub async fn wait_for(&self, limit: Duration) -> Result<bool> {
+        self.wait_within("wait_for", Some(limit)).await
+    }
+
+    async fn wait_within(&self, operation: &'static str, limit: Option<Duration>) -> Result<bool> {
+        self.check(operation)?;
+        let name = self.site.name(operation)?;
+        let deadline = self.site.deadline(limit);
+        let mut place = Place::new(self, name);
+        let arrive = || place.arrive(operation);
+        let first = arrive().await?;
+        let over = match first {
+            Some(over) => Some(over),
+            None => {
+                let channel = name.barrier_channel();
+                self.site
+                    .wait(operation, &channel, deadline, arrive)
+                    .await?
+            }
+        };
+        let over = match over {
+            Some(over) => over,
+            None => place.give_up(operation).await?,
+        };
+        place.is_left = true;
+        match over {
+            Arrived::Passed { is_leader } => Ok(is_leader),
+            Arrived::Broken { party, is_dead } => {
+                let is_own = *party == *place.party;
+                Err(self.broken(operation, &party, is_dead, limit.filter(|_| is_own)))
+            }
+            Arrived::Parties(parties) => Err(self.differs(operation, parties)),
+            Arrived::Waits(_) => unreachable!("the round is over"),
+        }
+    }
+
+    fn check(&self, operation: &'static str) -> Result<()> {
+        let message = match &self.party {
+            _ if !(1..=PARTIES_MAX).contains(&self.parties) => {
+                let parties = self.parties;
+                format!("a barrier cannot have {parties} parties; use 1 to {PARTIES_MAX}")
+            }
+            Some(party) if party.is_empty() || party.len() > PARTY_BYTES_MAX => {
+                let bytes = party.len();
+                format!("the name of a party has 1 to {PARTY_BYTES_MAX} bytes, not {bytes}")
+            }
+            _ => return Ok(()),
+        };
+        Err(self.site.invalid(operation, message))
+    }
+
+    fn broken(
+        &self,
+        operation: &'static str,
+        party: &str,
+        is_dead: bool,
+        own: Option<Duration>,
+    ) -> Error {
+        let message = match own {
+            Some(limit) => format!("not all came within {limit:?}"),
+            None if is_dead => format!("the party {party:?} died"),
+            None => format!("the party {party:?} gave up"),
+        };
+        let message = format!("{message}, so the round is broken; wait again for the next one");
+        Error::new(Kind::Broken, operation, message).of_lock(self.name())
+    }
+
+    fn differs(&self, operation: &'static str, parties: u64) -> Error {
+        let message = format!(
+            "those who wait have named {parties} parties, not {}; all have to name one number",
+            self.parties
+        );
+        self.site.invalid(operation, message)
+    }
+}
+
+/// A party in a round, which is withdrawn when dropped.
+struct Place<'a> {
+    barrier: &'a Barrier,
+    name: &'a LockName,
+    party: String,
+    keys: [String; 3],
+    is_left: bool,
+}
+
+impl<'a> Place<'a> {
+    fn new(barrier: &'a Barrier, name: &'a LockName) -> Self {
+        let call = barrier.site.new_call();
+        let party = match &barrier.party {
+            Some(name) => format!("{} {name}", &*call),
+            None => (*call).to_owned(),
+        };
+        let over = format!("{}{party}", name.barrier_over_prefix());
+        Self {
+            barrier,
+            name,
+            party,
+            keys: [name.barrier_key(), name.barrier_arrivals_key(), over],
+            is_left: false,
+        }
+    }
+
+    fn call(&self, script: &'static Script) -> Call {
+        let keys = self.keys.each_ref().map(String::as_str);
+        Call::new(script, self.name.key(), &keys).arg(&self.party)
+    }
+
+    /// Comes, or says that it still waits. `None`: not all have come.
+    async fn arrive(&self, operation: &'static str) -> Result<Option<Arrived>> {
+        let site = &self.barrier.site;
+        let call = self
+            .call(&catalog::BARRIER_ARRIVE)
+            .arg(self.barrier.parties)
+            .arg(millis(site.core().timing.lease))
+            .arg(self.name.barrier_over_prefix())
+            .arg(millis(site.call_kept()))
+            .arg(self.name.barrier_channel())
+            .arg(site.publish());
+        let arrived = site.ask(operation, &call, read).await?;
+        Ok(Some(arrived).filter(|arrived| !matches!(arrived, Arrived::Waits(_))))
+    }
+
+    fn leave(&self, breaks: bool) -> Call {
+        let site = &self.barrier.site;
+        self.call(&catalog::BARRIER_LEAVE)
+            .arg(u8::from(breaks))
+            .arg(self.name.barrier_over_prefix())
+            .arg(millis(site.call_kept()))
+            .arg(self.name.barrier_channel())
+            .arg(site.publish())
+    }
+
+    /// Breaks the round, unless it is over.
+    async fn give_up(&self, operation: &'static str) -> Result<Arrived> {
+        self.barrier
+            .site
+            .ask(operation, &self.leave(true), read)
+            .await
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
+        let core = self.barrier.site.core();
+        let span = self.barrier.site.call_kept();
+        let until = core.clock.now().after(span);
+        // Behind the arrival, on the same lane.
+        core.undo_later(Undo::new(
+            self.leave(false),
+            Lane::Command,
+            span,
+            until,
+            None,
+        ));
+    }
+}
+
+fn read(answer: &Answer) -> Result<Arrived> {
+    reply::arrived(&answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(Barrier) -> T) {}
+        check::<Barrier>();
+        sends(|barrier| async move { barrier.wait_for(Duration::ZERO).await });
+    }
+}

@@ -1,0 +1,608 @@
+//! Elections: one of several candidates leads, and says something that all can read.
+//!
+//! The leader is who holds a fenced lock; what it says is in a key beside it. Invariants: what is read is what the holder
+//! of the lock said last, never what an earlier one said; a leader's values are written in order, whatever is repeated.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::backoff::Backoff;
+use crate::client::Client;
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::error::{Error, Kind, Result};
+use crate::fencing::FencingToken;
+use crate::hold::undo::Undo;
+use crate::keys::LockName;
+use crate::loss::Loss;
+use crate::lost::{Lost, LostReason};
+use crate::reentrant::{ReentrantGuard, ReentrantLock};
+use crate::script::{Answer, Call, catalog, millis, reply};
+use crate::synchronizer::{Looks, Synchronizer};
+
+/// The longest value in bytes: every observer reads it.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// A value is kept for so many leases, and written again after each: the server may lose it in a failover.
+const LEASES_KEPT: u32 = 4;
+
+impl Client {
+    /// A handle on the election called `name`.
+    ///
+    /// An invalid name is reported by the first call on the handle ([`is_invalid`](Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let election = client.election("scheduler").value("10.0.0.7:8080");
+    /// let leadership = election.campaign().await?; // waits until it leads
+    /// leadership.run(work()).await?; // dropped when it leads no longer
+    /// leadership.resign().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election {
+            site: Synchronizer::new(self, name.as_ref()),
+            lock: self.lock(name).fenced(),
+            lease: self.core().timing.lease,
+            value: "".into(),
+        }
+    }
+}
+
+/// One of several candidates leads; from [`Client::election`].
+///
+/// A handle: cheap to make and to clone, it holds nothing. The leader is who holds the lock of this name, with a fencing
+/// token, so do not use the name for a lock too. A leader that is killed is replaced within its
+/// [`lease`](Self::lease), one that [resigns](Leadership::resign) at once.
+///
+/// **What a leader must check before it writes.** A process that was paused does not know yet that another one leads. So
+/// have the resource check the [token](Leadership::token): it refuses one smaller than the largest it has seen. Where it
+/// cannot, run the work by [`Leadership::run`], which drops it when the leadership is lost, keep each step much shorter
+/// than the lease, and look at [`is_lost`](Leadership::is_lost) before each: two leaders may still overlap while one of
+/// them is paused between the look and the write.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// if let Some(leader) = client.election("scheduler").leader().await? {
+///     println!("{} leads: {}", leader.id, leader.value);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct Election {
+    site: Synchronizer,
+    lock: ReentrantLock,
+    lease: Duration,
+    value: Arc<str>,
+}
+
+impl Election {
+    /// The name of the election as it was given, even if it is invalid.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.site.given_name()
+    }
+
+    /// Sets what a candidate says as soon as it leads, such as its address. Default: the empty text.
+    pub fn value(mut self, value: impl AsRef<str>) -> Self {
+        self.value = value.as_ref().into();
+        self
+    }
+
+    /// Sets the lease of a leader, as [`ReentrantLock::lease`]: how long nobody leads after a leader was killed.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        (self.lock, self.lease) = (self.lock.lease(lease), lease);
+        self
+    }
+
+    /// Sets how long a call continues without an answer from the server. Default: the client's.
+    pub fn give_up_after(mut self, span: Duration) -> Self {
+        self.site.give_up_after(span);
+        self.lock = self.lock.give_up_after(span);
+        self
+    }
+
+    /// Waits and observes without a subscription, with such pauses; as [`ReentrantLock::polled`].
+    pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
+        let backoff = backoff.into();
+        self.site.polled(backoff);
+        self.lock = self.lock.polled(backoff);
+        self
+    }
+
+    /// Waits until this candidate leads. The [value](Self::value) is written by then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing.
+    ///
+    /// # Errors
+    /// As for [`ReentrantLock::lock`]; [`is_invalid`](Error::is_invalid) also for a value of more than 64 KiB. After an
+    /// error this candidate does not lead.
+    pub async fn campaign(&self) -> Result<Leadership> {
+        self.check("campaign")?;
+        loop {
+            let elected = self.lock.lock().await;
+            let guard = elected.map_err(|error| error.during("campaign"))?;
+            // `None`: it was lost again before the value was written.
+            if let Some(leadership) = self.lead("campaign", guard).await? {
+                return Ok(leadership);
+            }
+        }
+    }
+
+    /// Leads if nobody does. Two round trips.
+    ///
+    /// # Cancel safety
+    /// As for [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    /// As for [`campaign`](Self::campaign).
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
+        const OPERATION: &str = "try_campaign";
+        self.check(OPERATION)?;
+        let elected = self.lock.try_lock().await;
+        self.lead_if(OPERATION, elected).await
+    }
+
+    /// Waits for at most this long until this candidate leads.
+    ///
+    /// # Cancel safety
+    /// As for [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    /// As for [`campaign`](Self::campaign).
+    pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
+        const OPERATION: &str = "campaign_for";
+        self.check(OPERATION)?;
+        let elected = self.lock.try_lock_for(wait).await;
+        self.lead_if(OPERATION, elected).await
+    }
+
+    async fn lead_if(
+        &self,
+        operation: &'static str,
+        elected: Result<Option<ReentrantGuard>>,
+    ) -> Result<Option<Leadership>> {
+        match elected.map_err(|error| error.during(operation))? {
+            Some(guard) => self.lead(operation, guard).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn lead(
+        &self,
+        operation: &'static str,
+        guard: ReentrantGuard,
+    ) -> Result<Option<Leadership>> {
+        let leadership = Leadership::new(self, guard);
+        let leads = leadership.said.say(operation).await?;
+        Ok(leads.then_some(leadership))
+    }
+
+    fn check(&self, operation: &'static str) -> Result<()> {
+        check_value(&self.site, operation, &self.value)
+    }
+
+    /// Who leads, and what it said last; `None` if nobody leads. One round trip.
+    ///
+    /// By the time that this returns another one may lead: it is for showing, and for finding the leader. A leader counts
+    /// from when its first value is written. One that was killed is shown until its lease ends.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a name that cannot work and for a key that holds something else;
+    /// [`is_io`](Error::is_io) if the server does not answer.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        self.ask_leader("leader").await
+    }
+
+    async fn ask_leader(&self, operation: &'static str) -> Result<Option<Leader>> {
+        let name = self.site.name(operation)?;
+        let keys = [name.key(), &*name.leader_key()];
+        let call = Call::new(&catalog::LEADER_READ, name.key(), &keys);
+        let read = |answer: &Answer| reply::leader(&answer.value);
+        let seen = self.site.ask(operation, &call, read).await?;
+        Ok(seen.map(|(id, token, value)| Leader { id, token, value }))
+    }
+
+    fn looks(&self) -> Result<Looks> {
+        let channel = self.site.name("observe")?.leader_channel();
+        self.site.looks("observe", &channel)
+    }
+
+    /// Who leads, from now on: first as it is, then after each change.
+    ///
+    /// What changes several times between two looks is seen as it was last, and the last value is never missed: a message,
+    /// a gap in the connection or a timer leads to a fresh look, at least once in a sixth of the client's lease. An error
+    /// is told once, and the stream goes on when the server answers again; it ends after
+    /// [`is_closed`](Error::is_closed) and [`is_invalid`](Error::is_invalid).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// use futures_util::StreamExt;
+    ///
+    /// let mut leaders = client.election("scheduler").observe();
+    /// while let Some(seen) = leaders.next().await {
+    ///     match seen {
+    ///         Ok(Some(leader)) => println!("send it to {}", leader.value),
+    ///         Ok(None) => println!("nobody leads"),
+    ///         Err(error) => println!("not known: {error}"),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn observe(&self) -> Leaders {
+        let observer = Observer {
+            election: self.clone(),
+            looks: None,
+            last: None,
+        };
+        Leaders(stream::unfold(Some(observer), Observer::next).boxed())
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.name())
+            .field("value", &self.value)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who leads an election, as the server saw it; from [`Election::leader`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The holder id of its lock, equal to [`Leadership::id`].
+    pub id: String,
+    /// What it said last.
+    pub value: String,
+    /// Its fencing token. The token of each leader is larger than those of the leaders before it.
+    pub token: FencingToken,
+}
+
+/// The leaders of an election, one after the other; from [`Election::observe`].
+#[must_use = "a stream does nothing unless it is polled"]
+pub struct Leaders(BoxStream<'static, Result<Option<Leader>>>);
+
+impl Stream for Leaders {
+    type Item = Result<Option<Leader>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(context)
+    }
+}
+
+impl fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaders").finish_non_exhaustive()
+    }
+}
+
+/// What a stream knows.
+struct Observer {
+    election: Election,
+    looks: Option<Looks>,
+    /// What it told last; an error is told as `Err`.
+    last: Option<std::result::Result<Option<Leader>, ()>>,
+}
+
+impl Observer {
+    /// The next change.
+    async fn next(this: Option<Self>) -> Option<(Result<Option<Leader>>, Option<Self>)> {
+        let mut this = this?;
+        let election = this.election.clone();
+        let mut looks = match this.looks.take().map_or_else(|| election.looks(), Ok) {
+            Ok(looks) => looks,
+            Err(error) => return Some((Err(error), None)),
+        };
+        loop {
+            let mark = looks.begin(true).await;
+            let seen = election.ask_leader("observe").await;
+            let told = seen.clone().map_err(drop);
+            let is_last = matches!(&seen, Err(error) if error.is_closed() || error.is_invalid());
+            if is_last {
+                return Some((seen, None));
+            }
+            if this.last.as_ref() != Some(&told) {
+                (this.last, this.looks) = (Some(told), Some(looks));
+                return Some((seen, Some(this)));
+            }
+            looks.pause(mark, Tick::NEVER).await;
+        }
+    }
+}
+
+/// What a leader says, and who it is.
+struct Said {
+    site: Synchronizer,
+    id: String,
+    token: FencingToken,
+    kept: Duration,
+    /// With its version.
+    value: Mutex<(u64, Arc<str>)>,
+}
+
+impl Said {
+    /// Writes the last value, unless a later one is there: `false` if it leads no longer.
+    async fn say(&self, operation: &'static str) -> Result<bool> {
+        let name = self.site.name(operation)?;
+        let (version, value) = self.value.lock().clone();
+        let keys = [name.key(), &*name.leader_key()];
+        let call = Call::new(&catalog::LEADER_PROCLAIM, name.key(), &keys)
+            .arg(&*self.id)
+            .arg(self.token.get())
+            .arg(version)
+            .arg(&*value)
+            .arg(millis(self.kept))
+            .arg(name.leader_channel())
+            .arg(self.site.publish());
+        self.site.ask(operation, &call, flag).await
+    }
+
+    fn resignation(&self, name: &LockName) -> Call {
+        Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
+            .arg(&*self.id)
+            .arg(self.token.get())
+            .arg(name.leader_channel())
+            .arg(self.site.publish())
+    }
+}
+
+/// Writes the value again now and then, until the leadership is gone.
+async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receiver<()>) {
+    loop {
+        let Some(clock) = said.upgrade().map(|said| said.site.core().clock) else {
+            return;
+        };
+        tokio::select! {
+            _ = &mut gone => return,
+            () = clock.sleep_until(clock.now().after(every)) => {}
+        }
+        let Some(said) = said.upgrade() else {
+            return;
+        };
+        // What fails is tried again; the value is kept for longer.
+        if matches!(said.say("proclaim").await, Ok(false)) {
+            return;
+        }
+    }
+}
+
+/// Leading an election; from [`Election::campaign`]. Dropping it resigns in the background.
+///
+/// It is lost when its lease ends or its holder is removed at the server, as a guard is. Read what a leader [must
+/// check](Election) before it writes.
+///
+/// ```no_run
+/// # async fn write(token: lockset::FencingToken) {}
+/// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let leadership = client.election("scheduler").campaign().await?;
+/// leadership.proclaim("10.0.0.7:8080").await?;
+/// leadership.run(write(leadership.token())).await?;
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused it resigns at once"]
+#[clippy::has_significant_drop]
+pub struct Leadership {
+    guard: Option<ReentrantGuard>,
+    said: Arc<Said>,
+    /// Dropped with it.
+    _gone: oneshot::Sender<()>,
+}
+
+impl Leadership {
+    fn new(election: &Election, guard: ReentrantGuard) -> Self {
+        let said = Arc::new(Said {
+            site: election.site.clone(),
+            id: guard.holder_id().to_owned(),
+            token: guard.fencing_token().expect("a fenced grant has a token"),
+            kept: election.lease.saturating_mul(LEASES_KEPT),
+            value: Mutex::new((0, Arc::clone(&election.value))),
+        });
+        let (sender, gone) = oneshot::channel();
+        let again = say_again(Arc::downgrade(&said), election.lease, gone);
+        said.site.core().watchdog.drive_while_needed(again.boxed());
+        Self {
+            guard: Some(guard),
+            said,
+            _gone: sender,
+        }
+    }
+
+    /// The name of the election, as it was given to the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.guard().name()
+    }
+
+    /// The id by which the server knows this leader, as in [`Leader::id`].
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.said.id
+    }
+
+    /// The fencing token of this leader, for the resource to check.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.said.token
+    }
+
+    /// How long it certainly leads yet unless it is renewed, by the local monotonic clock. Zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard().remaining()
+    }
+
+    /// Whether it leads no longer. Once true, it stays true.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.guard().is_lost()
+    }
+
+    /// Waits until it leads no longer, and returns the reason; as [`ReentrantGuard::lost`].
+    ///
+    /// # Cancel safety
+    /// The future may be dropped and asked for again any number of times.
+    pub async fn lost(&self) -> LostReason {
+        self.guard().lost().await
+    }
+
+    /// Whether it leads no longer, for tasks and threads that do not have it; as [`ReentrantGuard::loss`].
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.guard().loss()
+    }
+
+    /// Runs `work` to its end, or drops it when the leadership is lost; as [`ReentrantGuard::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work`.
+    ///
+    /// # Errors
+    /// The leadership was lost before `work` ended.
+    pub async fn run<F: Future>(&self, work: F) -> std::result::Result<F::Output, Lost> {
+        self.guard().run(work).await
+    }
+
+    /// Says this in place of what it said before. One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the value is written now, or within a lease while this leads.
+    ///
+    /// # Errors
+    /// * [`is_not_held`](Error::is_not_held): it leads no longer. Nothing was written.
+    /// * [`is_invalid`](Error::is_invalid): the value has more than 64 KiB.
+    /// * [`is_io`](Error::is_io): the server does not answer. The value is written within a lease if it answers by then.
+    pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<()> {
+        const OPERATION: &str = "proclaim";
+        let value = value.as_ref();
+        check_value(&self.said.site, OPERATION, value)?;
+        if let Some(lost) = self.guard().lost_now() {
+            return Err(Error::from(lost).during(OPERATION));
+        }
+        {
+            let mut said = self.said.value.lock();
+            *said = (said.0 + 1, value.into());
+        }
+        if self.said.say(OPERATION).await? {
+            return Ok(());
+        }
+        let message = "it leads no longer, so nothing was written; campaign again";
+        let error = Error::new(Kind::NotHeld, OPERATION, message);
+        Err(error.of_lock(self.name()))
+    }
+
+    /// Leads no longer: the next candidate does at once. Two round trips.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it resigns in the background.
+    ///
+    /// # Errors
+    /// As for [`ReentrantGuard::release`].
+    pub async fn resign(mut self) -> Result<()> {
+        let said = Arc::clone(&self.said);
+        // Before the release: a candidate of this client may be handed the lock with the same holder id.
+        if let Ok(name) = said.site.name("resign")
+            && said
+                .site
+                .ask("resign", &said.resignation(name), flag)
+                .await
+                .is_err()
+        {
+            self.resign_later();
+        }
+        let Some(guard) = self.guard.take() else {
+            return Ok(());
+        };
+        let released = guard.release().await;
+        released.map_err(|error| error.during("resign"))
+    }
+
+    fn resign_later(&self) {
+        let (said, core) = (&self.said, self.said.site.core());
+        if let Ok(name) = said.site.name("resign") {
+            let until = core.clock.now().after(said.kept);
+            let undo = Undo::new(
+                said.resignation(name),
+                Lane::Command,
+                said.kept,
+                until,
+                None,
+            );
+            core.undo_later(undo);
+        }
+    }
+
+    fn guard(&self) -> &ReentrantGuard {
+        // What takes it out takes the leadership by value.
+        self.guard.as_ref().expect("a leader has its hold")
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            self.resign_later();
+            drop(guard);
+        }
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Leadership");
+        if let Some(guard) = &self.guard {
+            shown.field("name", &guard.name());
+            shown.field("remaining", &guard.remaining());
+            shown.field("is_lost", &guard.is_lost());
+        }
+        shown.field("id", &self.id()).field("token", &self.token());
+        shown.finish()
+    }
+}
+
+fn check_value(site: &Synchronizer, operation: &'static str, value: &str) -> Result<()> {
+    if value.len() <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    let bytes = value.len();
+    let message = format!("a value of {bytes} bytes is too long; use at most {VALUE_BYTES_MAX}");
+    Err(site.invalid(operation, message))
+}
+
+fn flag(answer: &Answer) -> Result<bool> {
+    reply::flag(&answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn streams<T: Stream + Send + Unpin + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(Election) -> T) {}
+        check::<Election>();
+        check::<Leadership>();
+        check::<Leader>();
+        streams::<Leaders>();
+        sends(|election| async move { election.campaign().await?.resign().await });
+    }
+}

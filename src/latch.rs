@@ -1,0 +1,296 @@
+//! The latch: many wait until others have counted down.
+//!
+//! At the server it is Redisson's `RCountDownLatch`. Invariants: a call counts at most once, however often it is sent;
+//! who waits sees that the latch was open, even if it is closed again by the time of the look.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::clock::Tick;
+use crate::error::Result;
+use crate::keys::{LockName, NAME_BYTES_MAX};
+use crate::script::{Answer, Call, catalog, millis, reply};
+use crate::synchronizer::{Synchronizer, synchronizer_methods};
+
+/// An id counts no second time for this long.
+const ID_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Scripts count exactly below this.
+const COUNT_MAX: u64 = 1 << 53;
+
+impl Client {
+    /// A handle on the latch called `name`.
+    ///
+    /// An invalid name is reported by the first call on the handle ([`is_invalid`](crate::Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let latch = client.latch("import:2026-11");
+    /// latch.init(3).await?;
+    /// latch.wait().await?; // until three workers have counted down
+    /// # Ok(()) }
+    /// ```
+    pub fn latch(&self, name: impl AsRef<str>) -> Latch {
+        Latch {
+            site: Synchronizer::new(self, name.as_ref()),
+        }
+    }
+}
+
+/// Keeps callers waiting until others have counted it down to zero; from [`Client::latch`].
+///
+/// A handle: cheap to make and to clone. At the server it is Redisson's `RCountDownLatch`, and Java and Rust share it.
+/// A latch that nobody has closed with [`init`](Self::init) is open, and so is one at zero. It has no lease: a latch
+/// whose workers die stays closed until [`delete`](Self::delete).
+///
+/// ```no_run
+/// # async fn load(part: u32) {}
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// let latch = client.latch("import:2026-11");
+/// latch.init(3).await?; // false if another process has
+/// for part in 0..3 {
+///     let latch = latch.clone();
+///     tokio::spawn(async move {
+///         load(part).await;
+///         latch.count_down_as(format!("part-{part}")).await
+///     });
+/// }
+/// latch.wait().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct Latch {
+    site: Synchronizer,
+}
+
+synchronizer_methods!(Latch, "latch");
+
+/// What the server says of a latch.
+struct Seen {
+    left: u64,
+    /// Who opened it last.
+    opened: String,
+}
+
+impl Latch {
+    /// Closes the latch until it was counted down `count` times. `false`: it was closed already, and stays as it is.
+    /// One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the latch may or may not be closed.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for a name or a `count` that cannot work (less than 1, or 2^53 and more)
+    /// and for a key that holds something else; [`is_io`](crate::Error::is_io) if the server does not answer. A call that
+    /// is repeated because its answer was lost counts once.
+    pub async fn init(&self, count: u64) -> Result<bool> {
+        if !(1..COUNT_MAX).contains(&count) {
+            let message = format!("a latch cannot be closed with {count}; use at least 1");
+            return Err(self.site.invalid("init", message));
+        }
+        let name = self.site.name("init")?;
+        let call = self.site.new_call();
+        let key = name.latch_call_key(&call);
+        let call = Call::new(&catalog::LATCH_INIT, name.key(), &[name.key(), &key])
+            .arg(count)
+            .arg(millis(self.site.call_kept()))
+            .arg(name.latch_channel())
+            .arg(self.site.publish());
+        self.site.ask("init", &call, flag).await
+    }
+
+    /// Counts down by one; the last one opens the latch. Nothing happens if it is open. One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the call may or may not have counted. Where that matters, use
+    /// [`count_down_as`](Self::count_down_as), which may be called again.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub async fn count_down(&self) -> Result<()> {
+        let name = self.site.name("count_down")?;
+        let call = self.site.new_call();
+        let done = name.latch_call_key(&call);
+        let kept = self.site.call_kept();
+        self.arrive("count_down", (name, &call), &done, kept)
+            .await?;
+        Ok(())
+    }
+
+    /// Counts down by one, once for this `id`: `false` if it has counted before, or if the latch is open. One round
+    /// trip.
+    ///
+    /// For work that may be done twice: a message that is delivered again, a job that is started again. The server knows
+    /// an id for a day, also after the latch was opened and closed again, so that a late repeat does not count for the
+    /// next round. **So give the work of each round ids of its own**, such as `2026-11-25:part-7`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the call may or may not have counted. It may be repeated.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init); [`is_invalid`](crate::Error::is_invalid) also for an id that is empty or longer than a
+    /// name may be.
+    pub async fn count_down_as(&self, id: impl AsRef<str>) -> Result<bool> {
+        const OPERATION: &str = "count_down_as";
+        let id = id.as_ref();
+        if id.is_empty() || id.len() > NAME_BYTES_MAX {
+            let bytes = id.len();
+            let message = format!("an id has 1 to {NAME_BYTES_MAX} bytes, not {bytes}");
+            return Err(self.site.invalid(OPERATION, message));
+        }
+        let name = self.site.name(OPERATION)?;
+        let (call, done) = (self.site.new_call(), name.latch_done_key(id));
+        self.arrive(OPERATION, (name, &call), &done, ID_KEPT).await
+    }
+
+    async fn arrive(
+        &self,
+        operation: &'static str,
+        (name, call): (&LockName, &str),
+        done: &str,
+        kept: Duration,
+    ) -> Result<bool> {
+        let keys = [name.key(), done, &name.latch_opened_key()];
+        let call = Call::new(&catalog::LATCH_COUNT_DOWN, name.key(), &keys)
+            .arg(call)
+            .arg(millis(kept))
+            .arg(millis(self.site.call_kept()))
+            .arg(name.latch_channel())
+            .arg(self.site.publish());
+        self.site.ask(operation, &call, flag).await
+    }
+
+    /// How many count-downs are left; 0: it is open. One round trip.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub async fn count(&self) -> Result<u64> {
+        Ok(self.look("count").await?.left)
+    }
+
+    async fn look(&self, operation: &'static str) -> Result<Seen> {
+        let name = self.site.name(operation)?;
+        let keys = [name.key(), &*name.latch_opened_key()];
+        let call = Call::new(&catalog::LATCH_COUNT, name.key(), &keys);
+        let read = |answer: &Answer| reply::latch_count(&answer.value);
+        let (left, opened) = self.site.ask(operation, &call, read).await?;
+        Ok(Seen { left, opened })
+    }
+
+    /// Waits until the latch is open. One round trip if it is.
+    ///
+    /// Once it is open the wait is over, even if it is closed again at once; unless a Java client opened it then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init); [`is_closed`](crate::Error::is_closed) when the client is shut down.
+    pub async fn wait(&self) -> Result<()> {
+        let is_open = self.wait_until("wait", Tick::NEVER).await?;
+        debug_assert!(is_open, "a wait without an end");
+        Ok(())
+    }
+
+    /// Waits until the latch is open, for at most this long: `false` if it is not open then. The latch is looked at once
+    /// more at the end of the time. With [`Duration::ZERO`] this is one look.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub async fn wait_for(&self, limit: Duration) -> Result<bool> {
+        let deadline = self.site.deadline(Some(limit));
+        self.wait_until("wait_for", deadline).await
+    }
+
+    async fn wait_until(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
+        let before = self.look(operation).await?;
+        self.opens_after(operation, &before, deadline).await
+    }
+
+    /// Waits until it is open, or was since this look.
+    async fn opens_after(
+        &self,
+        operation: &'static str,
+        before: &Seen,
+        deadline: Tick,
+    ) -> Result<bool> {
+        if before.left == 0 {
+            return Ok(true);
+        }
+        if self.site.core().clock.now() >= deadline {
+            return Ok(false);
+        }
+        let channel = self.site.name(operation)?.latch_channel();
+        let ask = || async {
+            let seen = self.look(operation).await?;
+            Ok((seen.left == 0 || seen.opened != before.opened).then_some(()))
+        };
+        let opened = self.site.wait(operation, &channel, deadline, ask).await?;
+        Ok(opened.is_some())
+    }
+
+    /// Counts down by one and waits until the latch is open: for parties that wait for each other, once. For more than
+    /// one round, take a [`Barrier`](crate::Barrier).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the call may or may not have counted.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub async fn arrive_and_wait(&self) -> Result<()> {
+        const OPERATION: &str = "arrive_and_wait";
+        let before = self.look(OPERATION).await?;
+        let name = self.site.name(OPERATION)?;
+        let call = self.site.new_call();
+        let (done, kept) = (name.latch_call_key(&call), self.site.call_kept());
+        self.arrive(OPERATION, (name, &call), &done, kept).await?;
+        self.opens_after(OPERATION, &before, Tick::NEVER).await?;
+        Ok(())
+    }
+
+    /// Opens the latch, however many count-downs are left: everybody who waits goes on, in Java too (which its own
+    /// `delete` does not do). `false` if it was open. One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the latch may or may not be open. The call may be repeated.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub async fn delete(&self) -> Result<bool> {
+        let name = self.site.name("delete")?;
+        let keys = [name.key(), &*name.latch_opened_key()];
+        let call = Call::new(&catalog::LATCH_DELETE, name.key(), &keys)
+            .arg(&*self.site.new_call())
+            .arg(millis(self.site.call_kept()))
+            .arg(name.latch_channel())
+            .arg(self.site.publish());
+        // A repeat finds open what an attempt without an answer has opened.
+        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
+        self.site.ask("delete", &call, read).await
+    }
+}
+
+fn flag(answer: &Answer) -> Result<bool> {
+    reply::flag(&answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(Latch) -> T) {}
+        check::<Latch>();
+        sends(|latch| async move { latch.wait().await });
+        sends(|latch| async move { latch.arrive_and_wait().await });
+    }
+}

@@ -1,0 +1,385 @@
+//! The plain semaphore: Redisson's `RSemaphore`, a number of permits that belong to nobody.
+//!
+//! Invariants: a number is added once for each number that was taken, however often a call is sent; an attempt goes on
+//! in the background when its caller is gone, and gives back what it gets.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::error::{Error, Kind, Result};
+use crate::hold::undo::Undo;
+use crate::holder::HolderId;
+use crate::script::{Answer, Call, Script, catalog, millis, reply};
+use crate::synchronizer::{Synchronizer, synchronizer_methods};
+
+/// The server knows for this long after the last call who took permits. What is held for longer is not given back.
+const HOLDS_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Java counts permits so far.
+const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
+
+impl Client {
+    /// A handle on the plain semaphore called `name`, for sharing with Java. **Nobody knows whose a permit is**: what a
+    /// process held that died is gone until somebody [adds](PlainSemaphore::release) permits.
+    ///
+    /// An invalid name is reported by the first call on the handle ([`is_invalid`](Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let licences = client.plain_semaphore("licences").permits(3);
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn plain_semaphore(&self, name: impl AsRef<str>) -> PlainSemaphore {
+        PlainSemaphore {
+            site: Synchronizer::new(self, name.as_ref()),
+            permits: None,
+            count: 1,
+        }
+    }
+}
+
+/// **Nobody knows whose a permit is: a process that dies takes its permits with it, for ever.** A number of permits at
+/// the server, Redisson's `RSemaphore`; from [`Client::plain_semaphore`].
+///
+/// Take it to share permits with Java services that use `RSemaphore`, and for nothing more. A handle: cheap to make and
+/// to clone, it holds nothing. There are never more permits than were declared, by [`permits`](Self::permits),
+/// [`try_set`](Self::try_set), [`release`](Self::release) or Java, whatever is repeated or lost. Waiters have no order.
+///
+/// ```no_run
+/// # async fn convert() {}
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// let licences = client.plain_semaphore("licences").permits(3);
+/// if let Some(permit) = licences.try_acquire().await? {
+///     convert().await;
+///     permit.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct PlainSemaphore {
+    site: Synchronizer,
+    permits: Option<u32>,
+    count: u32,
+}
+
+synchronizer_methods!(PlainSemaphore, "semaphore");
+
+impl PlainSemaphore {
+    /// Has an acquire make the semaphore with so many permits if it is not there, as [`try_set`](Self::try_set) does. A
+    /// semaphore that is there stays as it is: nobody knows how many permits it has in all.
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.permits = Some(permits);
+        self
+    }
+
+    /// Takes so many permits with each acquire, all or none. Default: 1. Small requests may come first for ever.
+    pub fn many(mut self, count: u32) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// Acquires, however long that takes. A round trip if enough permits are available.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing: what the server grants all the same is given back in the background.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a name or a number that cannot work and for a key that holds something else;
+    /// [`is_io`](Error::is_io) if the server does not answer; [`is_closed`](Error::is_closed) when the client is shut
+    /// down. After an error nothing is held.
+    pub async fn acquire(&self) -> Result<PlainPermits> {
+        let acquired = self.acquire_until("acquire", Tick::NEVER).await?;
+        Ok(acquired.expect("a wait without an end"))
+    }
+
+    /// Acquires if enough permits are available. One round trip.
+    ///
+    /// # Cancel safety
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<PlainPermits>> {
+        self.attempt("try_acquire").await
+    }
+
+    /// Acquires within this time; the server is asked once more at its end.
+    ///
+    /// # Cancel safety
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<PlainPermits>> {
+        let deadline = self.site.deadline(Some(wait));
+        self.acquire_until("try_acquire_for", deadline).await
+    }
+
+    async fn acquire_until(
+        &self,
+        operation: &'static str,
+        deadline: Tick,
+    ) -> Result<Option<PlainPermits>> {
+        let first = self.attempt(operation).await?;
+        if first.is_some() || self.site.core().clock.now() >= deadline {
+            return Ok(first);
+        }
+        let channel = self.site.name(operation)?.semaphore_channel();
+        let ask = || self.attempt(operation);
+        self.site.wait(operation, &channel, deadline, ask).await
+    }
+
+    /// One attempt, which the watchdog's task drives: it goes on without its caller, and what nobody takes is dropped.
+    async fn attempt(&self, operation: &'static str) -> Result<Option<PlainPermits>> {
+        self.check(operation)?;
+        let core = self.site.core();
+        let (sender, receiver) = oneshot::channel();
+        let this = self.clone();
+        let work = async move {
+            let attempt = this.attempt_now(operation).await;
+            drop(sender.send(attempt));
+        };
+        core.watchdog.drive(work.boxed());
+        let gone = || core.closed(operation).of_lock(self.name());
+        receiver.await.map_err(|_| gone())?
+    }
+
+    async fn attempt_now(&self, operation: &'static str) -> Result<Option<PlainPermits>> {
+        let name = self.site.name(operation)?;
+        let held = Held {
+            site: self.site.clone(),
+            id: self.site.new_call(),
+            count: self.count,
+        };
+        let declared = self.permits.map(|permits| permits.to_string());
+        let keys = [name.key(), &*name.semaphore_holds_key()];
+        let call = Call::new(&catalog::PLAIN_ACQUIRE, name.key(), &keys)
+            .arg(&*held.id)
+            .arg(self.count)
+            .arg(declared.unwrap_or_default())
+            .arg(millis(HOLDS_KEPT))
+            .arg(name.semaphore_channel())
+            .arg(self.site.publish());
+        match self.site.ask(operation, &call, flag).await {
+            Ok(true) => Ok(Some(PlainPermits(Some(held)))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                // The server may have granted it.
+                held.release_later();
+                Err(error)
+            }
+        }
+    }
+
+    fn check(&self, operation: &'static str) -> Result<()> {
+        let Self { permits, count, .. } = self;
+        let message = match permits {
+            _ if !(1..=PERMITS_MAX).contains(count) => {
+                format!("{count} permits cannot be acquired; use 1 to {PERMITS_MAX}")
+            }
+            Some(permits) if *permits > PERMITS_MAX => {
+                format!("there cannot be {permits} permits; use at most {PERMITS_MAX}")
+            }
+            Some(permits) if permits < count => {
+                format!("{count} of {permits} permits are never available; acquire fewer")
+            }
+            _ => return self.site.core().ensure_open(operation),
+        };
+        Err(self.site.invalid(operation, message))
+    }
+
+    /// Makes the semaphore with so many permits: `false` if it is there, and then it stays as it is. One round trip.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the semaphore may or may not be made.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_set(&self, permits: u32) -> Result<bool> {
+        self.change("try_set", &catalog::PLAIN_INIT, permits).await
+    }
+
+    /// Adds permits: those that a process took which died, or that Java took and has Rust give back. `false`: there is no
+    /// such semaphore, and none is made. One round trip. Permits that a guard holds are given back by
+    /// [`PlainPermits::release`].
+    ///
+    /// A call that is repeated because its answer was lost counts once.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the permits may or may not be added.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn release(&self, permits: u32) -> Result<bool> {
+        if permits == 0 {
+            return Err(self.site.invalid("release", "0 permits are nothing to add"));
+        }
+        self.change("release", &catalog::PLAIN_GIVE, permits).await
+    }
+
+    async fn change(
+        &self,
+        operation: &'static str,
+        script: &'static Script,
+        permits: u32,
+    ) -> Result<bool> {
+        if permits > PERMITS_MAX {
+            let message = format!("there cannot be {permits} permits; use at most {PERMITS_MAX}");
+            return Err(self.site.invalid(operation, message));
+        }
+        let name = self.site.name(operation)?;
+        let key = name.semaphore_call_key(&self.site.new_call());
+        let call = Call::new(script, name.key(), &[name.key(), &key])
+            .arg(permits)
+            .arg(millis(self.site.call_kept()))
+            .arg(name.semaphore_channel())
+            .arg(self.site.publish());
+        self.site.ask(operation, &call, flag).await
+    }
+
+    /// How many permits are available; 0 also if there is no such semaphore. One round trip.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn available(&self) -> Result<u32> {
+        let name = self.site.name("available")?;
+        let call = Call::new(&catalog::PLAIN_AVAILABLE, name.key(), &[name.key()]);
+        let read = |answer: &Answer| reply::count(&answer.value);
+        let available = self.site.ask("available", &call, read).await?;
+        Ok(u32::try_from(available.max(0)).unwrap_or(u32::MAX))
+    }
+}
+
+/// What a guard has at the server.
+struct Held {
+    site: Synchronizer,
+    id: HolderId,
+    count: u32,
+}
+
+impl Held {
+    fn release(&self) -> Option<Call> {
+        let name = self.site.name("release").ok()?;
+        let keys = [name.key(), &*name.semaphore_holds_key()];
+        let call = Call::new(&catalog::PLAIN_RELEASE, name.key(), &keys);
+        let call = call.arg(&*self.id).arg(millis(HOLDS_KEPT));
+        Some(call.arg(name.semaphore_channel()).arg(self.site.publish()))
+    }
+
+    /// Behind the attempt, on the same lane.
+    fn release_later(&self) {
+        let core = self.site.core();
+        let span = self.site.call_kept();
+        if let Some(call) = self.release() {
+            let until = core.clock.now().after(span);
+            core.undo_later(Undo::new(call, Lane::Command, span, until, None));
+        }
+    }
+}
+
+/// Permits of a [`PlainSemaphore`]; dropping them gives them back in the background.
+///
+/// They have no lease. **A program that ends right after the drop, or is killed, takes them with it**: end with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) after the last guard was dropped.
+#[must_use = "if unused the permits are given back at once"]
+#[clippy::has_significant_drop]
+pub struct PlainPermits(Option<Held>);
+
+impl PlainPermits {
+    /// The name of the semaphore, as it was given to the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.held().site.given_name()
+    }
+
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.held().count
+    }
+
+    /// Gives them back. One round trip. A call that is repeated because its answer was lost counts once. A semaphore that
+    /// was deleted is not made again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, they are given back in the background.
+    ///
+    /// # Errors
+    /// * [`is_not_held`](Error::is_not_held): the server does not know that they were taken. Its data was lost, or they
+    ///   were held for more than 30 days. Nothing was added.
+    /// * otherwise as for [`acquire`](PlainSemaphore::acquire): they are given back in the background.
+    pub async fn release(mut self) -> Result<()> {
+        let held = self.held();
+        let Some(call) = held.release() else {
+            return Ok(());
+        };
+        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
+        let is_known = held.site.ask("release", &call, read).await?;
+        let name = held.site.given_name().to_owned();
+        self.0 = None;
+        if is_known {
+            return Ok(());
+        }
+        let message = "the server does not know that these permits were taken; nothing was added";
+        Err(Error::new(Kind::NotHeld, "release", message).of_lock(&name))
+    }
+
+    /// Leaves them taken, as Java does: [`PlainSemaphore::release`] adds them again.
+    pub fn forget(mut self) {
+        self.0 = None;
+    }
+
+    fn held(&self) -> &Held {
+        // What takes it out takes the guard by value.
+        self.0.as_ref().expect("a guard has its permits")
+    }
+}
+
+impl Drop for PlainPermits {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            held.release_later();
+        }
+    }
+}
+
+impl fmt::Debug for PlainPermits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("PlainPermits");
+        if let Some(held) = &self.0 {
+            shown.field("name", &held.site.given_name());
+            shown.field("count", &held.count);
+        }
+        shown.finish()
+    }
+}
+
+fn flag(answer: &Answer) -> Result<bool> {
+    reply::flag(&answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        fn check<T: Send + Sync + 'static>() {}
+        fn sends<T: Send>(_: impl Fn(PlainSemaphore) -> T) {}
+        check::<PlainSemaphore>();
+        check::<PlainPermits>();
+        sends(|semaphore| async move { semaphore.acquire().await?.release().await });
+    }
+}

@@ -1,0 +1,138 @@
+//! Rounds of a barrier: all who wait learn the same, and a repeat counts once.
+
+use super::fixture::{Fixture, U1, U2, U3, U4};
+use crate::conn::error_reply::code;
+use crate::script::reply::{self, Arrived};
+
+const PARTIES: &str = "lockset_barrier:{B}";
+const ARRIVED: &str = "lockset_barrier_arrived:{B}";
+const OVER: &str = "lockset_barrier_over:{B}:";
+const TELL: [&str; 2] = [PARTIES, "PUBLISH"];
+const LEADS: Arrived = Arrived::Passed { is_leader: true };
+const PASSED: Arrived = Arrived::Passed { is_leader: false };
+
+fn broken(party: &str, is_dead: bool) -> Arrived {
+    let party = party.to_owned();
+    Arrived::Broken { party, is_dead }
+}
+
+impl Fixture {
+    async fn arrive(&mut self, party: &str, parties: &str) -> Arrived {
+        let over = format!("{OVER}{party}");
+        let args = [&[party, parties, "30000", OVER, "60000"], &TELL[..]].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        let reply = self.run("barrier_arrive", &keys, &args).await;
+        reply::arrived(&reply).unwrap()
+    }
+
+    async fn leave(&mut self, party: &str, breaks: &str) -> Arrived {
+        let over = format!("{OVER}{party}");
+        let args = [&[party, breaks, OVER, "60000"], &TELL[..]].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        let reply = self.run("barrier_leave", &keys, &args).await;
+        reply::arrived(&reply).unwrap()
+    }
+
+    /// Its lease is over.
+    async fn dies_there(&mut self, party: &str) {
+        self.make(&["ZADD", ARRIVED, "XX", "1", party]).await;
+    }
+}
+
+#[tokio::test]
+async fn all_go_on_when_the_last_one_comes() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    for round in 0..3 {
+        let [one, two, three] = [U1, U2, U3].map(|id| format!("{id} {round}"));
+        for _ in 0..2 {
+            assert_eq!(fixture.arrive(&one, "3").await, Arrived::Waits(1));
+        }
+        assert_eq!(fixture.arrive(&two, "3").await, Arrived::Waits(2));
+        assert_eq!(fixture.arrive(&one, "3").await, Arrived::Waits(2));
+        assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+        // A repeat does not begin the next round.
+        for _ in 0..2 {
+            assert_eq!(fixture.arrive(&three, "3").await, LEADS);
+            assert_eq!(fixture.arrive(&one, "3").await, PASSED);
+        }
+        // It is too late to leave.
+        assert_eq!(fixture.leave(&two, "1").await, PASSED);
+        let told = format!("{PARTIES} 0");
+        assert_eq!(fixture.messages(&mut subscriber).await, [&*told]);
+    }
+    assert_eq!(fixture.arrive(U4, "1").await, LEADS);
+    for key in fixture.server.keys().await {
+        assert!(key.starts_with(OVER), "{key}");
+        assert!(fixture.pttl_of(&key).await > 0, "{key} has no lease");
+    }
+}
+
+#[tokio::test]
+async fn a_party_that_dies_breaks_the_round_for_all() {
+    let mut fixture = Fixture::new().await;
+    fixture.arrive(U1, "4").await;
+    fixture.arrive(U2, "4").await;
+    fixture.arrive(U3, "4").await;
+    fixture.dies_there(U2).await;
+    assert_eq!(fixture.arrive(U1, "4").await, broken(U2, true));
+    assert_eq!(fixture.arrive(U3, "4").await, broken(U2, true));
+    // It only stood still.
+    assert_eq!(fixture.arrive(U2, "4").await, broken(U2, true));
+    // One that comes finds the dead one, and begins the next round with any number of parties.
+    let next = format!("{U1} again");
+    fixture.arrive(&next, "2").await;
+    fixture.dies_there(&next).await;
+    assert_eq!(fixture.arrive(U4, "3").await, Arrived::Waits(1));
+    assert_eq!(fixture.arrive(&next, "2").await, broken(&next, true));
+    // One that stood still, and that nobody has missed.
+    fixture.dies_there(U4).await;
+    assert_eq!(fixture.arrive(U4, "3").await, Arrived::Waits(1));
+    assert!(fixture.score(ARRIVED, U4).await > fixture.now().await);
+}
+
+#[tokio::test]
+async fn one_that_leaves_breaks_the_round_only_if_it_says_so() {
+    let mut fixture = Fixture::new().await;
+    fixture.arrive(U1, "2").await;
+    for _ in 0..2 {
+        assert_eq!(fixture.leave(U1, "0").await, broken(U1, false));
+    }
+    assert_eq!(
+        fixture.arrive(U1, "2").await,
+        broken(U1, false),
+        "it comes late"
+    );
+    assert!(!fixture.server.keys().await.contains(&PARTIES.to_owned()));
+    fixture.arrive(U2, "3").await;
+    fixture.arrive(U3, "3").await;
+    let mut subscriber = fixture.subscriber().await;
+    for _ in 0..2 {
+        assert_eq!(fixture.leave(U3, "1").await, broken(U3, false));
+    }
+    assert_eq!(fixture.messages(&mut subscriber).await.len(), 1);
+    assert_eq!(fixture.arrive(U2, "3").await, broken(U3, false));
+}
+
+#[tokio::test]
+async fn all_name_one_number_of_parties() {
+    let mut fixture = Fixture::new().await;
+    fixture.arrive(U1, "3").await;
+    assert_eq!(fixture.arrive(U2, "2").await, Arrived::Parties(3));
+    assert_eq!(fixture.arrive(U1, "3").await, Arrived::Waits(1));
+}
+
+#[tokio::test]
+async fn a_foreign_key_is_left_alone() {
+    let mut fixture = Fixture::new().await;
+    for key in [PARTIES, ARRIVED] {
+        fixture.make(&["HSET", key, "a", "b"]).await;
+        let over = format!("{OVER}{U1}");
+        let args = [&[U1, "2", "30000", OVER, "60000"], &TELL[..]].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        let error = fixture.refused("barrier_arrive", &keys, &args).await;
+        assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+        assert_eq!(fixture.server.keys().await, [key]);
+        fixture.make(&["DEL", key]).await;
+    }
+}

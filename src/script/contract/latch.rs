@@ -1,0 +1,151 @@
+//! Latches: what is written and published is what Redisson expects, and a repeat counts once.
+
+use redis::Value;
+
+use super::fixture::{Fixture, Subscriber, U1, U2, U3};
+use crate::conn::error_reply::code;
+use crate::script::reply;
+
+const OPENED: &str = "lockset_latch_opened:{L}";
+const CHANNEL: &str = "redisson_countdownlatch__channel__{L}";
+const YES: Value = Value::Int(1);
+const NO: Value = Value::Int(0);
+
+impl Fixture {
+    async fn init(&mut self, call: &str, count: &str) -> Value {
+        let key = format!("call:{{L}}:{call}");
+        let args = [count, "60000", CHANNEL, "PUBLISH"];
+        self.run("latch_init", &["L", &key], &args).await
+    }
+
+    async fn count_down(&mut self, id: &str, call: &str) -> Value {
+        let done = format!("done:{{L}}:{id}");
+        let args = [call, "60000", "60000", CHANNEL, "PUBLISH"];
+        self.run("latch_count_down", &["L", &done, OPENED], &args)
+            .await
+    }
+
+    async fn look(&mut self) -> (u64, String) {
+        let reply = self.run("latch_count", &["L", OPENED], &[]).await;
+        reply::latch_count(&reply).unwrap()
+    }
+
+    async fn delete(&mut self, call: &str) -> Value {
+        let args = [call, "60000", CHANNEL, "PUBLISH"];
+        self.run("latch_delete", &["L", OPENED], &args).await
+    }
+
+    async fn heard(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        let messages = self.messages(subscriber).await;
+        let payload = |message: &String| {
+            message
+                .strip_prefix(CHANNEL)
+                .map(str::trim)
+                .map(str::to_owned)
+        };
+        messages
+            .iter()
+            .map(|m| payload(m).expect("the latch's channel"))
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn a_latch_is_what_redisson_expects() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    assert_eq!(fixture.init(U1, "2").await, YES);
+    assert_eq!(fixture.ask::<String>(&["GET", "L"]).await, "2");
+    assert_eq!(fixture.pttl_of("L").await, -1);
+    assert_eq!(fixture.init(U2, "9").await, NO);
+    assert_eq!(fixture.count_down("a", U1).await, YES);
+    assert_eq!(fixture.ask::<String>(&["GET", "L"]).await, "1");
+    assert_eq!(fixture.heard(&mut subscriber).await, ["1"]);
+    assert_eq!(fixture.count_down("b", U2).await, YES);
+    assert_eq!(fixture.look().await, (0, U2.to_owned()));
+    assert!(!fixture.server.keys().await.contains(&"L".to_owned()));
+    assert_eq!(fixture.heard(&mut subscriber).await, ["0"]);
+    // It is open, so an id does not count, and may later.
+    assert_eq!(fixture.count_down("c", U3).await, NO);
+    assert_eq!(fixture.delete(U3).await, NO);
+    assert_eq!(fixture.init(U3, "1").await, YES);
+    assert_eq!(fixture.delete(U3).await, YES);
+    assert_eq!(fixture.heard(&mut subscriber).await, ["1", "0"]);
+    for key in fixture.server.keys().await {
+        assert!(fixture.pttl_of(&key).await > 0, "{key} has no lease");
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_counts_once() {
+    let mut fixture = Fixture::new().await;
+    for _ in 0..2 {
+        assert_eq!(fixture.init(U1, "2").await, YES);
+        assert_eq!(fixture.count_down("a", U1).await, YES);
+    }
+    assert_eq!(
+        fixture.count_down("a", U2).await,
+        NO,
+        "another call for one id"
+    );
+    assert_eq!(fixture.look().await.0, 1);
+    assert_eq!(fixture.count_down("b", U1).await, YES);
+    // Late repeats neither close it, nor count in the next round.
+    assert_eq!(fixture.init(U1, "2").await, YES);
+    assert_eq!(fixture.look().await.0, 0);
+    assert_eq!(fixture.init(U2, "1").await, YES);
+    assert_eq!(fixture.count_down("b", U1).await, YES);
+    assert_eq!(fixture.look().await.0, 1);
+}
+
+/// Redisson accepts 0 and less, and then nobody can close the latch until somebody counts down.
+#[tokio::test]
+async fn a_count_of_nothing_is_an_open_latch() {
+    let mut fixture = Fixture::new().await;
+    for count in ["0", "-3"] {
+        fixture.make(&["SET", "L", count]).await;
+        assert_eq!(fixture.look().await.0, 0);
+        assert_eq!(fixture.init(&format!("{U1}{count}"), "1").await, YES);
+        assert_eq!(fixture.look().await.0, 1);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_latch_is_left_alone() {
+    let mut fixture = Fixture::new().await;
+    for make in [
+        ["SET", "L", "a text"],
+        ["HSET", "L", "a"],
+        ["SET", "L", "1.5"],
+    ] {
+        fixture.make(&["DEL", "L"]).await;
+        let mut words = make.to_vec();
+        if make[0] == "HSET" {
+            words.push("b");
+        }
+        fixture.make(&words).await;
+        let before = fixture.keys().await;
+        for (name, keys, args) in [
+            (
+                "latch_init",
+                &["L", "c"][..],
+                &["1", "60000", CHANNEL, "PUBLISH"][..],
+            ),
+            (
+                "latch_count_down",
+                &["L", "d", OPENED],
+                &[U1, "60000", "60000", CHANNEL, "PUBLISH"],
+            ),
+            ("latch_count", &["L", OPENED], &[]),
+            (
+                "latch_delete",
+                &["L", OPENED],
+                &[U1, "60000", CHANNEL, "PUBLISH"],
+            ),
+        ] {
+            let error = fixture.refused(name, keys, args).await;
+            assert_eq!(code(&error), Some("WRONGTYPE"), "{name}: {error}");
+        }
+        assert_eq!(fixture.keys().await, before);
+    }
+}
