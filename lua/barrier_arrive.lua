@@ -24,8 +24,10 @@ local round = {
 }
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
 -- Who stood still for longer than its lease, and is first to ask, is alive.
-for _, dead in ipairs(redis.call('ZRANGE', arrivals, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)) do
-  if dead ~= party then
+local first = redis.call('ZRANGE', arrivals, 0, 1, 'WITHSCORES')
+for at = 1, #first, 2 do
+  local dead = first[at]
+  if dead ~= party and tonumber(first[at + 1]) <= now then
     end_round(round, nil, 'died:' .. dead)
     if waits then return 'died:' .. dead end
     parties = nil
