@@ -16,7 +16,8 @@ help:
 	@echo "make cli-demo     the command line on a real server: run, busy, a kill, a loss, free"
 	@echo "make top-demo     the live view of locks, while a holder is killed; make top-frame: one frame of it"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
-	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own"
+	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own;"
+	@echo "                  the service also on PostgreSQL, where scripts/find-postgres finds one"
 	@echo "make soak         load and a fault every 5 s, 10 minutes on each topology: memory and connections;"
 	@echo "                  TOPOLOGY=server and SOAK=60 for a short one"
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
@@ -88,7 +89,12 @@ examples:
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
 	  service="--locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
 	  scripts/build "the web service" $$service --tests --bin transaction && \
-	  cargo test --quiet $$service && scripts/with-server cargo run --quiet $$service --bin transaction
+	  cargo test --quiet $$service && scripts/with-server cargo run --quiet $$service --bin transaction && \
+	  if LOCKSET_POSTGRES_BIN=$$(scripts/find-postgres); then \
+	    echo "== the web service on PostgreSQL" && export LOCKSET_POSTGRES_BIN && \
+	    cargo test --quiet $$service --test seats --test frozen -- --ignored; \
+	  elif [ "$$CI" = true ]; then exit 1; \
+	  else echo "not run: the web service on PostgreSQL"; fi
 
 # Most tests wait more than they work; those that work hard come alone, and those that measure. Without doctests, $(LESS) =
 # --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod postgres;
+pub(crate) mod shop;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -56,15 +59,24 @@ impl Web {
         }
     }
 
-    pub(crate) fn end(mut self) {
+    /// Sends the process a signal: `TERM`, `STOP`, `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Whether all its threads stand still.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        tasks.map(Result::unwrap).all(|task| {
+            let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            status.contains("State:\tT")
+        })
+    }
+
+    pub(crate) fn end(mut self) {
+        self.signal("TERM");
         assert!(self.process.wait().unwrap().success(), "it ends in order");
     }
 }

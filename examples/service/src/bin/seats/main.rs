@@ -1,10 +1,14 @@
 //! First come, first served, as a web service: the seats of a show, sold under `#[locked]`.
 //!
 //! ```sh
+//! sqlite3 seats.db < seats.sql                        # or: psql "$DATABASE_URL" -f seats.sql
 //! REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=sqlite:seats.db cargo run --bin seats
+//! curl -X POST http://127.0.0.1:PORT/shows/1/seats    # the program prints its port
 //! ```
 //!
 //! `PAYMENT_MS` is how long a payment takes, `LEASE_MS` how soon a lost lock is noticed.
+
+mod fence;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +18,22 @@ use axum::http::{StatusCode, header::RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::post};
 use lockset::{Client, locked};
-use sqlx::SqlitePool;
+use sqlx::AnyPool;
 use tokio::signal::unix::{SignalKind, signal};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 struct BoxOffice {
     locks: Client,
-    db: SqlitePool,
+    db: AnyPool,
+    lease: Duration,
     payment: Duration,
 }
 
 /// Why a seat was not sold.
 enum Refusal {
     SoldOut,
-    /// Somebody was granted the lock after this request, which does not know it yet.
+    /// A later holder of the lock has written.
     TooLate,
     Lock(lockset::Error),
     Database(sqlx::Error),
@@ -50,7 +55,7 @@ impl BoxOffice {
     /// Look how many are sold, pay, take the next seat. It relies on what it saw before it paid.
     #[locked("show:{show}", client = self.locks, wait = "20s", fenced = token)]
     async fn sell(&self, show: i64) -> Result<i64, Refusal> {
-        let left = "SELECT seats - (SELECT count(*) FROM seat WHERE show = show.id) FROM show WHERE id = ?";
+        let left = "SELECT seats - (SELECT count(*) FROM seat WHERE show = show.id) FROM show WHERE id = $1";
         let left: i64 = sqlx::query_scalar(left)
             .bind(show)
             .fetch_one(&self.db)
@@ -63,18 +68,12 @@ impl BoxOffice {
         // The transaction begins and ends here, so it is committed before the lock is released. If the lock
         // is lost before, it is never begun, or dropped and rolled back.
         let mut tx = self.db.begin().await?;
-        let fence = "UPDATE show SET fence = ?1 WHERE id = ?2 AND fence <= ?1";
-        let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
-        let fenced = sqlx::query(fence)
-            .bind(token)
+        fence::admit(&mut tx, &format!("show:{show}"), token, self.lease).await?;
+        let insert = "INSERT INTO seat (show, number, token) VALUES ($1, $2, $3)";
+        let insert = sqlx::query(insert)
             .bind(show)
-            .execute(&mut *tx)
-            .await?;
-        if fenced.rows_affected() == 0 {
-            return Err(Refusal::TooLate);
-        }
-        let insert = "INSERT INTO seat (show, number, token) VALUES (?, ?, ?)";
-        let insert = sqlx::query(insert).bind(show).bind(left).bind(token);
+            .bind(left)
+            .bind(token.as_i64());
         insert.execute(&mut *tx).await?;
         tx.commit().await?;
         Ok(left)
@@ -87,13 +86,22 @@ async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Re
         Err(Refusal::SoldOut) => (StatusCode::GONE, "sold out").into_response(),
         Err(Refusal::TooLate) => (StatusCode::CONFLICT, "too late").into_response(),
         // Nothing was sold, so the same request may be sent again.
-        Err(Refusal::Lock(error)) if error.is_busy() || error.is_not_held() => {
-            let retry = [(RETRY_AFTER, "1")];
-            (StatusCode::SERVICE_UNAVAILABLE, retry, error.to_string()).into_response()
-        }
+        Err(Refusal::Lock(error)) if error.is_busy() || error.is_not_held() => later(&error),
+        Err(Refusal::Database(error)) if is_lock_timeout(&error) => later(&error),
         Err(Refusal::Lock(error)) => broken(&error),
         Err(Refusal::Database(error)) => broken(&error),
     }
+}
+
+/// Whether PostgreSQL waited for a row for half of a lease: a transaction of an earlier holder still has it.
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some("55P03")
+}
+
+fn later(error: &dyn std::error::Error) -> Response {
+    let retry = [(RETRY_AFTER, "1")];
+    (StatusCode::SERVICE_UNAVAILABLE, retry, error.to_string()).into_response()
 }
 
 fn broken(error: &dyn std::error::Error) -> Response {
@@ -109,14 +117,17 @@ fn millis(name: &str, default: u64) -> Result<Duration, Error> {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
+    sqlx::any::install_default_drivers();
+    let lease = millis("LEASE_MS", 30_000)?;
     let client = Client::builder(&std::env::var("REDIS_URL")?)
         .key_prefix("shop:")
-        .lease(millis("LEASE_MS", 30_000)?)
+        .lease(lease)
         .build()
         .await?;
     let office = BoxOffice {
         locks: client.clone(),
-        db: SqlitePool::connect(&std::env::var("DATABASE_URL")?).await?,
+        db: AnyPool::connect(&std::env::var("DATABASE_URL")?).await?,
+        lease,
         payment: millis("PAYMENT_MS", 3)?,
     };
     let app = Router::new()
