@@ -1,13 +1,13 @@
 //! A command under a lock, as a tree of three processes.
 //!
 //! The *runner* holds the lock. It starts a *supervisor*, this program again, which starts the *command* in a
-//! process group of its own. They talk over a socket that no other process has, so each of them sees the end of
-//! the other.
+//! process group of its own. Runner and supervisor talk over a socket that no other process has, so each of
+//! them sees the end of the other.
 //!
 //! Invariant: no process of the command's group runs after the *end of the lock*, the moment at which the
-//! runner can no longer be sure to hold it. A lock is released before only when nothing is left of the group,
-//! or when the command ended by itself. The supervisor knows this moment and needs neither the runner nor the
-//! server to keep it. If the runner ends, or the moment passes, the supervisor kills the group. If the
+//! runner can no longer be sure to hold it. The lock is released earlier only when nothing is left of the
+//! group, or when the command ended by itself. The supervisor knows this moment and needs neither the runner
+//! nor the server to keep it. If the runner ends, or the moment passes, the supervisor kills the group. If the
 //! supervisor ends, the kernel kills the command, and the runner the rest of the group.
 
 mod clock;

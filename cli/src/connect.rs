@@ -38,7 +38,7 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How long the end of a client may take: what is left then ends with its lease.
+/// The bound on the shutdown of a client: the rest ends with its lease.
 const END_MAX: Duration = Duration::from_secs(1);
 
 impl Servers {
@@ -59,7 +59,7 @@ impl Servers {
             Self::Quorum(_, clients) => clients,
         };
         let ends = join_all(clients.into_iter().map(Client::shutdown));
-        // A server that does not answer has said nothing new.
+        // An error here has no new information.
         let _ = timeout(END_MAX, ends).await;
     }
 }
@@ -125,7 +125,7 @@ impl Context {
         Ok(Some(tls))
     }
 
-    /// The certificates as they stand in their files.
+    /// The contents of the certificate files.
     pub(crate) fn certificates(&self) -> Result<Certificates, Failure> {
         let Globals {
             tls_ca,
@@ -161,7 +161,7 @@ impl Context {
         Ok(self.builder(url)?.lazy().build().await?)
     }
 
-    /// A client, or a quorum if there are several URLs; and why operators took a lock away from them.
+    /// A client, or a quorum if there are several URLs, and the reasons of operators who free its locks.
     /// Operators see them under this label.
     pub(crate) async fn servers(
         &self,

@@ -32,7 +32,7 @@ pub(crate) struct HolderFact<'a> {
     client: ClientFact<'a>,
 }
 
-/// Whose it is. Unknown fields are null.
+/// The client of a holder or a waiter. Unknown fields are null.
 #[derive(Default, Serialize)]
 pub(crate) struct ClientFact<'a> {
     /// `lockset`, or null for others: Redisson, or a client that has ended.
@@ -45,7 +45,7 @@ pub(crate) struct ClientFact<'a> {
     address: Option<&'a str>,
 }
 
-/// One that waits and is named at the server.
+/// A waiter whose id is at the server.
 #[derive(Serialize)]
 pub(crate) struct WaiterFact<'a> {
     id: &'a str,
@@ -175,7 +175,7 @@ mod tests {
         let id = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
         assert_eq!(short(id), "9f2c3a44..:7");
         assert_eq!(short("x\x1b"), "x\\u{1b}");
-        // As long as a UUID, with a character across the place where one is cut.
+        // As long as a UUID, with a character of two bytes where a UUID is cut.
         let odd = format!("{}äö{}:7", "x".repeat(7), "\x1b".repeat(25));
         let shown = format!("{}äö{}:7", "x".repeat(7), "\\u{1b}".repeat(25));
         assert_eq!(short(&odd), shown);

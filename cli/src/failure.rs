@@ -1,4 +1,4 @@
-//! Why a verb ends without having done its work: one line on standard error, and a status.
+//! The failure of a verb: one line on standard error, and a status.
 
 use std::fmt::{self, Display};
 
@@ -7,7 +7,7 @@ use lockset::{Error, ErrorKind};
 use crate::message::complain;
 use crate::status;
 
-/// How a verb ends: with a status of its own, or because it could not go on.
+/// The end of a verb: a status, or a failure.
 pub(crate) type Outcome = Result<u8, Failure>;
 
 /// A status and the line that explains it.
@@ -35,12 +35,12 @@ impl Failure {
         Self::new(status::USAGE, message)
     }
 
-    /// This machine did not do what any machine does.
+    /// A failure of this machine, such as a missing thread.
     pub(crate) fn internal(error: impl Display) -> Self {
         Self::new(status::INTERNAL, error.to_string())
     }
 
-    /// Whether what was asked for cannot work.
+    /// Whether the arguments, the options or the URL are wrong.
     pub(crate) fn is_usage(&self) -> bool {
         self.status == status::USAGE
     }
@@ -60,12 +60,12 @@ impl Failure {
         self.status == status::LOST
     }
 
-    /// The status that tells it to scripts.
+    /// The status for scripts.
     pub(crate) fn status(&self) -> u8 {
         self.status
     }
 
-    /// Writes the line, and gives the status.
+    /// Writes the line, and returns the status.
     pub(crate) fn report(self) -> u8 {
         match self.hint {
             Some(hint) => complain(&format!("{self}; {hint}")),

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output::quoted;
 use crate::status;
 
-/// Each time it is free at one look and taken at the next, a lock looks like none.
+/// A lock that is free at one look and taken at the next looks like no lock; the number of such pairs in a row.
 const LOOKS_MAX: usize = 10;
 
 /// The two layouts of a lock at the server.
@@ -26,7 +26,7 @@ pub(crate) struct Found {
     pub(crate) holders: Vec<Holder>,
 }
 
-/// Asks the server; what is no lock is an error.
+/// Asks the server. A key that is no lock is an error.
 pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
     let single = client.lock(name).holder().await;
     let not_single = match single {
@@ -63,7 +63,7 @@ pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bo
         if !survey.has_key(name).await? {
             return Ok(true);
         }
-        // No lock, or one that was taken in between.
+        // No lock, or a lock that was taken in between.
     }
     let message = format!(
         "lock {}: its key is no lock, or a lock without a lease",
@@ -72,8 +72,8 @@ pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bo
     Err(Failure::new(status::NOT_A_LOCK, message))
 }
 
-/// Takes one holder's hold away, or its place in a queue, and leaves the reason for it if there is one; `false` if
-/// it has neither.
+/// Ends one holder's hold, or its place in a queue, and leaves the reason at the server; `false` if it has
+/// neither.
 pub(crate) async fn evict(
     client: &Client,
     name: &str,

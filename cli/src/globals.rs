@@ -12,8 +12,8 @@ use crate::span;
 #[derive(Args, Clone)]
 pub(crate) struct Globals {
     /// The server: redis://[user:password@]host[:port][/db], rediss:// (TLS), unix:///socket,
-    /// redis+cluster://host,host or redis+sentinel://host,host/name. Several, separated by spaces or given
-    /// several times, are the independent servers of a quorum (Redlock).
+    /// redis+cluster://host,host or redis+sentinel://host,host/name. Several URLs, separated by spaces or given
+    /// by several options, are the independent servers of a quorum (Redlock).
     #[arg(
         long = "url",
         global = true,
@@ -27,7 +27,7 @@ pub(crate) struct Globals {
     /// The user of the server, for URLs that name none; its password is in LOCKSET_PASSWORD.
     #[arg(long, global = true, env = "LOCKSET_USER", value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) user: Option<String>,
-    /// A prefix for every name, as the programs that share the locks have it.
+    /// The prefix of every name, the same as in the programs that share the locks.
     #[arg(long, global = true, env = "LOCKSET_PREFIX", value_name = "TEXT", help_heading = GLOBAL)]
     pub(crate) prefix: Option<String>,
     /// One JSON object a line, for programs.

@@ -18,7 +18,7 @@ use crate::output::{complain, quoted};
 /// A wait that is shorter than this gets no message.
 const WAITING_AFTER: Duration = Duration::from_secs(1);
 
-/// How soon to look again for the first renewal.
+/// The time between two checks for the first renewal.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +52,15 @@ impl Patience {
 pub(crate) struct Asked {
     pub(crate) locks: Vec<(Kind, String)>,
     pub(crate) lease: Duration,
-    /// A release before that leaves the hold until then.
+    /// A release before this time leaves the hold until then.
     pub(crate) at_least: Option<Duration>,
-    /// Renewed no longer than that.
+    /// The longest time that the lock is renewed.
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fenced: bool,
     pub(crate) patience: Patience,
 }
 
-/// What is held.
+/// The locks that are held.
 pub(crate) struct Held {
     guard: Box<dyn Guard>,
     names: Vec<String>,
@@ -227,8 +227,8 @@ impl Held {
         told
     }
 
-    /// Releases it; says whether it was held until then. What cannot be confirmed is said, and is no failure
-    /// of the command, whose work was done while the lock was held.
+    /// Releases the locks; returns whether they were held until then. A release without confirmation leads to a
+    /// message only: the command has done its work while the lock was held.
     pub(crate) async fn release(self) -> bool {
         match self.guard.release().await {
             Ok(()) => true,

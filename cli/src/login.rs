@@ -6,17 +6,17 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::failure::Failure;
 
-/// No option: what stands on a command line is shown by `ps`.
+/// No option, because `ps` shows command lines.
 const VARIABLE: &str = "LOCKSET_PASSWORD";
 
-/// A user of the server and its password, as a URL has them. No `Debug`: it has the password.
+/// A user of the server and its password, encoded for a URL. No `Debug`: it has the password.
 pub(crate) struct Login {
     user: String,
     password: String,
 }
 
 impl Login {
-    /// That of `user`, or of the default user, if there is a password.
+    /// The login of `user`, or of the default user, if there is a password.
     pub(crate) fn from_environment(user: Option<&str>) -> Result<Option<Self>, Failure> {
         let user = user.unwrap_or_default();
         match env::var(VARIABLE) {
@@ -37,7 +37,7 @@ impl Login {
         }
     }
 
-    /// The URL with this login; one that has a login stays as it is.
+    /// The URL with this login. A URL that has a login is returned unchanged.
     pub(crate) fn put_into(&self, url: &str) -> String {
         let Self { user, password } = self;
         let Some((scheme, rest)) = url.split_once(':') else {

@@ -1,8 +1,8 @@
-//! Text for people that cannot harm their terminal.
+//! Text for people, without the control characters that act on a terminal.
 
 use std::io::{self, Write};
 
-/// A line on standard error; what comes from elsewhere cannot add lines or terminal sequences to it.
+/// Writes a line to standard error. Text from a server has to pass [`shown`] or [`quoted`] first.
 pub(crate) fn complain(text: &str) {
     // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "lockset: {text}");
@@ -13,7 +13,7 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("{name:?}")
 }
 
-/// A name or an id from a server as it can be shown: control characters are escaped.
+/// A name or an id from a server, with control characters escaped.
 pub(crate) fn shown(text: &str) -> String {
     if text.chars().any(char::is_control) {
         text.escape_debug().to_string()

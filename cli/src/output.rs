@@ -80,14 +80,13 @@ impl Output {
         }
     }
 
-    /// Something to know that is no answer, on standard error.
+    /// A note beside the answer, on standard error.
     pub(crate) fn note(&self, text: &str) {
         let text = self.styled(&io::stderr(), Style::Dim, text);
         complain(&text);
     }
 
-    /// Something that happened while another program has the standard output: as [`say`](Self::say), on
-    /// standard error.
+    /// An event while another program has the standard output: as [`say`](Self::say), on standard error.
     pub(crate) fn tell(&self, fact: &impl Serialize, text: &str) {
         if self.json {
             let fact = serde_json::to_string(fact).unwrap_or_default();
@@ -127,7 +126,7 @@ impl Output {
 /// Text on standard output as it is.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Nobody reads on, as behind `head`.
+        // The reader has closed the pipe, like `head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Failure::internal),
     }

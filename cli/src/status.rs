@@ -14,15 +14,15 @@ pub(crate) const NOT_A_LOCK: u8 = 65;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The program itself failed: no process, no thread, no terminal.
 pub(crate) const INTERNAL: u8 = 70;
-/// Somebody else holds the lock.
+/// Another client holds the lock.
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost while the command ran; the command was ended.
 pub(crate) const LOST: u8 = 76;
 /// The server refuses the user or the password, or the user lacks a right.
 pub(crate) const DENIED: u8 = 77;
 
-/// A signal ended a wait, as a shell has it.
+/// The status of a wait that a signal ended, as a shell has it.
 pub(crate) const fn signalled(signal: i32) -> u8 {
-    // There are 64 at most.
+    // There are at most 64 signals.
     128 + signal as u8
 }

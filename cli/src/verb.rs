@@ -19,7 +19,7 @@ use clap::{Command, Subcommand};
 use crate::connect::Context;
 use crate::failure::Outcome;
 
-/// What to do.
+/// The verb of a call.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     Run(run::Run),
@@ -40,7 +40,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// `program` is what the arguments are read by.
+    /// `program` is the description of all arguments.
     pub(crate) async fn run(self, context: &Context, program: fn() -> Command) -> Outcome {
         match self {
             Self::Run(run) => run.run(context).await,

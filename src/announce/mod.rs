@@ -1,5 +1,5 @@
-//! What a client announces about itself at the server, for operators: where it runs, and what it has held or
-//! waited for over a while.
+//! The announcement of a client at the server, for operators: its machine, process and label, its holds and its
+//! waits.
 //!
 //! Written by the task of the watchdog, right behind a batch of renewals if there is one. Invariants: nothing
 //! here is on the way of a lock; a client that uses no lock writes nothing and connects nowhere for it; a
@@ -28,24 +28,24 @@ use crate::script::{Failure, Scripts, millis};
 
 const OPERATION: &str = "announce";
 
-/// The least that can be asked for.
+/// The shortest interval between two announcements.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 
 const DEFAULT_MIN: Duration = Duration::from_secs(10);
 const DEFAULT_MAX: Duration = Duration::from_secs(60);
 
-/// What is announced lasts for so many times as long as it takes until the next time.
+/// The lifetime of an announcement at the server, in intervals between two announcements.
 const KEPT: u32 = 3;
 
-/// Whoever has not announced itself for so long leaves the index. Far more than clocks differ by.
+/// A client without an announcement for this long leaves the index. Far more than clocks differ by.
 const INDEX_KEPT: Duration = Duration::from_secs(600);
 
-/// How often a client announces itself, if nothing else is said: with every renewal of its leases.
+/// The default interval: the interval of the renewals, within bounds.
 pub(crate) fn default_every(lease: Duration) -> Duration {
     (lease / 3).clamp(DEFAULT_MIN, DEFAULT_MAX)
 }
 
-/// Whether that can be: `None` for never.
+/// Checks an interval. `None`: the client never announces itself.
 pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
     if every < EVERY_MIN {
         return Err(Error::invalid(
@@ -60,12 +60,12 @@ pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
 #[derive(Debug)]
 pub(crate) struct Announcer {
     sampler: Mutex<Sampler>,
-    /// Whether something may stand at the server.
+    /// Whether an announcement may be at the server.
     is_written: AtomicBool,
 }
 
 impl Announcer {
-    /// Has the task of the watchdog announce the client every now and then.
+    /// Starts the announcements, in the task of the watchdog.
     pub(crate) fn start(core: &Arc<Core>, every: Duration, label: String) -> Arc<Self> {
         let sampler = Sampler::new(core.clock.now(), every * KEPT, label);
         let announcer = Arc::new(Self {
@@ -89,7 +89,7 @@ impl Announcer {
         written.map_err(|fault| Failure::from(fault).into_error(OPERATION))
     }
 
-    /// Takes back what stands at the server: the client ends.
+    /// Removes the announcement, because the client ends.
     pub(crate) async fn withdraw(&self, core: &Core) {
         if !self.is_written.swap(false, Ordering::AcqRel) {
             return;
@@ -100,7 +100,7 @@ impl Announcer {
         record.arg(&key);
         let mut index = redis::cmd("ZREM");
         index.arg(INDEX_KEY).arg(core.id());
-        // What is not answered ends by itself.
+        // An announcement that is not removed expires.
         let _ = join(
             transport.send(Lane::Renewal, &key, &record, limit),
             transport.send(Lane::Renewal, INDEX_KEY, &index, limit),
@@ -133,8 +133,8 @@ async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>,
     }
 }
 
-/// Sleeps until it is time: when renewals are sent about then, else a little later. False if the client is
-/// gone.
+/// Sleeps until the next announcement is due: right after renewals that are sent about then, otherwise a little
+/// later. False if the client is gone.
 async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every: Duration) -> bool {
     let slack = every / 8;
     scripts.clock.sleep_until(last.after(every - slack)).await;
@@ -172,8 +172,8 @@ async fn write(
     own.map(drop)
 }
 
-/// A client stands in the index by its own clock. One whose clock is far behind may be taken out by others,
-/// until it is back the next time.
+/// A client is in the index by its own clock. If this clock is far behind, other clients may remove it, until
+/// its next announcement.
 fn index_commands(id: &str) -> [Cmd; 3] {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = millis(since.unwrap_or_default());

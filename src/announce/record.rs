@@ -1,17 +1,17 @@
-//! Pure: what a client announces about itself, as it stands at the server.
+//! Pure: the announcement of a client, as the server keeps it.
 //!
 //! One line a fact, `name=value`, so that a person can read it with `GET`. Times are spans up to when it was
 //! written, in ms, so that no two clocks are compared: what is left of the key's time says how long ago that
-//! was. Invariant: what is read is what was written, whatever the names of locks contain; what a later
-//! version adds is ignored.
+//! was. Invariant: a record is read as it was written, with any names of locks; facts that a later version adds
+//! are ignored.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-/// All clients that announce themselves.
+/// The index of the clients that announce themselves.
 pub(crate) const INDEX_KEY: &str = "lockset_clients";
 
-/// Where a client announces itself.
+/// The key of a client's announcement.
 pub(crate) fn key_of(client: &str) -> String {
     format!("lockset_client:{{{client}}}")
 }
@@ -130,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Another version wrote it, or anybody.
+        /// Another version, or any user, may have written it.
         #[test]
         fn whatever_is_there_is_read(text in "((host|pid|label|up_ms|hold|wait|more|x)=[ -~]{0,30}\n|(?s).{0,9})*") {
             let record = Record::read(&text);

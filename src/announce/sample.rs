@@ -1,5 +1,4 @@
-//! What a client has held or waited for over a while, found by looking now and then: nothing is noted when a
-//! lock is taken.
+//! The holds and waits of a client, collected when an announcement is due: acquiring a lock records nothing.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,13 +11,13 @@ use crate::clock::Tick;
 use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
 
-/// So many holds, and so many waits, are listed. The others are counted.
+/// The number of holds, and of waits, that are listed. The others are counted.
 const LISTED_MAX: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Sampler {
     started: Tick,
-    /// What is the same each time.
+    /// The constant facts.
     facts: Record,
     /// Waiters that were the first of their queue at the last look, with when that was first seen.
     first: HashMap<(usize, u64), Tick>,

@@ -4,6 +4,7 @@
 //! or the client gives up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -34,13 +35,20 @@ pub(super) type Question = (Arc<str>, Cmd);
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
     pub(super) core: Arc<Core>,
+    sent: Arc<AtomicU64>,
 }
 
 impl Asking {
     pub(super) fn of(client: &Client) -> Self {
         Self {
             core: Arc::clone(client.core()),
+            sent: Arc::default(),
         }
+    }
+
+    /// How many commands were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// A key of each server that has locks.
@@ -59,6 +67,7 @@ impl Asking {
         let limit = core.timing.reply.max(REPLY_MIN);
         let until = core.clock.now().after(core.timing.give_up);
         loop {
+            self.sent.fetch_add(1, Ordering::Relaxed);
             let fault = match transport.send(Lane::Command, route, command, limit).await {
                 Ok(value) => return Ok(value),
                 Err(fault) => fault,

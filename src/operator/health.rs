@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::Survey;
 use super::ask::{Asking, command};
 use super::info::{ServerLoad, ServerReport};
+use super::load::Commands;
 use super::rights;
 use super::values::{integer, list};
 use crate::conn::value::text;
@@ -76,6 +77,9 @@ impl Survey {
 impl Survey {
     /// How busy the servers are, with one command to each.
     ///
+    /// The first call returns the servers' own figure of the last second or so. Later calls count from the call
+    /// before, and leave out the commands of this survey and its clones.
+    ///
     /// # Cancel safety
     /// Nothing is changed.
     ///
@@ -85,6 +89,11 @@ impl Survey {
         let mut load = ServerLoad {
             address: self.asking.core.scripts.transport.address().to_owned(),
             ..ServerLoad::default()
+        };
+        let mut now = Commands {
+            at: self.asking.core.clock.now(),
+            executed: 0,
+            sent: self.asking.sent(),
         };
         for route in self.asking.servers() {
             let began = self.asking.core.clock.now();
@@ -96,12 +105,19 @@ impl Survey {
                 info => info?,
             };
             let lines = text(&info).unwrap_or_default().lines();
-            let mut fields = lines.filter_map(|line| line.split_once(':'));
-            let rate = fields.find(|(name, _)| *name == "instantaneous_ops_per_sec");
-            let rate = rate.and_then(|(_, rate)| rate.trim().parse::<u64>().ok());
-            load.commands_per_second = load
-                .commands_per_second
-                .saturating_add(rate.unwrap_or_default());
+            let fields: Vec<_> = lines.filter_map(|line| line.split_once(':')).collect();
+            let number = |wanted: &str| {
+                let field = fields.iter().find(|(name, _)| *name == wanted);
+                field.and_then(|(_, value)| value.trim().parse::<u64>().ok())
+            };
+            let rate = number("instantaneous_ops_per_sec").unwrap_or_default();
+            load.commands_per_second = load.commands_per_second.saturating_add(rate);
+            let executed = number("total_commands_processed").unwrap_or_default();
+            now.executed = now.executed.saturating_add(executed);
+        }
+        let last = self.last_load.lock().replace(now);
+        if let Some(rate) = last.and_then(|last| now.rate_since(&last)) {
+            load.commands_per_second = rate;
         }
         Ok(load)
     }

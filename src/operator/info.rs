@@ -250,7 +250,8 @@ pub struct Right {
 pub struct ServerLoad {
     /// Where they are.
     pub address: String,
-    /// What all of them were asked in the last second or so. Zero without the right to ask.
+    /// The commands of all of them per second; without the survey's own after the first call. Zero without the right
+    /// to ask.
     pub commands_per_second: u64,
     /// The longest round trip among them.
     pub round_trip: Duration,

@@ -10,6 +10,7 @@ mod glob;
 mod health;
 mod info;
 mod inspect;
+mod load;
 mod pass;
 mod read;
 mod recognize;
@@ -21,12 +22,15 @@ mod values;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use self::ask::Asking;
 use self::clients::Clients;
 pub use self::info::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
     QueuedWaiter, Right, ServerLoad, ServerReport, TokenCounter,
 };
+use self::load::Commands;
 use self::pass::Pass;
 use self::read::Reader;
 pub use self::scan::LockScan;
@@ -65,6 +69,7 @@ impl Client {
         let asking = Asking::of(self);
         Survey {
             clients: Arc::new(Clients::new(&asking)),
+            last_load: Arc::default(),
             asking,
             prefix: self.key_prefix().into(),
             pattern: "*".to_owned(),
@@ -88,6 +93,8 @@ impl Client {
 pub struct Survey {
     asking: Asking,
     clients: Arc<Clients>,
+    /// For the commands since the previous [`load`](Self::load).
+    last_load: Arc<Mutex<Option<Commands>>>,
     prefix: Arc<str>,
     pattern: String,
     share: f64,

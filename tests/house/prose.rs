@@ -26,7 +26,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("sim/", 27.0),
     ("src/", 19.5),
     ("src/acquire/", 34.0),
-    ("src/announce/", 28.0),
+    ("src/announce/", 2.0),
     ("src/conn/", 24.5),
     ("src/hold/", 37.0),
     ("src/meter/", 39.0),

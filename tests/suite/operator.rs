@@ -181,6 +181,25 @@ async fn what_is_held_or_awaited_for_long_is_announced_with_the_process() {
 }
 
 #[tokio::test]
+async fn the_load_of_a_server_leaves_out_the_questions_about_it() {
+    let server = Server::start();
+    let watcher = patient_client(&server.url()).await;
+    let survey = watcher.survey();
+    survey.load().await.unwrap();
+    for _ in 0..500 {
+        survey.named(&["x"]).await.unwrap();
+    }
+    let own = survey.load().await.unwrap().commands_per_second;
+    assert!(own < 20, "{own}");
+    let mut admin = server.admin().await;
+    for _ in 0..500 {
+        let _: redis::Value = ask(&mut admin, &["PING"]).await;
+    }
+    let others = survey.load().await.unwrap().commands_per_second;
+    assert!(others > 100, "{others}");
+}
+
+#[tokio::test]
 async fn a_client_announces_itself_at_once_when_asked() {
     let server = Server::start();
     let builder = Client::builder(&server.url()).label("night run\n");

@@ -1,4 +1,5 @@
-//! The clock that runner and supervisor share, and what is due when. Pure, but for the clock itself.
+//! The clock that runner and supervisor share, and the times of the request to end and of the kill. Pure, but
+//! for the clock itself.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When the command is asked to end, and when it is made to, unless the lock is renewed before.
+/// The times at which the command gets SIGTERM and SIGKILL, unless the lock is renewed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Until {
     pub(super) terminate: Moment,
@@ -73,7 +74,7 @@ impl Until {
         }
     }
 
-    /// How long nothing more becomes due.
+    /// The time until the next action is due.
     pub(super) fn pause(self, now: Moment) -> Duration {
         let next = match self.due(now) {
             Due::Nothing => self.terminate,

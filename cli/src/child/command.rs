@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use crate::output::complain;
 
-/// As `env` has them.
+/// The statuses that `env` uses.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -19,12 +19,12 @@ pub(super) fn run(arguments: Vec<OsString>) -> u8 {
         return CANNOT_RUN;
     };
     die_with_parent();
-    // It may have ended before it would have been noticed.
+    // The supervisor may have ended before the death signal was set.
     let parent = getppid().map(Pid::as_raw_pid);
     if parent.map(|pid| pid.to_string()).as_deref() != supervisor.to_str() {
         return CANNOT_RUN;
     }
-    // The supervisor sees it, gives the terminal to this group, and lets it go on.
+    // The supervisor sees the stop, gives the terminal to this group, and continues it.
     let _ = kill_process(getpid(), Signal::STOP);
     let error = Command::new(program).args(rest).exec();
     complain(&format!("{}: {}", program.display(), reason(&error)));

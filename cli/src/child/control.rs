@@ -20,7 +20,7 @@ use super::sender::Message;
 pub(super) enum Order {
     /// Let the command begin.
     Go,
-    /// The lock is held until then.
+    /// The lock is held until this time.
     Until(Until),
     /// Pass on a signal.
     Signal(i32),
@@ -31,7 +31,7 @@ pub(super) enum Order {
 /// From the supervisor to the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The command has this process id and waits for [`Order::Go`]; its group has the same.
+    /// The command waits for [`Order::Go`]. This is its process id and the id of its group.
     Ready(i32),
     /// The command was stopped by this signal.
     Stopped(i32),
@@ -39,7 +39,7 @@ pub(super) enum Report {
     Ended { status: u8, told: bool },
 }
 
-/// A signal that stops the group takes the place of SIGCONT, and the other way round.
+/// A signal that stops the group replaces an unsent SIGCONT, and the other way round.
 const CONT: i32 = Signal::CONT.as_raw();
 const STOPS: [i32; 3] = [
     Signal::TSTP.as_raw(),
@@ -57,7 +57,8 @@ impl Message for Order {
         }
     }
 
-    /// The newest end of the lock counts. Each signal waits once, as in the kernel. After the kill nothing counts.
+    /// The newest end of the lock counts. Each unsent signal is kept once, as in the kernel. After the kill
+    /// nothing counts.
     fn join(self, waiting: &mut VecDeque<Self>) {
         let is_stop =
             |order: &Self| matches!(order, Self::Signal(signal) if STOPS.contains(signal));
@@ -186,7 +187,8 @@ mod tests {
         let cont = Pass(CONT);
         let cases: [(&[Order], &[Order]); 8] = [
             (&[until(1), Go], &[until(1), Go]),
-            // In its place: signals behind it are passed on with the newest end known.
+            // At its old place, so that the supervisor knows the newest end before it passes on the signals
+            // behind it.
             (
                 &[until(1), usr, until(2), until(3), term],
                 &[until(3), usr, term],

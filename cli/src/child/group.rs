@@ -1,4 +1,4 @@
-//! A process group: signals to all of it, and whether anything of it is left.
+//! A process group: signals to all its processes, and whether one of them is left.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgid, kill_process_group, test_kill_process_group};
 use tokio::time::{Instant, sleep};
 
-/// How often to look whether a group is empty.
+/// The time between two checks whether a group is empty.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The group that the command leads.
 ///
-/// Invariant: it is signalled only while the command is not known to have been reaped, or while something of
-/// it is left, so its number is not given to another group.
+/// Invariant: the group is signalled only until the command has been reaped, or while a process of the group is
+/// left, so that its number cannot belong to another group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group(pub(super) Pid);
 
 impl Group {
-    /// Sends a signal to all of it. One that is gone, or belongs to another user, gets none.
+    /// Sends a signal to all processes of the group, except those of another user.
     pub(super) fn signal(self, signal: Signal) {
         let _ = kill_process_group(self.0, signal);
     }
@@ -34,7 +34,7 @@ impl Group {
         test_kill_process_group(self.0) == Err(Errno::SRCH)
     }
 
-    /// Waits until nothing is left of it, for at most `span`; says whether that came.
+    /// Waits for at most `span` until the group is empty; returns whether it is.
     pub(super) async fn wait_empty(self, span: Duration) -> bool {
         let deadline = Instant::now() + span;
         while !self.is_empty() {

@@ -1,10 +1,10 @@
-//! This program, and how it is asked to be one of the other two processes.
+//! The path of this program, and the arguments that make it one of the other two processes.
 
 use std::path::{Path, PathBuf};
 
-/// How this program is asked to be the supervisor of the command that follows.
+/// The argument for the supervisor; the command follows.
 pub(super) const SUPERVISE: &str = "--supervise";
-/// How it is asked to become the command that follows.
+/// The argument for the process that becomes the command; the command follows.
 pub(super) const BECOME: &str = "--become";
 
 /// This program, even if its file was replaced after the start.

@@ -1,7 +1,7 @@
 //! The runner's side: starts the supervisor, tells it how long the lock is held, and passes signals on.
 //!
-//! Invariant: it waits for nothing that the supervisor does. At the end of the lock it kills the group itself
-//! if the supervisor is stopped.
+//! Invariant: it never waits for the supervisor. At the end of the lock it kills the group itself if the
+//! supervisor is stopped.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -25,21 +25,21 @@ use super::sender::Sender;
 use super::signals::{Signals, is_ending};
 use super::terminal::Terminal;
 
-/// How long what was killed may take to disappear.
+/// The time that killed processes may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 
 /// How the command is ended before the end of its lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// From the request to end until the local end of the lock.
+    /// The time from SIGTERM until the local end of the lock.
     pub(crate) grace: Duration,
-    /// From the kill until then.
+    /// The time from SIGKILL until the local end of the lock.
     pub(crate) margin: Duration,
-    /// How often to look how long the lock is held.
+    /// The time between two checks of the remaining lease.
     pub(crate) look: Duration,
 }
 
-/// How it ended.
+/// The end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// By itself, or by a signal that was passed on.
@@ -59,9 +59,9 @@ pub(crate) struct Child {
     group: Option<Group>,
     limits: Limits,
     told: Option<Until>,
-    /// A stop was asked for through this process.
+    /// A stop signal came through this process.
     stop_passed_on: bool,
-    /// The command was seen to stop, and was not told to go on since.
+    /// The command has stopped and was not continued since.
     is_stopped: bool,
 }
 
@@ -99,7 +99,8 @@ impl Child {
         })
     }
 
-    /// Runs it to its end. `remaining` says how long the lock is still held, `lost` when it is lost.
+    /// Runs the command to its end. `remaining` returns how long the lock is still held, `lost` completes when
+    /// it is lost.
     pub(crate) async fn run(
         mut self,
         signals: &mut Signals,
@@ -142,7 +143,7 @@ impl Child {
         }
     }
 
-    /// The command waits: it gets the terminal, and begins.
+    /// The command waits: gives it the terminal, and lets it begin.
     fn begin(&mut self, pid: i32, remaining: Duration) {
         self.group = Pid::from_raw(pid).map(Group);
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
@@ -152,7 +153,8 @@ impl Child {
         self.orders.send(Order::Go);
     }
 
-    /// Tells the supervisor how long the lock is held, if that has changed; does its work if it does not.
+    /// Sends the supervisor the end of the lock if that has changed, and kills the group if the supervisor
+    /// fails to.
     fn renew(&mut self, remaining: Duration) {
         let (now, limits) = (Moment::now(), self.limits);
         let until = Until::of(now, remaining, limits.grace, limits.margin);
@@ -163,19 +165,20 @@ impl Child {
         self.kill_overdue(remaining);
     }
 
-    /// Does the supervisor's work if that has not done it: half of the margin later.
+    /// Kills the group half of the margin after the supervisor should have done so.
     fn kill_overdue(&mut self, remaining: Duration) {
         let is_over = remaining.is_zero() || self.is_overdue(self.limits.margin / 2);
         if let (Some(group), true) = (self.group, is_over) {
             group.kill();
         }
         if self.is_overdue(DEATH_MAX) {
-            // It was stopped, or else it would have reported. Without it, this process ends what is left.
+            // The supervisor is stopped, or it would have reported. Without it, this process kills the rest of
+            // the group.
             let _ = self.supervisor.kill();
         }
     }
 
-    /// How long until the runner has to look whether the supervisor has done its work.
+    /// The time until the runner has to check that the supervisor has killed the group.
     fn until_overdue(&self) -> Duration {
         let overdue = self
             .told
@@ -233,7 +236,7 @@ impl Child {
             }
         }
         self.orders.send(Order::Signal(signal.as_raw()));
-        // Whoever ends a stopped command with one of these means it to end now.
+        // One of these signals to a stopped command asks it to end now.
         if is_ending(signal) {
             self.is_stopped = false;
             self.wake_supervisor();
@@ -259,14 +262,14 @@ impl Child {
             .map(Signal::as_raw)
             .contains(&signal);
         if is_of_terminal && terminal.is_for(group) {
-            // It was stopped just before this job came to the foreground.
+            // The command stopped just before this job came to the foreground.
             self.is_stopped = false;
             terminal.give_to(group);
             self.orders.send(Order::Signal(Signal::CONT.as_raw()));
             return;
         }
         let had_terminal = terminal.take_from(group);
-        // It goes on with SIGCONT, which is passed on.
+        // The command continues with the SIGCONT that is passed on.
         if had_terminal || is_of_terminal {
             let _ = kill_current_process_group(Signal::STOP);
         } else if self.stop_passed_on {

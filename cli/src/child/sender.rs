@@ -9,7 +9,7 @@ use std::io;
 
 use tokio::net::unix::OwnedWriteHalf;
 
-/// What is sent.
+/// The unsent messages.
 pub(super) trait Message: Copy {
     /// With the end of the line.
     fn line(self) -> String;
@@ -41,7 +41,7 @@ impl<M: Message> Sender<M> {
         self.write();
     }
 
-    /// Completes when everything was sent that had to wait; never, if nothing has to. Cancel safe.
+    /// Completes when all unsent messages are sent; never, if there are none. Cancel safe.
     pub(super) async fn sent(&mut self) {
         if self.is_idle() {
             return pending().await;
@@ -49,7 +49,7 @@ impl<M: Message> Sender<M> {
         self.flush().await;
     }
 
-    /// Sends everything, for as long as that takes.
+    /// Sends all messages, however long it takes.
     pub(super) async fn flush(&mut self) {
         while !self.is_idle() {
             // An error shows at the next write.
@@ -73,7 +73,7 @@ impl<M: Message> Sender<M> {
             match self.socket.try_write(&self.rest) {
                 Ok(taken) => drop(self.rest.drain(..taken)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The other side is gone, which is noticed by what comes from it.
+                // The other side is gone; the reader of the socket notices.
                 Err(_) => {
                     self.rest.clear();
                     self.waiting.clear();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_reader_that_is_gone() {
+    async fn a_reader_that_is_gone_is_not_waited_for() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (_reports, socket) = ours.into_split();
         let mut sender = Sender::new(socket);

@@ -6,10 +6,10 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// They end a wait for the lock. SIGINT comes first: it is the one of a terminal.
+/// These signals end a wait for the lock. SIGINT comes first: a terminal sends it.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
-/// Whether who sends it wants a program to end.
+/// Whether the signal asks a program to end.
 pub(super) fn is_ending(signal: Signal) -> bool {
     ENDING.contains(&signal)
 }
@@ -18,8 +18,9 @@ pub(super) fn is_ending_number(number: i32) -> bool {
     ENDING.iter().any(|signal| signal.as_raw() == number)
 }
 
-/// The command gets them too. Left out: what cannot be caught, what a fault of the runner itself raises,
-/// SIGPIPE and SIGCHLD, which are about the runner's own pipes and processes, and the real-time signals.
+/// The command gets these too. Left out: signals that cannot be caught, signals of a fault of the runner
+/// itself, SIGPIPE and SIGCHLD, which are about the runner's own pipes and processes, and the real-time
+/// signals.
 const PASSED_ON: &[Signal] = &[
     Signal::TRAP,
     Signal::ABORT,
@@ -65,7 +66,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Listens for all that the command is to get.
+    /// Listens for all signals that the command gets.
     pub(super) fn all(&self) -> io::Result<()> {
         self.listen(PASSED_ON)
     }
@@ -74,7 +75,7 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Signal {
         match self.received.recv().await {
             Some(signal) => signal,
-            // Not while `sender` is here.
+            // The channel stays open while `sender` exists.
             None => std::future::pending().await,
         }
     }
@@ -106,7 +107,7 @@ impl Signals {
     }
 }
 
-/// One bit for each signal that was ignored when this process began; none where there is no way to tell.
+/// One bit for each signal that was ignored when this process began; none where the system does not show them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

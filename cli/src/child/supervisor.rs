@@ -30,10 +30,10 @@ use crate::status;
 /// The clock is read at least this often: timers stand still while the machine is suspended.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// Orders that are read before the first of them is obeyed.
+/// The number of orders that are read before the first of them is obeyed.
 const ORDERS_MAX: usize = 1024;
 
-/// Supervises the command in `arguments`, and ends when it has ended.
+/// Supervises the command in `arguments`, and returns when the command has ended.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {
     // On this thread: the death signal of the command is tied to the thread that starts it.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -48,13 +48,13 @@ pub(super) fn run(arguments: Vec<OsString>) -> u8 {
     }
 }
 
-/// Not the name of the runner: who kills that by name does not mean the one who cleans up behind it.
+/// A name other than the runner's: `killall lockset` must not kill the process that cleans up.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn prepare() {
     use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
     use rustix::thread::set_name;
     let _ = set_name(c"lock-supervisor");
-    // If it is stopped when the runner ends, it has to go on to see that.
+    // A stopped supervisor would not see the end of the runner, so the kernel continues it.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
     // Orphans of the command become children of this process, which reaps them: a zombie would count as a
     // member of the group.
@@ -72,8 +72,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     let (orders, reports) = tokio::net::UnixStream::from_std(socket)?.into_split();
     let mut orders = BufReader::new(orders).lines();
     let mut changes = signal(SignalKind::child())?;
-    // A signal to all processes of a service reaches this one, too. The group has it by itself, and by the
-    // runner.
+    // A signal to all processes of a service reaches this one, too. The group gets the signal directly, and
+    // from the runner.
     let mut asked = Signals::ending()?;
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
@@ -94,8 +94,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
             _ = asked.next_ending() => supervisor.watch.asked(),
             () = sleep(pause) => {}
         }
-        // Whatever came first: of a process that was stopped for a while the time is over, and the lock need not be.
-        // Behind this the runtime has looked at the socket.
+        // In any order: after a stop of this process the known end may have passed, although the lock was
+        // renewed. After this the runtime has polled the socket.
         yield_now().await;
         while has_runner
             && told.len() < ORDERS_MAX
@@ -194,7 +194,7 @@ impl Supervisor {
             Due::Nothing => {}
             Due::Terminate => {
                 self.group.signal(Signal::TERM);
-                // It cannot act on it while it is stopped.
+                // A stopped process does not act on the signal.
                 self.group.signal(Signal::CONT);
             }
             Due::Kill => self.group.kill(),
@@ -249,7 +249,7 @@ impl Supervisor {
     }
 }
 
-/// As a shell has it: 128 + n for a command that a signal ended.
+/// The status as a shell has it: 128 + n for a command that a signal ended.
 fn exit_of(changed: WaitStatus) -> Exit {
     let signal = changed.terminating_signal();
     let status = changed

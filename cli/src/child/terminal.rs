@@ -1,4 +1,4 @@
-//! The terminal, if there is one: whose turn it is to read from it and to get its signals.
+//! The terminal, if there is one: which group reads from it and gets its signals.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::group::Group;
 pub(super) struct Terminal {
     file: File,
     own: Pid,
-    /// How it was before the command, which may be killed before it puts that right.
+    /// The modes before the command, which may be killed before it restores them.
     modes: Option<Termios>,
 }
 
@@ -38,24 +38,24 @@ impl Terminal {
         Some(Self { file, own, modes })
     }
 
-    /// Whether this process's job has it, and not the command.
+    /// Whether this process's job has the terminal, and not the command.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.file) == Ok(self.own)
     }
 
-    /// Gives it to the command, if it is this process's to give.
+    /// Gives the terminal to the command, if this process's job has it.
     pub(super) fn give_to(&self, group: Group) {
         if self.is_ours() {
             self.set(group.0);
         }
     }
 
-    /// Whether the command may have it, or has it.
+    /// Whether the command may have the terminal, or has it.
     pub(super) fn is_for(&self, group: Group) -> bool {
         tcgetpgrp(&self.file).is_ok_and(|now| now == self.own || now == group.0)
     }
 
-    /// Takes it back from the command; says whether the command had it.
+    /// Takes the terminal back from the command; returns whether the command had it.
     pub(super) fn take_from(&self, group: Group) -> bool {
         let had = tcgetpgrp(&self.file) == Ok(group.0);
         if had {
@@ -64,7 +64,7 @@ impl Terminal {
         had
     }
 
-    /// As it was before the command.
+    /// Restores the modes from before the command.
     pub(super) fn restore_modes(&self) {
         if let Some(modes) = &self.modes {
             // A terminal that is gone needs no modes.
@@ -73,7 +73,7 @@ impl Terminal {
         }
     }
 
-    /// Whether others share this process's job, such as the shell that runs a script.
+    /// Whether other processes belong to this process's job, such as the shell that runs a script.
     pub(super) fn is_shared(&self) -> bool {
         self.own != getpid()
     }

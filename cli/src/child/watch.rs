@@ -1,24 +1,24 @@
 //! The knowledge of the supervisor about the command, its group and its lock, and the decisions that follow.
 //! Pure.
 //!
-//! Invariant: what is left of the group is left alone only if the command ended by itself while the lock was
-//! held. Otherwise the command has ended when nothing is left of its group.
+//! Invariant: the rest of the group is left alone only if the command ended by itself while the lock was held.
+//! Otherwise the command has ended when nothing is left of its group.
 
 use std::time::Duration;
 
 use super::clock::{Due, Moment, Until};
 use super::signals::is_ending_number;
 
-/// How long what was killed may take to disappear.
+/// The time that killed processes may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 
-/// How often to look whether the group is empty, once the command has ended.
+/// The time between two checks whether the group is empty, once the command has ended.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// How the command ended.
+/// The end of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exit {
-    /// As a shell has it: 128 + n for a command that signal n ended.
+    /// The status as a shell has it: 128 + n for a command that signal n ended.
     pub(super) status: u8,
     /// A signal ended it.
     pub(super) by_signal: bool,
@@ -34,13 +34,13 @@ impl Exit {
 
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Unknown until the runner has said so.
+    /// Unknown until the first message of the runner.
     until: Option<Until>,
-    /// The most that the group was told because of the lock.
+    /// The strongest signal that the group got because of the lock.
     told: Due,
-    /// When it was killed.
+    /// The time of the kill.
     killed: Option<Moment>,
-    /// Somebody asked it to end by a signal.
+    /// A signal asked the group to end.
     is_asked: bool,
     exit: Option<(Moment, Exit)>,
 }
@@ -104,7 +104,7 @@ impl Watch {
         due
     }
 
-    /// How long nothing more becomes due because of the clock.
+    /// The time until the clock makes the next action due.
     pub(super) fn pause(&self, now: Moment) -> Duration {
         self.until.map_or(Duration::MAX, |until| until.pause(now))
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_lock_that_is_lost() {
+    fn a_lost_lock_is_not_waited_for() {
         let mut watch = Watch::new();
         assert_eq!(watch.due(at(5)), Due::Nothing, "the end is not known");
         assert_eq!(watch.give_up(at(5)), Due::Kill);

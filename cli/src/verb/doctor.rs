@@ -1,4 +1,4 @@
-//! `doctor`: connects as a program would, and says what is wrong.
+//! `doctor`: connects as a program would, and reports problems.
 
 mod check;
 mod checks;
@@ -12,10 +12,10 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, Style};
 use crate::status;
 
-/// Check what locks need of a server: version, memory, persistence, replicas, clock, distance, rights.
+/// Check a server for the needs of locks: version, memory, persistence, replicas, clock, distance, rights.
 ///
-/// It connects as a program would and changes nothing. One line for each check: ok, warn or fail, what was
-/// found, and what to do. The status is 1 if one fails.
+/// It connects as a program would and changes nothing. It prints one line for each check: ok, warn or fail, the
+/// finding, and advice. The status is 1 if a check fails.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  lockset doctor\n  lockset doctor --names 'order:7,stock:{7}' --json"
@@ -42,11 +42,11 @@ impl Doctor {
                 away.push(failure);
             }
         }
-        // Of several servers some may be away.
+        // A minority of several servers may be away.
         if away.len() == urls.len()
             && let Some(failure) = away.pop()
         {
-            // Its message was told as a check.
+            // Its message was printed as a check.
             return Ok(failure.status());
         }
         let bound = if self.strict {
@@ -61,7 +61,7 @@ impl Doctor {
         })
     }
 
-    /// All that one URL names. The inner failure is that there is no connection, which was told.
+    /// Checks the servers of one URL. The inner failure is a missing connection, which was printed as a check.
     async fn check(
         &self,
         context: &Context,
@@ -104,7 +104,7 @@ impl Doctor {
     }
 }
 
-/// What can be asked by a user who may not even connect as programs do: the rights that it lacks.
+/// The missing rights of a user who may not connect as programs do.
 async fn told_without_rights(
     context: &Context,
     url: &str,
@@ -113,7 +113,7 @@ async fn told_without_rights(
     let Ok(client) = context.lazy_client_of(url).await else {
         return Ok(());
     };
-    // With a wrong password nothing can be.
+    // With a wrong password the server answers nothing.
     for report in client.survey().servers().await.unwrap_or_default() {
         for check in checks::rights(&report) {
             tell(check.at(&report.address))?;

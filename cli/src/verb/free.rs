@@ -15,8 +15,8 @@ use crate::status;
 
 /// Free a lock that another process holds, and notify its waiters.
 ///
-/// Shows whom it takes the lock from, and asks. The holder's work goes on until its next renewal, when it
-/// learns that the lock is lost: a third of its lease. A holder that acquires the lock in between keeps it.
+/// Shows the holders, and asks. A holder works on until its next renewal, up to a third of its lease, and then
+/// learns that the lock is lost. A holder that acquires the lock in between keeps it.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  lockset free deploy --reason 'the build host was replaced'\n\n\
@@ -100,7 +100,7 @@ impl Free {
         }
     }
 
-    /// Shows whom it concerns, and asks.
+    /// Shows the holders, and asks.
     async fn confirm(
         &self,
         context: &Context,
@@ -118,7 +118,7 @@ impl Free {
         if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
             return Err(Failure::usage("without a terminal to ask on, give --yes"));
         }
-        // What cannot be shown is not answered with yes.
+        // A question that cannot be shown gets no yes.
         let _ = write!(io::stderr().lock(), "Take it away? [y/N] ");
         let mut answer = String::new();
         io::stdin()

@@ -34,17 +34,19 @@ fn with_names(shell: Shell, text: String) -> String {
     }
 }
 
-/// Where the name of a lock is expected, ours are offered instead of files.
+/// Offers the names of locks instead of files where a lock is named.
 fn zsh(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
-        let is_name = line.starts_with("':name -- ") || line.starts_with("'*::names -- ");
-        let is_name = is_name || line.starts_with("'*--with");
+        let is_name = line.starts_with("':name -- ") || line.starts_with("'*--with");
         match line.strip_suffix(":_default' \\") {
+            Some(begin) if begin.starts_with("'*::names -- ") => {
+                lines.push(format!("{begin}:_lockset_names_or_files' \\"));
+            }
             Some(begin) if is_name => lines.push(format!("{begin}:_lockset_names' \\")),
             _ => lines.push(line.to_owned()),
         }
-        // Before what the file ends with, which may run all of it.
+        // Before the end of the file, which may run all of it.
         if line.starts_with("autoload ") {
             lines.push(ZSH_NAMES.to_owned());
         }
@@ -57,9 +59,13 @@ _lockset_names() {
     local -a names
     names=(${(f)"$(lockset names -- "${(Q)PREFIX}" 2>/dev/null)"})
     compadd -a names
+}
+# Behind one name of `run` a command may stand.
+_lockset_names_or_files() {
+    _lockset_names || _default
 }"#;
 
-/// A colon ends a word for readline, so what stands before the last one is not replaced.
+/// A colon ends a word for readline, so the text before the last colon is not replaced.
 const BASH_NAMES: &str = r#"
 _lockset_with_names() {
     _lockset "$@"
@@ -108,10 +114,13 @@ mod tests {
         let mut program = crate::args::Args::command();
         clap_complete::generate(Shell::Zsh, &mut program, "lockset", &mut text);
         let text = with_names(Shell::Zsh, String::from_utf8(text).unwrap());
-        // run, show, wait, free, release, and four options of run.
-        assert_eq!(text.matches(":_lockset_names'").count(), 9, "{text}");
+        // show, wait, free, release, and four options of run.
+        assert_eq!(text.matches(":_lockset_names'").count(), 8, "{text}");
+        // run.
+        let commands = text.matches(":_lockset_names_or_files'").count();
+        assert_eq!(commands, 1, "{text}");
         assert_eq!(text.matches("_lockset_names() {").count(), 1);
-        // Not where the key of `once` stands, nor a pattern.
+        // Neither for the key of `once` nor for a pattern.
         let others = text
             .lines()
             .filter(|line| line.starts_with("'::glob") || line.starts_with("':key"));

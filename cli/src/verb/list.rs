@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Style, shown};
 use crate::{span, status};
 
-/// List the locks that are held: kind, holder, count, age, what is left of the lease, waiters, token.
+/// List the locks that are held: kind, holder, count, age, remaining lease, waiters, token.
 ///
 /// It scans all keys of the server, a thousand at a time, in a tenth of its time, and leaves out hashes that
 /// are no locks. --contended scans no key: it finds the locks that have waiters by their channels.
@@ -51,7 +51,7 @@ impl List {
             while let Some(locks) = scan.next().await? {
                 let locks = locks.into_iter().filter(|lock| self.wants(lock));
                 if context.output.json {
-                    // As they are found: there may be many.
+                    // Printed as they are found, because there may be many.
                     for lock in locks {
                         context.output.say(&LockFact::from(&lock), String::new)?;
                     }

@@ -10,17 +10,17 @@ use crate::connect::Context;
 use crate::failure::Outcome;
 use crate::status;
 
-/// Somebody has pressed a key and waits.
+/// The bound on the answer: a person has pressed a key and waits.
 const TIME_MAX: Duration = Duration::from_millis(600);
 
 const NAMES_MAX: usize = 100;
 
-/// The part of the server's time that looking may take.
+/// The part of the server's time that the search may take.
 const SHARE: f64 = 0.5;
 
 /// Print names of locks that begin with these letters: some of the locks that are held or waited for.
 ///
-/// It ends soon, and says nothing if the server cannot be asked.
+/// It ends soon, and prints nothing if the server does not answer.
 #[derive(Args)]
 pub(crate) struct Names {
     #[arg(default_value = "")]
@@ -61,7 +61,7 @@ impl Names {
     }
 }
 
-/// A pattern for what begins with these letters.
+/// A pattern for the names that begin with these letters.
 fn pattern(beginning: &str) -> String {
     let mut pattern = String::new();
     for letter in beginning.chars() {

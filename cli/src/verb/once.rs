@@ -17,8 +17,8 @@ use crate::{span, status};
 /// Run a command unless it was run for this key a short while ago, by any process.
 ///
 /// The key stays claimed for the whole window, also when the command has ended. If the command fails, the key
-/// is free again. It is no lock: a command that takes longer than the window may run beside the next one. For
-/// that, use `run`.
+/// is free again. It is no lock: a command that takes longer than the window may run beside the next one. Use
+/// `run` to exclude that.
 #[derive(Args)]
 #[command(
     after_help = "Exit status: that of the command; 75 if the key is claimed.\n\nExample:\n  \
@@ -38,7 +38,7 @@ pub(crate) struct Once {
     command: Vec<OsString>,
 }
 
-/// Somebody else has the key.
+/// The key is claimed by another process.
 #[derive(Serialize)]
 struct Duplicate<'a> {
     event: &'static str,
@@ -46,7 +46,7 @@ struct Duplicate<'a> {
     remaining_ms: Option<u128>,
 }
 
-/// The command has all the time it wants, so nothing of this comes to bear.
+/// The command has no time limit, so none of these values is used.
 const LIMITS: Limits = Limits {
     grace: Duration::ZERO,
     margin: Duration::ZERO,
@@ -101,7 +101,7 @@ impl Once {
     }
 
     async fn say_duplicate(&self, context: &Context, client: &lockset::Client) {
-        // Only to be helpful: what cannot be learned is left out.
+        // The remaining time is for the message only, so failures leave it out.
         let found = find(client, &self.key).await.ok();
         let holder = found.and_then(|found| found.holders.into_iter().next());
         let remaining = holder.map(|holder| holder.remaining);

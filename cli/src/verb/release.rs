@@ -20,7 +20,7 @@ use crate::status;
 pub(crate) struct Release {
     /// The name of the lock, of any kind.
     name: String,
-    /// Its id, as `show`, a busy `run` or LOCKSET_HOLDER has it.
+    /// The holder id, from `show`, a busy `run` or LOCKSET_HOLDER.
     #[arg(long, value_name = "ID")]
     holder: String,
     /// Why. The program that held the lock learns it.

@@ -96,7 +96,7 @@ The command's environment:
   LOCKSET_DEADLINE  when the lock ends unless it is renewed: milliseconds since 1970
 
 Exit status: that of the command, 128 + n if signal n ended it, or
-  64  wrong usage                    75  busy: somebody else holds the lock
+  64  wrong usage                    75  busy: another client holds the lock
   65  not a lock of this kind        76  the lock was lost and the command ended
   69  the server cannot be reached   77  no right, or a wrong password
   70  internal error                 126, 127  the command cannot be run, is not found

@@ -46,7 +46,7 @@ struct Channel<'a> {
     subscribers: u64,
 }
 
-/// The answer for one that is neither.
+/// The answer for a lock that is neither.
 #[derive(Serialize)]
 struct Free<'a> {
     name: &'a str,
@@ -57,7 +57,7 @@ impl Show {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
         let Some(found) = client.survey().inspect(&self.name).await? else {
-            // Says what is there if that is no lock; who may only read asks otherwise.
+            // Names a key that is no lock. A user who may only read asks in another way.
             match find(&client, &self.name).await {
                 Err(error) if error.is_denied() => {
                     is_free_to_readers(&client, &self.name).await?;
@@ -116,7 +116,7 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
     line("kind", lock.kind.as_str().to_owned())?;
     line("server", found.server.clone())?;
     match &*lock.holders {
-        [] => line("held", "by nobody at this moment".to_owned())?,
+        [] => line("held", "free at this moment".to_owned())?,
         holders => {
             for holder in holders {
                 line("held", holder_text(holder))?;

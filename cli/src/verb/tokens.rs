@@ -22,9 +22,9 @@ const PURGE_COST: Duration = Duration::from_micros(20);
 
 /// List the counters of fencing tokens that were not used for long; with --purge, remove them.
 ///
-/// By itself a counter goes some time after the last grant, 30 days unless the programs set another
-/// `token_retention`. This verb is for counters that are kept longer. A token is the time of its grant, so a
-/// counter says by itself since when it was not used. Without --purge nothing is changed.
+/// The server drops a counter by itself some time after the last grant: 30 days, unless the programs set
+/// another `token_retention`. This verb is for counters that are kept longer. A token is the time of its grant,
+/// so the counter shows when it was last used. Without --purge nothing is changed.
 #[derive(Args)]
 #[command(after_help = SAFETY)]
 pub(crate) struct Tokens {
@@ -34,8 +34,8 @@ pub(crate) struct Tokens {
     /// Only counters whose last token is older than this; an hour at least.
     #[arg(long, value_parser = span::read, default_value = "90d", value_name = "SPAN")]
     older: Duration,
-    /// Remove them. The server looks again at each at that moment: one that was used since, or whose lock is
-    /// held or waited for, is left as it is.
+    /// Remove them. The server checks each counter again at that moment, and keeps it if it was used since, or
+    /// if its lock is held or waited for.
     #[arg(long)]
     purge: bool,
     /// The part of the server's time that this may take, in percent.
@@ -176,7 +176,7 @@ impl Tally {
             None => "unused",
         };
         if context.output.json {
-            // As they are found: there may be many.
+            // Printed as they are found, because there may be many.
             let fact = Counter {
                 name: &counter.name,
                 key: &counter.key,

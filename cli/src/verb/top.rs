@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use rustix::process::Signal;
+use ratatui::DefaultTerminal;
+use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
@@ -26,21 +27,21 @@ use crate::status;
 /// Between two frames: a bar drains in small steps.
 const FRAME: Duration = Duration::from_millis(200);
 
-/// Nothing that a user does has this consequence.
+/// The message of an end that no action of a user causes.
 const NOBODY_LOOKS: &str = "what looks at the locks has ended; this is a defect of lockset";
 
-/// How long the thread that reads keys waits for one, before it looks whether it is still wanted.
+/// The time that the thread of the keys waits for a key before it checks whether the view has ended.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// Watch the locks of a server: who holds them, since when, what is left of the lease, who waits.
+/// Watch the locks of a server: holders, ages, remaining leases, waiters.
 ///
-/// A bar drains with each lease and jumps back at each renewal; one that goes on draining is not renewed: its
+/// A bar drains with each lease and jumps back at each renewal. A bar that keeps draining is not renewed: the
 /// holder is dead, paused or cut off, or the lease is not meant to be renewed (`fixed_lease`, `once`,
 /// `at_least`). Into a pipe it writes one JSON object a second.
 #[derive(Args)]
 #[command(
-    after_help = "Keys:\n  up, down, j, k  choose      enter  its page     esc    back\n  \
-    /  filter       s  sort      space  freeze       q  quit"
+    after_help = "Keys:\n  up, down, j, k  choose      enter  its page     esc    back      ?  help\n  \
+    /  filter       s  sort      space  freeze       q  quit        Ctrl-Z  stop"
 )]
 pub(crate) struct Top {
     /// Only names that match: `*` any letters, `?` one, `[ab]` one of these.
@@ -51,7 +52,7 @@ pub(crate) struct Top {
     budget: f64,
 }
 
-/// One line of what is written into a pipe.
+/// One line of the output into a pipe.
 #[derive(Serialize)]
 struct Second<'a> {
     at_ms: u128,
@@ -118,7 +119,7 @@ fn wants(model: &Model) -> Wanted {
     }
 }
 
-/// Ends by a key, or by a signal, which it returns.
+/// Draws until a key or a signal ends the view. Returns the signal.
 async fn on_terminal(
     began: Instant,
     want: &watch::Sender<Wanted>,
@@ -150,6 +151,7 @@ async fn on_terminal(
                 None => drawn = Err(io::Error::other(NOBODY_LOOKS)),
             },
             key = pressed.recv() => match key {
+                Some(Event::Key(key)) if is_stop(key) => terminal = stopped()?,
                 Some(Event::Key(key)) => {
                     if let Some(action) = action(&model, key) {
                         model.act(action);
@@ -169,10 +171,23 @@ async fn on_terminal(
         }
     }
     is_over.store(true, Ordering::Release);
-    ratatui::restore();
-    // It has nothing that could panic.
+    // Keys that are pressed after the restore belong to the shell. The thread has nothing that could panic.
     let _ = reader.join();
+    ratatui::restore();
     drawn.map(|()| ended_by).map_err(Failure::internal)
+}
+
+fn is_stop(key: KeyEvent) -> bool {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    is_control && key.code == KeyCode::Char('z') && key.kind != KeyEventKind::Release
+}
+
+/// Restores the terminal and stops this process, as Ctrl-Z does outside the raw mode. Returns a new screen once the
+/// process is continued.
+fn stopped() -> Result<DefaultTerminal, Failure> {
+    ratatui::restore();
+    kill_process(getpid(), Signal::TSTP).map_err(Failure::internal)?;
+    ratatui::try_init().map_err(Failure::internal)
 }
 
 /// Reads until the view ends, or the terminal does.
@@ -204,6 +219,7 @@ fn action(model: &Model, key: KeyEvent) -> Option<Action> {
         KeyCode::Backspace => Action::Erase,
         KeyCode::Char(letter) if model.is_filtering => Action::Letter(letter),
         KeyCode::Char('q') => Action::Quit,
+        KeyCode::Char('?') => Action::Help,
         KeyCode::Char('k') => Action::Up,
         KeyCode::Char('j') => Action::Down,
         KeyCode::Char('s') => Action::Sort,
@@ -306,7 +322,7 @@ mod tests {
         let reader = std::thread::spawn(move || {
             let (mut main, mut written) = (File::from(main), Vec::new());
             let mut some = [0; 4096];
-            // It ends with the last who has the terminal open.
+            // The reader ends when the last process has closed the terminal.
             while let Ok(length @ 1..) = main.read(&mut some) {
                 written.extend_from_slice(&some[..length]);
             }

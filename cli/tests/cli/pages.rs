@@ -191,6 +191,13 @@ async fn zsh_offers_the_names_of_locks() {
         zsh.shows(&format!("\nline{number} lockset {begin} desk"))
             .await;
     }
+    // Behind one name a command may stand.
+    let program = folder.path().join("deploy-everything");
+    std::fs::write(&program, "").unwrap();
+    let begin = format!("{}/deploy-e", folder.path().display());
+    zsh.press(&format!("lockset run a {begin}\t\x01echo program \n"));
+    let whole = format!("\nprogram lockset run a {}", program.display());
+    zsh.shows(&whole).await;
     // Behind `--` stands a command.
     zsh.press("lockset run a -- de\t\x01echo other \n");
     zsh.shows("\nother").await;

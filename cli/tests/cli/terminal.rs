@@ -197,3 +197,24 @@ async fn a_terminal_that_is_closed_ends_the_command() {
     let is_free = async || !client.lock("a").is_locked().await.unwrap();
     eventually(BOUND, "released", is_free).await;
 }
+
+#[tokio::test]
+async fn the_live_view_is_stopped_and_continued() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.lock("held-lock").lock().await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("stty rows 24 cols 80; TERM=xterm $L top; echo sta''tus $?");
+    terminal.shows("held-lock").await;
+    terminal.stop_job().await;
+    terminal.enter("stty -a | grep -o ' icanon' | tr -d ' '; stty -a | grep -o ' echo '");
+    terminal.shows("icanon").await;
+    terminal.enter("fg");
+    terminal.shows("held-lock").await;
+    terminal.press("q");
+    // A key that is pressed before the view has ended belongs to the view.
+    terminal.shows("\x1b[?1049l").await;
+    terminal.enter("echo the shell is ba''ck");
+    terminal.shows("the shell is back").await;
+    drop(guard);
+}

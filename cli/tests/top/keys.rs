@@ -38,6 +38,21 @@ async fn the_page_of_a_lock_opens_and_closes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_question_mark_shows_the_keys() {
+    let server = Server::start();
+    let terminal = Terminal::new();
+    let mut top = terminal.run(&server.url(), &["top"]);
+    terminal.shows("? help").await;
+    terminal.press("?");
+    terminal.shows("filter by name or holder").await;
+    terminal.press("?");
+    terminal.shows("LEASE").await;
+    terminal.shows_no("filter by name or holder").await;
+    terminal.press("q");
+    assert_eq!(ended(&mut top).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_filter_hides_what_does_not_match() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();

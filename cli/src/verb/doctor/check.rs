@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// How a check went.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {

@@ -1,4 +1,4 @@
-//! Pure: what a server says of itself, as checks.
+//! Pure: checks of the report of a server.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use lockset::{Right, ServerReport};
 use super::check::{Check, Verdict};
 use crate::span;
 
-/// From which version on servers can serve locks.
+/// The oldest version that can serve locks.
 const VERSION_MIN: [u64; 2] = [6, 2];
 
-/// A renewal is answered well in time if its round trip is so small a part of the lease.
+/// The number of round trips that a lease has to allow.
 const TRIPS_PER_LEASE: u32 = 60;
 
 const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -168,7 +168,7 @@ fn persistence(report: &ServerReport) -> Check {
 
 fn replicas(report: &ServerReport) -> Check {
     let count = number(report, "connected_slaves");
-    // It is there only where `min-replicas-to-write` is set.
+    // The field exists only if `min-replicas-to-write` is set.
     if field(report, "min_slaves_good_slaves") == "0" {
         let found = format!("{count}, none of them good enough for min-replicas-to-write");
         let advice = "the server refuses all writes now: bring replicas back, or \
@@ -178,7 +178,7 @@ fn replicas(report: &ServerReport) -> Check {
     if count == 0 {
         return Check::ok("replicas", "none");
     }
-    // However many it says that there are.
+    // The count comes from the server, so the list may be shorter.
     let replicas = (0..count).map(|at| field(report, &format!("slave{at}")));
     let replicas = replicas.take_while(|replica| !replica.is_empty());
     let mut late = Vec::new();

@@ -1,4 +1,4 @@
-//! Whether the sentinels of a URL name the same primary.
+//! Checks whether the sentinels of a URL name the same primary.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::output::shown;
 #[derive(Debug, PartialEq, Eq)]
 struct Named {
     scheme: &'static str,
-    /// Of the sentinels, as it stands in a URL.
+    /// The login of the sentinels, encoded for a URL.
     login: String,
     hosts: Vec<String>,
     primary: String,
 }
 
-/// Those in `redis+sentinel://[login@]host:port,host:port/name`; `None` for another URL.
+/// The sentinels of `redis+sentinel://[login@]host:port,host:port/name`; `None` for another URL.
 fn parse(url: &str) -> Option<Named> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match &*scheme.to_ascii_lowercase() {
@@ -39,7 +39,7 @@ fn parse(url: &str) -> Option<Named> {
     };
     let login = match value("sentinel_password") {
         "" => String::new(),
-        // As in a form: a plus is a space.
+        // A plus is a space, as in a form.
         password => format!("{}:{password}@", value("sentinel_user")).replace('+', "%20"),
     };
     let hosts = hosts.split(',').map(|host| {

@@ -15,14 +15,17 @@ use crate::span;
 const BAR: usize = 10;
 const TAPE_LINES: u16 = 4;
 
-/// The columns beside the name, and their widths.
+/// The widths of the columns; name and holder share the rest.
 const KIND: usize = 5;
-const HOLDER: usize = 20;
 const AGE: usize = 8;
 const LEFT: usize = 7;
 const WAIT: usize = 4;
 const RATE: usize = 5;
-const FIXED: usize = KIND + HOLDER + AGE + BAR + 1 + LEFT + WAIT + RATE + 6;
+const FIXED: usize = KIND + AGE + BAR + 1 + LEFT + WAIT + RATE + 6;
+
+/// The least widths of name and holder.
+const NAME_MIN: usize = 8;
+const HOLDER_MIN: usize = 20;
 
 /// One frame, as of a moment since the beginning.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, now: Duration) {
@@ -37,6 +40,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, now: Duration) {
     let now = if model.is_frozen { model.last.at } else { now };
     frame.render_widget(Paragraph::new(header(model, head.width)), head);
     match &model.open {
+        _ if model.is_helping => frame.render_widget(Paragraph::new(KEYS), body),
         Some(name) => frame.render_widget(Paragraph::new(page(model, name, now)), body),
         None => table(frame, body, model, now),
     }
@@ -44,6 +48,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, now: Duration) {
     frame.render_widget(Paragraph::new(events(model)), tape);
     frame.render_widget(Paragraph::new(footer(model)), foot);
 }
+
+/// The page of the keys, and of the columns that need words.
+const KEYS: &str = "\
+up, down, k, j  choose a lock
+enter           the page of the lock
+esc             back, and no filter
+/               filter by name or holder
+s               sort by waiters, age, rate, name
+space           freeze the view
+Ctrl-Z          stop; `fg` continues
+q, Ctrl-C       quit
+
+LEASE  drains until the next renewal; yellow: the renewal is late
+AGE    how long the holder has had the lock, as far as it is known
+WAIT   waiters   GR/S  grants per second, at least
+
+ops/s are commands of other clients: the view's own are left out";
 
 fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
@@ -93,20 +114,34 @@ fn fit(text: &str, width: usize) -> String {
     format!("{cut}~")
 }
 
+/// The widths of name and holder. The holder gets what it needs once the names have what they need; spare room is
+/// the name's.
+fn widths(width: u16, rows: &[&Row]) -> (usize, usize) {
+    let longest = |text: &dyn Fn(&Row) -> String| {
+        let lengths = rows.iter().map(|row| shown(&text(row)).chars().count());
+        lengths.max().unwrap_or_default()
+    };
+    let room = usize::from(width).saturating_sub(FIXED);
+    let name = longest(&|row| row.seen.name.clone()).max(NAME_MIN);
+    let spare = room.saturating_sub(name).max(HOLDER_MIN);
+    let holder = longest(&holder_text).clamp(HOLDER_MIN, spare);
+    (room.saturating_sub(holder).max(NAME_MIN), holder)
+}
+
 fn table(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration) {
-    let name = usize::from(area.width).saturating_sub(FIXED).max(8);
+    let rows = model.rows();
+    let (name, holder) = widths(area.width, &rows);
     let headings = format!(
-        "{:name$} {:KIND$} {:HOLDER$} {:>AGE$} {:BAR$} {:>LEFT$} {:>WAIT$} {:>RATE$}",
+        "{:name$} {:KIND$} {:holder$} {:>AGE$} {:BAR$} {:>LEFT$} {:>WAIT$} {:>RATE$}",
         "NAME", "KIND", "HOLDER", "AGE", "LEASE", "LEFT", "WAIT", "GR/S"
     );
     let mut lines = vec![Line::styled(headings, bold())];
-    let rows = model.rows();
     let room = usize::from(area.height).saturating_sub(1);
     let at = model.at(&rows);
     // The cursor is always in sight.
     let first = (at + 1).saturating_sub(room);
     for (number, row) in rows.iter().enumerate().skip(first).take(room) {
-        let line = row_line(row, now, name);
+        let line = row_line(row, now, name, holder);
         lines.push(if number == at {
             line.style(Style::new().add_modifier(Modifier::REVERSED))
         } else {
@@ -135,16 +170,21 @@ fn bar(row: &Row, now: Duration) -> String {
     format!("{}{}", "█".repeat(full), "·".repeat(BAR - full))
 }
 
-fn row_line(row: &Row, now: Duration, name: usize) -> Line<'static> {
+fn holder_text(row: &Row) -> String {
     let seen = &row.seen;
-    let (who, age) = match row.state {
-        State::Free => ("free".to_owned(), "-".to_owned()),
-        State::Expired => (format!("lost by {}", seen.who), "-".to_owned()),
-        _ if seen.holders > 1 => (
-            format!("{} +{}", seen.who, seen.holders - 1),
-            span::show(row.age(now)),
-        ),
-        _ => (seen.who.clone(), span::show(row.age(now))),
+    match row.state {
+        State::Free => "free".to_owned(),
+        State::Expired => format!("lost by {}", seen.who),
+        _ if seen.holders > 1 => format!("{} +{}", seen.who, seen.holders - 1),
+        _ => seen.who.clone(),
+    }
+}
+
+fn row_line(row: &Row, now: Duration, name: usize, holder: usize) -> Line<'static> {
+    let seen = &row.seen;
+    let age = match row.state {
+        State::Free | State::Expired => "-".to_owned(),
+        _ => span::show(row.age(now)),
     };
     let rate = if row.rate < 0.05 {
         "-".to_owned()
@@ -158,7 +198,7 @@ fn row_line(row: &Row, now: Duration, name: usize) -> Line<'static> {
             fit(&shown(&seen.name), name),
             fit(kind(seen.kind), KIND)
         )),
-        Span::styled(fit(&shown(&who), HOLDER), style),
+        Span::styled(fit(&shown(&holder_text(row)), holder), style),
         Span::raw(format!(" {age:>AGE$} ")),
         Span::styled(bar(row, now), style),
         Span::raw(format!(
@@ -177,7 +217,8 @@ fn kind(kind: &str) -> &str {
     }
 }
 
-/// The queue of the lock under the cursor: full for ours, hollow for Redisson's, a cross for the dead.
+/// The queue of the lock under the cursor: a full circle for a waiter of this library, a hollow one for
+/// Redisson, a cross for a dead waiter.
 fn queue(model: &Model) -> Line<'static> {
     let Some(detail) = detail(model) else {
         return Line::raw("");
@@ -287,7 +328,7 @@ fn footer(model: &Model) -> Line<'static> {
         filter => format!("  [{}]", shown(filter)),
     };
     Line::styled(
-        format!("q quit  / filter  s sort  enter open  esc back  space freeze{filter}"),
+        format!("q quit  ? help  / filter  s sort  enter open  esc back  space freeze{filter}"),
         dim(),
     )
 }
@@ -323,9 +364,9 @@ mod tests {
         let mut model = Model::default();
         let locks = |left: u64| {
             vec![
-                seen("seats:show:1", "exclusive", "web-3 4121 seats", 30, 41),
+                seen("seats:show:1", "exclusive", "web-3 4121 (seats)", 30, 41),
                 seen("desk:1", "fair", "9f2c3a44..:7", left, 3),
-                seen("größe\x1b[2J", "read-write", "batch-1 880 report", 25, 0),
+                seen("größe\x1b[2J", "read-write", "batch-1 880 (report)", 25, 0),
             ]
         };
         let sample = |at: u64, left: u64| Sample {
@@ -344,7 +385,7 @@ mod tests {
                     .map(|(is_ours, is_dead)| Place {
                         is_ours,
                         is_dead,
-                        who: "web-3 4121 seats".to_owned(),
+                        who: "web-3 4121 (seats)".to_owned(),
                         kept: s(3),
                     })
                     .to_vec(),
@@ -401,6 +442,36 @@ mod tests {
         model.act(Action::Freeze);
         assert_eq!(frame(&model, s(18)), frame(&model, s(99)));
         is_kept("frozen", &frame(&model, s(99)));
+    }
+
+    #[test]
+    fn the_keys_are_drawn() {
+        let mut model = model();
+        model.act(Action::Help);
+        is_kept("keys", &frame(&model, s(18)));
+        model.act(Action::Back);
+        assert_eq!(frame(&model, s(18)), frame(&self::model(), s(18)));
+    }
+
+    #[test]
+    fn a_long_holder_is_shown_whole_where_there_is_room() {
+        let who = "build-host-17 26538 (./deploy-everything.sh)";
+        let mut model = Model::default();
+        let locks = vec![seen("deploy", "exclusive", who, 30, 0)];
+        model.take(Sample {
+            locks,
+            ..Sample::default()
+        });
+        for (width, is_whole) in [(80, false), (110, true)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
+            terminal.draw(|frame| draw(frame, &model, s(1))).unwrap();
+            let screen = terminal.backend().to_string();
+            assert_eq!(screen.contains(who), is_whole, "{screen}");
+            assert!(
+                screen.contains("deploy") && screen.contains("GR/S"),
+                "{screen}"
+            );
+        }
     }
 
     #[test]

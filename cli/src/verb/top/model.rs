@@ -14,7 +14,7 @@ const LATE: f64 = 0.5;
 /// The least growth of the remaining lease that counts as a renewal: clocks differ a little.
 const JUMP: Duration = Duration::from_millis(50);
 
-/// How fast a rate forgets.
+/// The half-life of a rate, in seconds.
 const RATE_HALF_LIFE: f64 = 5.0;
 
 /// How long a lock that is gone stays in the view.
@@ -25,7 +25,7 @@ const GONE_SHOWN: Duration = Duration::from_secs(5);
 pub(super) struct Seen {
     pub(super) name: String,
     pub(super) kind: &'static str,
-    /// The id of its first holder; empty if it is free.
+    /// The id of the first holder; empty if the lock is free.
     pub(super) holder: String,
     /// The holder in words.
     pub(super) who: String,
@@ -40,7 +40,7 @@ pub(super) struct Seen {
 /// A place in the queue of a lock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Place {
-    /// Of this library; of Redisson if not.
+    /// Whether it is a waiter of this library, and not of Redisson.
     pub(super) is_ours: bool,
     /// Its heartbeat has ended.
     pub(super) is_dead: bool,
@@ -48,7 +48,7 @@ pub(super) struct Place {
     pub(super) kept: Duration,
 }
 
-/// All that is known of the lock under the cursor.
+/// The details of the lock under the cursor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Detail {
     pub(super) name: String,
@@ -56,14 +56,14 @@ pub(super) struct Detail {
     /// Each holder in words.
     pub(super) holders: Vec<String>,
     pub(super) queue: Vec<Place>,
-    /// Clients that have announced that they wait, with how long.
+    /// Clients that have announced their wait, and its length.
     pub(super) waits: Vec<(String, Duration)>,
 }
 
 /// The locks as seen at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// Since the beginning.
+    /// The time since the view began.
     pub(super) at: Duration,
     pub(super) locks: Vec<Seen>,
     /// Names that were looked for, so that those not among `locks` are known to be free.
@@ -73,11 +73,11 @@ pub(super) struct Sample {
     pub(super) clients: usize,
     pub(super) round_trip: Duration,
     pub(super) detail: Option<Detail>,
-    /// Why there is nothing new.
+    /// The error of a look that failed.
     pub(super) trouble: Option<String>,
 }
 
-/// How a lock is.
+/// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Held,
@@ -135,7 +135,7 @@ impl Row {
         self.remaining(now).as_secs_f64() / self.lease.as_secs_f64()
     }
 
-    /// How long the holder has had it, as far as it is known here.
+    /// How long the holder has had the lock, as far as the view knows.
     pub(super) fn age(&self, now: Duration) -> Duration {
         let watched = now.saturating_sub(self.since);
         let told = self
@@ -196,10 +196,11 @@ pub(super) enum Action {
     Filter,
     Letter(char),
     Erase,
+    Help,
     Quit,
 }
 
-/// What is shown.
+/// The state of the view.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) last: Sample,
@@ -209,6 +210,8 @@ pub(super) struct Model {
     pub(super) filter: String,
     pub(super) is_filtering: bool,
     pub(super) is_frozen: bool,
+    /// Whether the keys are shown in place of the locks.
+    pub(super) is_helping: bool,
     /// The name of the lock under the cursor.
     cursor: Option<String>,
     /// The lock whose page is open.
@@ -217,7 +220,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Takes what was found.
+    /// Takes a sample.
     pub(super) fn take(&mut self, sample: Sample) {
         if self.is_frozen {
             return;
@@ -300,7 +303,7 @@ impl Model {
         }
     }
 
-    /// It was looked for and not found.
+    /// Notes a lock that was looked for and not found.
     fn miss(&mut self, name: &str, at: Duration) {
         let Some(row) = self.rows.get_mut(name).filter(|row| row.gone.is_none()) else {
             return;
@@ -377,6 +380,7 @@ impl Model {
             Action::Down => self.step(1),
             Action::Sort => self.sort = self.sort.next(),
             Action::Freeze => self.is_frozen = !self.is_frozen,
+            Action::Help => self.is_helping = !self.is_helping,
             Action::Filter => self.is_filtering = true,
             Action::Letter(letter) => self.filter.push(letter),
             Action::Erase => {
@@ -387,6 +391,7 @@ impl Model {
                 let rows = self.rows();
                 self.open = rows.get(self.at(&rows)).map(|row| row.seen.name.clone());
             }
+            Action::Back if self.is_helping => self.is_helping = false,
             Action::Back if self.is_filtering => {
                 self.is_filtering = false;
                 self.filter.clear();

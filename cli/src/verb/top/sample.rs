@@ -1,4 +1,4 @@
-//! Looks at the server again and again, and sends what it finds.
+//! Looks at the server once a second, and sends samples.
 //!
 //! Invariant: it stays within its share of the server's time. After each look it pauses until the look's time
 //! is this share of the whole. A whole round trip counts as the server's time, so the real share is smaller.
@@ -16,7 +16,7 @@ use crate::facts::{short, who};
 use crate::failure::Failure;
 use crate::span;
 
-/// How often what is in sight is looked at.
+/// The time between two looks at the locks in sight.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Rows that are looked at every time, whether or not they are in sight.
@@ -197,7 +197,7 @@ impl Sampler {
     }
 }
 
-/// Those of them that are still there and would not be looked at again. They are known from now on.
+/// The names that are still there and are not known; adds them to the known ones.
 fn again(
     known: &mut HashSet<String>,
     looked_for: &[String],
@@ -274,7 +274,7 @@ fn described(found: &LockDetail) -> Detail {
     }
 }
 
-/// Whether the first look works: what is wrong with the server is said before the screen is taken.
+/// Looks once, so that an error of the server is reported before the view takes the screen.
 pub(super) async fn check(survey: &Survey) -> Result<(), Failure> {
     survey.contended().await?;
     Ok(())
