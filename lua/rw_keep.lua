@@ -1,33 +1,47 @@
 -- uses: not_held, read_timeout, readers_lease, tell
 --[[
-  rw_keep: leave a hold of a read-write lock that was given back too early, until its time is over. No
-  guard has it any more, so its lease may become shorter, too.
+  rw_keep: leave a hold of a read-write lock that was released too early until its time is over, under a
+  holder id of its own. No guard has that one, so the lease may become shorter, too.
   KEYS[1]  lock          HASH  mode -> read | write, holder -> read holds, holder:write -> write holds
   ARGV[1]  holder
-  ARGV[2]  remaining_ms  the lease it has from now
-  ARGV[3]  channel       where waiters listen
-  ARGV[4]  publish       PUBLISH or SPUBLISH
-  Reply    how many connections received that the lock is free sooner than they were told
-           -1 not held by this holder
+  ARGV[2]  kept_as       the holder id it has from now on
+  ARGV[3]  remaining_ms  the lease it has from now
+  ARGV[4]  channel       where waiters listen
+  ARGV[5]  publish       PUBLISH or SPUBLISH
+  Reply    how many connections received that the lock is free sooner than they were told; 0 also if it was left
+           before | -1 not held by this holder
 ]]
-local lock, holder, remaining = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local held = redis.call('HMGET', lock, holder, holder .. ':write')
-if not held[1] and not held[2] then return not_held(lock) end
+local lock, holder, kept_as, remaining = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local held = redis.call('HMGET', lock, holder, holder .. ':write', kept_as, kept_as .. ':write')
+local reads = tonumber(held[1]) or 0
+if not held[1] and not held[2] then
+  -- A repeat.
+  if held[3] or held[4] then return 0 end
+  return not_held(lock)
+end
 local before, lease = redis.call('PTTL', lock), remaining
 -- An operator took its lease away.
 if before < 0 then before = math.huge end
--- A full server accepts this write, and all later ones after it.
-if held[1] then redis.call('PEXPIRE', read_timeout(lock, holder, 1), remaining) end
-for hold = 1, tonumber(held[1]) or 0 do
-  redis.call('SET', read_timeout(lock, holder, hold), '1', 'PX', remaining)
+if held[2] then
+  -- A full server accepts this write, and all later ones after it.
+  redis.call('PEXPIRE', lock, remaining)
+  redis.call('HSET', lock, kept_as .. ':write', '1')
+  redis.call('HDEL', lock, holder .. ':write', holder)
 end
--- Other readers have leases of their own, and the lock lives as long as the longest.
-local own_fields = 1 + (held[1] and 1 or 0) + (held[2] and 1 or 0)
-if remaining < before and redis.call('HLEN', lock) > own_fields then
-  local others = readers_lease(lock, before)
-  lease = math.max(remaining, math.min(before, others))
+-- A writer that reads, too, is left as a writer.
+for hold = 1, reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
+if not held[2] then
+  redis.call('SET', read_timeout(lock, kept_as, 1), '1', 'PX', remaining)
+  redis.call('HSET', lock, kept_as, '1')
+  redis.call('HDEL', lock, holder)
+  -- Other readers have leases of their own, and the lock lives as long as the longest.
+  local own_fields = 2
+  if remaining < before and redis.call('HLEN', lock) > own_fields then
+    local others = readers_lease(lock, before)
+    lease = math.max(remaining, math.min(before, others))
+  end
+  if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 end
-if lease < math.huge then redis.call('PEXPIRE', lock, lease) end
 -- A waiter of Redisson's sleeps for the lease that it was told. A 1 wakes all of them.
 if before <= lease then return 0 end
-return tell(ARGV[4], ARGV[3], '1')
+return tell(ARGV[5], ARGV[4], '1')

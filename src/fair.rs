@@ -194,10 +194,17 @@ impl Protocol for FairProtocol {
         force_call(holder.name, holder.fenced, publish, holder.token_retention).arg(holder.id)
     }
 
-    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+    fn keep(
+        &self,
+        holder: &HolderRef<'_>,
+        kept_as: &str,
+        remaining: Duration,
+        publish: &str,
+    ) -> Call {
         let (name, key) = (holder.name, holder.name.key());
         Call::new(&catalog::KEEP, key, &[key, &name.fair_queue_key()])
             .arg(holder.id)
+            .arg(kept_as)
             .arg(millis(remaining))
             .arg(name.lock_channel())
             .arg(publish)

@@ -18,7 +18,7 @@ use crate::hold::core::Core;
 use crate::hold::deferred_downgrade::deferrals_ended;
 use crate::hold::local::{KeptLocal, LocalLock};
 use crate::hold::protocol::Protocol;
-use crate::hold::{Hold, KeptUntil, Share};
+use crate::hold::{Hold, Share};
 use crate::holder::Holder;
 use crate::keys::LockName;
 use crate::long_wait::{Waited, place_of, told_if_long};
@@ -222,7 +222,7 @@ impl Handle {
         if share.is_none() {
             self.core.observed().refused(self.options.group);
         }
-        share.map(|share| share.guarded(KeptUntil::own(request.kept_until()), request.sticky()))
+        share.map(|share| share.guarded(request.kept_until(), request.sticky()))
     }
 
     /// One attempt: a share, or how long the lease of somebody else lasts yet.
@@ -397,12 +397,13 @@ macro_rules! option_methods {
             ///
             /// For work that is to be done once in a while by whoever comes first, with clocks that differ: a
             /// job that took 10 ms in one process is not done again by the next, which is a second late. A
-            /// release before then is confirmed as ever, in one round trip; the lock stays held under the same
-            /// holder id, by nobody, and the server frees it when the time is over. Nobody enters it until then,
-            /// nor does the same owner, nor a waiting task of this client. If the owner has several guards, what the
-            /// last of them had is left: behind one that reads, others may read. The time is counted by the local
-            /// monotonic clock and rounded up. It may be longer than the lease, which is renewed while the guard
-            /// is there.
+            /// release before then is confirmed as ever, in one round trip; the lock stays held under a holder id of
+            /// its own, without a guard, and the server frees it when the time is over. Until then no call gets it,
+            /// of the same owner and of waiting tasks of this client neither. If the owner has several guards, what the
+            /// last of them had is left, also if that one ends by a [`max_hold`](Self::max_hold) or a
+            /// [`fixed_lease`](Self::fixed_lease): behind one that reads, others may read. The time is counted by
+            /// the local monotonic clock and rounded up. It may be longer than the lease, which is renewed while the
+            /// guard is there.
             ///
             /// A guard that is lost does not keep the lock, nor does a process that dies: then its lease ends it.
             /// A client that is [shut down](crate::Client::shutdown) leaves what was released before to its time,
@@ -432,7 +433,8 @@ macro_rules! option_methods {
             /// the local monotonic clock; one that was entered [again](Self::owner) through the guard ends with
             /// that guard. The lease at the server is never set to last longer than this, apart from the
             /// margin of 1 % and 2 ms that lets the guard end before the server, so a process that dies frees the
-            /// lock by then. A shorter [`fixed_lease`](Self::fixed_lease) ends first, as `Expired`.
+            /// lock by then, unless a released guard of its owner asked for more time by
+            /// [`at_least`](Self::at_least). A shorter [`fixed_lease`](Self::fixed_lease) ends first, as `Expired`.
             ///
             /// As with every loss: [`run`](crate::ReentrantGuard::run) drops the work at that moment. Work that
             /// goes on in a spawned task, or blocks its thread, goes on without the lock; ask

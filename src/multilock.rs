@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::fair::FairLock;
 use crate::fencing::FencingToken;
 use crate::handle::Handle;
+use crate::hold::Share;
 use crate::hold::bundle::Bundle;
-use crate::hold::{KeptUntil, Share};
 use crate::long_wait::{Waited, place_of, told_if_long};
 use crate::loss::Loss;
 use crate::lost::{Lost, LostReason};
@@ -351,10 +351,8 @@ impl MultiLock {
         }
         let guarded = |shares: Vec<Share>| {
             let shares = shares.into_iter().zip(&requests);
-            let shares = shares.map(|(share, request)| {
-                let kept_until = KeptUntil::as_member(request.kept_until());
-                share.guarded(kept_until, Duration::ZERO)
-            });
+            let shares =
+                shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
             MultiGuard(Bundle::of(shares.collect(), timer))
         };
         Ok(shares.map(guarded))

@@ -179,10 +179,17 @@ impl Protocol for ReentrantProtocol {
         force_call(holder.name, publish).arg(holder.id)
     }
 
-    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+    fn keep(
+        &self,
+        holder: &HolderRef<'_>,
+        kept_as: &str,
+        remaining: Duration,
+        publish: &str,
+    ) -> Call {
         let key = holder.name.key();
         Call::new(&catalog::KEEP, key, &[key])
             .arg(holder.id)
+            .arg(kept_as)
             .arg(millis(remaining))
             .arg(holder.name.lock_channel())
             .arg(publish)

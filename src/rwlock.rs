@@ -427,10 +427,17 @@ impl Protocol for RwProtocol {
         .arg(holder.id)
     }
 
-    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call {
+    fn keep(
+        &self,
+        holder: &HolderRef<'_>,
+        kept_as: &str,
+        remaining: Duration,
+        publish: &str,
+    ) -> Call {
         let key = holder.name.key();
         Call::new(&catalog::RW_KEEP, key, &[key])
             .arg(holder.id)
+            .arg(kept_as)
             .arg(millis(remaining))
             .arg(holder.name.rw_channel())
             .arg(publish)

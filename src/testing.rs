@@ -40,6 +40,7 @@ impl Sent {
 }
 
 /// What a test lets a command come to.
+#[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Value(Value),
     /// Executed or not: no reply ever comes.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
-use super::event::Event;
 use super::member::Group;
 use super::settle::{release_all, release_all_later};
 use super::share::Share;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
 use crate::fencing::FencingToken;
@@ -49,6 +49,7 @@ struct Member {
     owner: Owner,
     mode: Mode,
     lease: ShareLease,
+    kept_until: Tick,
     /// Whether its share was given back, or is not to be.
     is_over: AtomicBool,
     _span: HoldSpan,
@@ -62,6 +63,7 @@ impl Member {
             owner: self.owner.clone(),
             mode: self.mode,
             lease: self.lease,
+            kept_until: self.kept_until,
         }
     }
 }
@@ -80,9 +82,9 @@ impl Members {
     /// One of the holds was lost: the others are given back. What the server may still have of the
     /// lost one is left until the guard is gone, and with it the work under it.
     fn fall(&self) {
-        let others = self.end(|hold| hold.expire_if_due().is_none());
-        for RawShare { hold, .. } in &others {
-            hold.apply(Event::KeepWaived);
+        let mut others = self.end(|hold| hold.expire_if_due().is_none());
+        for share in &mut others {
+            share.kept_until = Tick::ZERO;
         }
         release_all_later(others);
     }
@@ -164,6 +166,7 @@ impl Bundle {
             owner: raw.owner,
             mode: raw.mode,
             lease: raw.lease,
+            kept_until: raw.kept_until,
             is_over: AtomicBool::new(false),
             _span: span,
         });

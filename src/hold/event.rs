@@ -5,7 +5,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::kept_until::KeptUntil;
 use super::share_lease::ShareLease;
 use crate::clock::Tick;
 use crate::counts::{Counts, Mode};
@@ -47,10 +46,8 @@ pub(super) enum Event {
     /// Somebody wants to know whether it is held.
     ClockRead,
     Lost(LostReason),
-    /// There is a guard of it, for which it is kept until then at least; and for how long it may stay with its
-    /// client after that.
+    /// There is a guard of it, and it may stay with its client for this long after the guard.
     GuardMade {
-        kept_until: KeptUntil,
         sticky: Duration,
     },
     /// Its only guard has gone, and it stays with its client until then.
@@ -61,8 +58,6 @@ pub(super) enum Event {
     },
     /// Somebody waits for it.
     Recalled,
-    /// What a guard was a part of is lost: for that it is kept no longer than its guards.
-    KeepWaived,
     /// Another reader of this client has it too, or has yet to take it.
     Joined {
         owner: Owner,
@@ -72,11 +67,12 @@ pub(super) enum Event {
     DowngradeDeferred(DeferredDowngrade),
     /// It is to be downgraded: the time is over for which others are kept out, or one of them asks.
     DowngradeDue,
-    /// A guard of this owner gives its share back.
+    /// A guard of this owner gives its share back, and asks for the hold to be left at the server until then.
     ShareReleased {
         owner: Owner,
         mode: Mode,
         lease: ShareLease,
+        kept_until: Tick,
     },
     /// A guard turns its exclusive share into a shared one.
     ShareDowngraded,
@@ -99,12 +95,9 @@ pub(super) enum Event {
     CountsInDoubt,
     /// The server may have lost it.
     Doubted,
-    /// A renewal is decided on; and one was not sent after all, or answered, or given up at this time.
+    /// A renewal is decided on.
     RenewalBegun {
         lease: Duration,
-    },
-    RenewalEnded {
-        given_up: Option<Tick>,
     },
     /// The server confirmed a renewal.
     Renewed {
@@ -125,7 +118,7 @@ pub(super) enum Event {
         is_repeated: bool,
     },
     ReentryGranted(Reentry),
-    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share, or for what is left of the hold.
+    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share.
     LeaseSent {
         lease: Duration,
         until: Tick,

@@ -62,6 +62,7 @@ impl Hold {
             owner,
             mode: Mode::Shared,
             lease: ShareLease::Renewed(terms.lease),
+            kept_until: Tick::ZERO,
         };
         Some((share, now))
     }
@@ -118,6 +119,7 @@ impl RawShare {
             owner,
             mode,
             lease,
+            ..
         } = self;
         if mode == Mode::Shared {
             // What is left at the server is no more than its own.

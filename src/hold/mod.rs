@@ -15,7 +15,6 @@ pub(crate) mod grant_message;
 pub(crate) mod handoff;
 mod join;
 mod keep;
-mod kept_until;
 pub(crate) mod local;
 mod member;
 mod open_read;
@@ -49,7 +48,6 @@ pub(crate) mod undo;
 pub(crate) mod unguarded;
 
 pub(crate) use event::NewHold;
-pub(crate) use kept_until::KeptUntil;
 pub(crate) use member::Group;
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};

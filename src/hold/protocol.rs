@@ -40,8 +40,15 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// only waits. Harmless if the holder has neither.
     fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
 
-    /// Leaves a hold that no guard has any more to others when `remaining` is over. Harmless if there is none.
-    fn keep(&self, holder: &HolderRef<'_>, remaining: Duration, publish: &str) -> Call;
+    /// Leaves a hold without a guard at the server until `remaining` is over, under the holder id `kept_as`. Harmless
+    /// if there is none.
+    fn keep(
+        &self,
+        holder: &HolderRef<'_>,
+        kept_as: &str,
+        remaining: Duration,
+        publish: &str,
+    ) -> Call;
 
     /// The same acquire as one member of many: what the script for many takes of it. Those of which there is
     /// little to say have the lease `plain_lease`.

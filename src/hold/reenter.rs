@@ -110,6 +110,7 @@ impl Hold {
             owner: owner.clone(),
             mode,
             lease,
+            kept_until: Tick::ZERO,
         }))
     }
 

@@ -258,12 +258,20 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
             owner,
             mode,
             lease,
+            kept_until,
         } = share;
-        if hold.hand_on(mode, lease) || hold.leave_to_client(mode, lease) {
+        let is_to_be_left = now < kept_until;
+        if !is_to_be_left && (hold.hand_on(mode, lease) || hold.leave_to_client(mode, lease)) {
             continue;
         }
         let ended = lease.loss_at(now);
-        let effects = hold.end_share(Event::ShareReleased { owner, mode, lease }, now);
+        let released = Event::ShareReleased {
+            owner,
+            mode,
+            lease,
+            kept_until,
+        };
+        let effects = hold.end_share(released, now);
         match effects.refused {
             None if effects.is_in_doubt => in_doubt.push(hold),
             None if effects.is_joined => {}

@@ -15,7 +15,6 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
-use super::kept_until::KeptUntil;
 use super::local::LocalLock;
 use super::protocol::Protocol;
 use super::reenter::Entry;
@@ -71,6 +70,7 @@ impl Share {
             owner: handoff.owner.clone(),
             mode: handoff.mode,
             lease: handoff.lease,
+            kept_until: Tick::ZERO,
         };
         Some((Self::of(raw), handoff.is_complete))
     }
@@ -120,15 +120,23 @@ impl Share {
         (self.since != Tick::ZERO).then_some(self.since)
     }
 
-    /// It is a guard's from here on. Given back before `kept_until`, the hold stays at the server until then;
-    /// after that it may stay with this client for as long as `sticky`.
-    pub(crate) fn guarded(mut self, kept_until: KeptUntil, sticky: Duration) -> Self {
+    /// A guard has it from here on. Given back before `kept_until`, the hold stays at the server until then; after that
+    /// it may stay with this client for as long as `sticky`.
+    pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
         if !sticky.is_zero() {
             self.hold().listen_for_recalls();
         }
-        self.hold().apply(Event::GuardMade { kept_until, sticky });
+        self.keep_until(kept_until);
+        self.hold().apply(Event::GuardMade { sticky });
         self.begin_span();
         self
+    }
+
+    /// Given back before this, the hold stays at the server until then.
+    pub(crate) fn keep_until(&mut self, kept_until: Tick) {
+        if let Some(raw) = &mut self.raw {
+            raw.kept_until = kept_until;
+        }
     }
 
     /// Tells a subscriber of `tracing` that a guard holds it. To be called under no mutex: whoever is told may ask
@@ -138,9 +146,9 @@ impl Share {
     }
 
     /// As [`Self::guarded`], for one whose span has begun.
-    pub(crate) fn counted(self, kept_until: KeptUntil) -> Self {
+    pub(crate) fn counted(self) -> Self {
         let sticky = Duration::ZERO;
-        self.hold().apply(Event::GuardMade { kept_until, sticky });
+        self.hold().apply(Event::GuardMade { sticky });
         self
     }
 
@@ -153,11 +161,6 @@ impl Share {
         {
             (share.timer, share.since) = (timer, since);
         }
-    }
-
-    /// What it belongs to is lost: the hold is not left for that beyond its guards.
-    pub(crate) fn waive_keep(&self) {
-        self.hold().apply(Event::KeepWaived);
     }
 
     /// Takes the share apart; whoever has the parts gives it back.
@@ -208,6 +211,7 @@ impl Share {
             owner,
             mode,
             lease,
+            ..
         } = self.raw();
         Self::enter_again(hold, owner, *mode, *lease).await
     }

@@ -6,7 +6,7 @@
 //! client have to find: that a release is decided on.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -55,6 +55,8 @@ pub(crate) struct Hold {
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
     pub(super) holder: HolderId,
+    /// The number in the holder id under which it is left at the server.
+    pub(super) kept_number: OnceLock<u64>,
     state: Mutex<State>,
     /// Whether a request that releases it may have been executed.
     pub(super) may_be_released: AtomicBool,
@@ -73,6 +75,8 @@ pub(crate) struct RawShare {
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
+    /// Given back before this, it asks for the hold to be left at the server until then.
+    pub(super) kept_until: Tick,
 }
 
 impl Hold {
@@ -98,6 +102,7 @@ impl Hold {
             is_handover: new.handover.is_some(),
             number: new.number,
             holder: new.holder,
+            kept_number: OnceLock::new(),
             state: Mutex::new(state),
             operation: tokio::sync::Mutex::new(()),
             changed: Hint::default(),
@@ -133,6 +138,7 @@ impl Hold {
             owner: new.owner,
             mode: new.mode,
             lease,
+            kept_until: Tick::ZERO,
         }
     }
 
@@ -202,12 +208,8 @@ impl Hold {
         if effects.wakes_guards || effects.is_over {
             self.changed.give();
         }
-        if effects.lost == Some(LostReason::MaxHold) {
-            // Its holder knows: others need not wait for the rest of its lease.
-            let unguarded = self.unguarded(&self.state());
-            self.core.undo_unguarded(&unguarded, Lane::Command);
-        }
         if let Some(reason) = effects.lost {
+            self.end_at_server(reason);
             self.end_stay();
             self.tell_lost(reason);
             let groups = std::mem::take(&mut *self.groups.lock());
@@ -323,7 +325,7 @@ impl Hold {
     }
 
     /// What the server may have of it when no guard has it.
-    fn unguarded(&self, state: &State) -> Unguarded {
+    pub(super) fn unguarded(&self, state: &State) -> Unguarded {
         Unguarded {
             protocol: self.protocol,
             name: self.name.clone(),
@@ -474,10 +476,6 @@ impl Leased for Hold {
 
     fn renewal_failed(&self) {
         self.tell_renewal_failed();
-    }
-
-    fn renewal_ended(&self, given_up: Option<Tick>) {
-        self.apply(Event::RenewalEnded { given_up });
     }
 
     fn next_check(&self) -> Tick {

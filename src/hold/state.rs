@@ -1,14 +1,13 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
 //! [`State::apply`] takes an event and says what its shell has to do. Invariants: a hold goes from held to
-//! released, kept, forgotten or lost, once, and never back; what the server grants counts only before the local
+//! released, forgotten or lost, once, and never back; what the server grants counts only before the local
 //! deadline, and the deadline is counted from before the request was sent; it never lies behind the end of
 //! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
 //! a hold that is certain and is one exclusive share is handed off, or left to its client.
 
 mod joining;
 mod passing;
-mod renewing;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +15,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
-use super::kept_until::KeptUntil;
 use super::readers::Readers;
 use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
@@ -62,8 +60,9 @@ pub(super) struct State {
     is_check_put_off: bool,
     /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
     has_guard: bool,
-    /// If its last guard goes before this, it is left at the server until then.
-    kept_until: KeptUntil,
+    /// What released guards have asked for: if its last share ends before, it is left at the server until then.
+    /// [`Tick::ZERO`] once that is not to be.
+    kept_until: Tick,
     /// For how long it stays with its client when no guard has it.
     sticky: StickySpan,
     /// Who else reads by it, and who may.
@@ -86,8 +85,6 @@ enum Phase {
     Held,
     /// No guard is left: it was released, or is being released.
     Released,
-    /// No guard is left, and it is to be left to others when its time is over.
-    Kept,
     /// No guard is left and nobody will release it.
     Forgotten,
     Lost(LostReason),
@@ -126,7 +123,7 @@ impl State {
             is_unclaimed: false,
             is_check_put_off: false,
             has_guard: false,
-            kept_until: KeptUntil::NOT,
+            kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
             downgrade_due: None,
@@ -145,10 +142,9 @@ impl State {
         match event {
             Event::ClockRead => return self.expire_if_due(now.tick()),
             Event::Lost(LostReason::Expired) => return self.expire(now.tick()),
-            Event::Lost(reason) => return self.lose(reason),
-            Event::GuardMade { kept_until, sticky } => {
+            Event::Lost(reason) => return self.lose(reason, Tick::ZERO),
+            Event::GuardMade { sticky } => {
                 self.has_guard = true;
-                self.kept_until.ask(kept_until);
                 self.sticky.ask(sticky);
             }
             Event::LeftToClient { before, after, end } => {
@@ -156,16 +152,20 @@ impl State {
                 effects.check_at = self.leave_to_client(before, after);
             }
             Event::Recalled => self.sticky.recall(),
-            Event::KeepWaived => self.kept_until.waive(),
             Event::Joined { owner, is_claimed } => self.join(owner, is_claimed),
             Event::DowngradeDeferred(deferred) => {
                 effects.check_at = self.defer_downgrade(deferred);
             }
             Event::DowngradeDue => return self.end_deferral(),
-            Event::ShareReleased { owner, mode, lease } => {
-                return self.end_share(now, mode, Some((&owner, lease)));
+            Event::ShareReleased {
+                owner,
+                mode,
+                lease,
+                kept_until,
+            } => return self.end_share(now, mode, Some((&owner, lease)), kept_until),
+            Event::ShareDowngraded => {
+                return self.end_share(now, Mode::Exclusive, None, Tick::ZERO);
             }
-            Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
             Event::ShareForgotten { owner, mode, lease } => {
                 return self.forget_share(&owner, mode, lease);
             }
@@ -178,13 +178,11 @@ impl State {
             Event::CountsSettled(counts) => self.server_counts = Some(counts),
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now.tick()),
-            Event::RenewalBegun { lease } => self.at_server.renewal_begun(now.tick(), lease),
-            Event::RenewalEnded { given_up } => return self.end_renewal(given_up),
+            Event::RenewalBegun { lease } => self.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => {
                 effects.wakes_guards = self.extend(now.tick(), sent, lease);
                 self.is_check_put_off = self.is_unclaimed();
                 self.doubted_since.take_if(|since| *since <= sent);
-                self.at_server.renewal_answered(sent);
                 // The share that it was renewed for may have gone meanwhile.
                 self.keep_to_leases();
             }
@@ -219,16 +217,21 @@ impl State {
         self.expire(now)
     }
 
-    /// Its deadline has passed: for want of a renewal, or as its shares end by themselves.
+    /// Its deadline has passed: for want of a renewal, or as its shares end by themselves. Then the server has it, and
+    /// what a released guard has asked for stands.
     fn expire(&mut self, now: Tick) -> Effects {
-        self.lose(self.leases.loss_at(now).unwrap_or(LostReason::Expired))
+        match self.leases.loss_at(now) {
+            Some(reason) => self.lose(reason, self.kept_after(now)),
+            None => self.lose(LostReason::Expired, Tick::ZERO),
+        }
     }
 
-    fn lose(&mut self, reason: LostReason) -> Effects {
+    fn lose(&mut self, reason: LostReason, kept_until: Tick) -> Effects {
         if self.phase != Phase::Held {
             return Effects::default();
         }
         self.phase = Phase::Lost(reason);
+        self.kept_until = kept_until;
         Effects {
             is_over: true,
             lost: Some(reason),
@@ -243,6 +246,7 @@ impl State {
         now: impl Now,
         mode: Mode,
         ends: Option<(&Owner, ShareLease)>,
+        kept_until: Tick,
     ) -> Effects {
         let was_exclusive = self.is_exclusive();
         let mut effects = Effects {
@@ -253,6 +257,7 @@ impl State {
             effects.refused = Some(reason);
             return effects;
         }
+        self.kept_until = self.kept_until.max(kept_until);
         if effects.is_joined {
             effects.is_in_doubt = self.is_doubted();
             return effects;
@@ -272,13 +277,12 @@ impl State {
             self.is_release_unsent = true;
             effects.release = Some(ReleaseStep::Decided);
         }
-        let kept_until = self.kept_until.end();
-        let is_kept = || kept_until > Tick::ZERO && now.tick() < kept_until;
-        if effects.is_over && self.has_guard && is_kept() {
-            self.phase = Phase::Kept;
-        } else if effects.is_over {
+        if effects.is_over {
             self.phase = Phase::Released;
-            effects.is_released = true;
+            if self.kept_until != Tick::ZERO {
+                self.kept_until = self.kept_after(now.tick());
+            }
+            effects.is_released = !self.is_kept();
         } else {
             // It may have been the share for which it was renewed.
             effects.check_at = Some(self.next_check());
@@ -380,7 +384,7 @@ impl State {
         }
         // A hold that is not renewed is asked about, and gets no more than it has.
         let lease = match self.leases.lease() {
-            Some(lease) => lease_until(lease, now, self.leases.end()),
+            Some(lease) => lease_until(lease, now, self.leases.end().max(self.kept_until)),
             None => now.until(self.deadline),
         };
         let wait = if self.grace_end.is_some() {
@@ -416,16 +420,24 @@ impl State {
         }
     }
 
+    /// Until when it is to be left at the server if its last share ends now.
+    fn kept_after(&self, now: Tick) -> Tick {
+        if now < self.kept_until {
+            self.kept_until
+        } else {
+            Tick::ZERO
+        }
+    }
+
     /// Whether it is to be left at the server, or was.
     pub(super) fn is_kept(&self) -> bool {
-        self.phase == Phase::Kept
+        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
     }
 
     /// For how long it is to be left at the server, if it is.
     pub(super) fn kept_for(&self, now: Tick) -> Option<Duration> {
-        let until = self.kept_until.end();
-        let is_kept = self.phase == Phase::Kept && now < until;
-        is_kept.then(|| now.until(until))
+        let is_kept = self.is_kept() && now < self.kept_until;
+        is_kept.then(|| now.until(self.kept_until))
     }
 
     pub(super) fn is_held(&self) -> bool {

@@ -155,6 +155,7 @@ impl HandedOff for Hold {
             owner,
             mode,
             lease,
+            kept_until: Tick::ZERO,
         };
         share.release_later();
     }

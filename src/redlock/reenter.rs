@@ -8,12 +8,13 @@ use futures_util::future::{join_all, select_all};
 
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
+use crate::clock::Tick;
 use crate::counts::Mode;
 use crate::error::Result;
+use crate::hold::Share;
 use crate::hold::bound::Bound;
 use crate::hold::quorum::{QuorumHold, QuorumShare};
 use crate::hold::reenter::Entry;
-use crate::hold::{KeptUntil, Share};
 
 /// Asks all servers of the hold at once, and waits for a majority of all, for at most as long as the call
 /// that this is a part of may go on. `None` if the hold is lost or over, also because another task of its
@@ -38,13 +39,15 @@ pub(super) async fn reenter(
     let mut tally = Tally::new(request.requests.len(), request.quorum);
     let shares = reentry.collect_shares(&mut tally).await;
     if shares.len() >= request.quorum && reentry.fence(&shares, &mut tally).await {
-        if let Entry::Asked(_) = entry {
-            hold.keep_until(request.requests[0].kept_until());
-        }
+        let kept_until = match entry {
+            Entry::Asked(_) => request.requests[0].kept_until(),
+            Entry::Like(_) => Tick::ZERO,
+        };
         let shares = shares.into_iter();
         let shares =
-            shares.map(|(server, share)| (server, share.guarded(KeptUntil::NOT, Duration::ZERO)));
-        return Ok(QuorumShare::of_members(hold, shares.collect()));
+            shares.map(|(server, share)| (server, share.guarded(Tick::ZERO, Duration::ZERO)));
+        let shares = shares.collect();
+        return Ok(QuorumShare::of_members(hold, shares, kept_until));
     }
     if !hold.is_held() {
         // What the servers say of a hold that has ended meanwhile is no failure of theirs.

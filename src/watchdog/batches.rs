@@ -157,7 +157,6 @@ impl Batching<'_> {
                 let server = self.scripts.transport.server(&request.key);
                 let Some(batch) = self.batch(server, wait) else {
                     // Asked again when there is room: until then it may end, or have changed.
-                    lease.renewal_ended(None);
                     schedule.wait(entry, server, deadline);
                     return Some(server);
                 };

@@ -20,9 +20,6 @@ pub(crate) trait Leased: Send + Sync {
     fn renewed(&self, sent: Tick, lease: Duration);
     /// A renewal got no answer, or none about this hold.
     fn renewal_failed(&self);
-    /// Behind that or the answer: nothing more is sent of a renewal, which was given up at this time if it had no
-    /// answer. Also if its server has no room, so that it is not sent at all and [`Leased::due`] is asked again.
-    fn renewal_ended(&self, given_up: Option<Tick>);
     /// When it has to be checked next. Called under the lock of the schedule, as [`Leased::due`] is: what
     /// happens to it from then on moves its entry again.
     fn next_check(&self) -> Tick;

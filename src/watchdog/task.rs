@@ -196,18 +196,15 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
         match (hold.upgrade(), outcome) {
             (Some(hold), Outcome::Renewed { sent }) => {
                 hold.renewed(sent, request.lease);
-                hold.renewal_ended(None);
                 let mut schedule = shared.schedule.lock();
                 let _needs_no_waking = schedule.shift(id, hold.next_check());
             }
             (Some(hold), Outcome::NotHeld) => {
                 hold.revoked();
-                hold.renewal_ended(None);
                 shared.schedule.lock().remove(id);
             }
             (Some(hold), Outcome::Unknown) => {
                 hold.renewal_failed();
-                hold.renewal_ended(Some(now));
                 // Not past its deadline, which is where it is.
                 let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
                 let again = now.after(pause.mul_f64(fastrand::f64()));

@@ -68,6 +68,41 @@ async fn a_release_after_its_time_is_any_other<P: Primitive>() {
     nothing_left(&server).await;
 }
 
+/// Of one owner, a guard that was released asks for more time than the last one takes, which ends by itself.
+async fn the_end_of_another_guard_leaves_what_a_release_asked_for<P: Primitive>() {
+    let server = Server::start();
+    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let most = Duration::from_millis(300);
+    for (span, is_fixed) in [
+        (SPANS[0] * 2, false),
+        (SPANS[0] * 2, true),
+        (SPANS[1], false),
+    ] {
+        let (owner, name) = (Owner::new(), unique_name("least"));
+        let lock = P::of(&ours, &name).owner(&owner);
+        let since = Instant::now();
+        let outer = lock.clone().at_least(span).lock().await.unwrap();
+        let inner = if is_fixed {
+            lock.fixed_lease(most)
+        } else {
+            lock.max_hold(most)
+        };
+        let inner = inner.lock().await.unwrap();
+        outer.release().await.unwrap();
+        within(SOON, inner.lost()).await;
+        let rival = P::rival(&theirs, &name);
+        assert!(rival.try_lock().await.unwrap().is_none(), "{span:?}");
+        drop(inner);
+        let guard = within(SOON, rival.lock()).await.unwrap();
+        let after = since.elapsed();
+        assert!(after >= span, "{after:?} of {span:?}, fixed: {is_fixed}");
+        took_less(since, span + NOTICE + SLACK);
+        guard.release().await.unwrap();
+    }
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
 /// What nobody was given is not kept.
 async fn a_dropped_call_leaves_nothing<P: Primitive>() {
     let (server, ours, name) = started("least").await;
@@ -155,6 +190,7 @@ async fn each_guard_has_a_max_of_its_own<P: Primitive>() {
 for_every_primitive! {"multi_thread":
     a_release_before_its_time_leaves_the_lock
     a_release_after_its_time_is_any_other
+    the_end_of_another_guard_leaves_what_a_release_asked_for
     a_loss_is_not_kept
     a_guard_is_lost_when_it_was_held_for_its_max
     each_guard_has_a_max_of_its_own
@@ -171,6 +207,7 @@ mod on_one_thread {
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     a_release_before_its_time_leaves_the_lock
     a_release_after_its_time_is_any_other
+    the_end_of_another_guard_leaves_what_a_release_asked_for
     a_loss_is_not_kept
     a_guard_is_lost_when_it_was_held_for_its_max
     each_guard_has_a_max_of_its_own

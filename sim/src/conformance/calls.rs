@@ -327,7 +327,10 @@ impl Drawing<'_> {
         }
         match name {
             "rw_inspect" => vec![],
-            "rw_keep" => [&[holder, lease], &call.message()[..]].concat(),
+            "rw_keep" => {
+                let kept_as = self.holder();
+                [&[holder, kept_as, lease], &call.message()[..]].concat()
+            }
             "rw_force_unlock" => [&[self.one_of(&["read", "write"])], &call.message()[..]].concat(),
             _ => panic!("{name} is not drawn here"),
         }
@@ -341,7 +344,7 @@ impl Drawing<'_> {
         } else {
             call.keys.truncate(1);
         }
-        let held = [call.holder.clone(), call.lease.clone()];
+        let held = [call.holder.clone(), self.holder(), call.lease.clone()];
         [&held, &call.message()[..]].concat()
     }
 

@@ -43,17 +43,10 @@ async fn renewal_sent(server: &Scripted) {
     }
 }
 
-/// What was sent about a holder over one lane.
-fn about(server: &Scripted, holder: &str, lane: Lane) -> Vec<Sent> {
-    let mut sent = server.sent();
-    sent.retain(|sent| sent.lane == lane && sent.words.iter().any(|word| word == holder));
-    sent
-}
-
 /// What is left of the time that it was to be held for, to the millisecond.
 fn assert_leaves_the_rest(keep: &Sent, granted_at: Duration) {
     assert!(is_keep(keep), "{keep:?}");
-    let lease: u64 = keep.script_args()[2].parse().unwrap();
+    let lease: u64 = keep.script_args()[3].parse().unwrap();
     let end = keep.at + Duration::from_millis(lease);
     let asked = granted_at + AT_LEAST;
     assert!(end >= asked && end <= asked + MS * 2, "{end:?}: {keep:?}");
@@ -76,7 +69,7 @@ async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     assert!(is_keep(&left) && left.lane == Lane::Command, "{left:?}");
     let late = left.at.checked_sub(refused_until).expect("a later attempt");
     assert!(late <= MS * 200, "the longest pause: {late:?}");
-    let lease: u64 = left.script_args()[2].parse().unwrap();
+    let lease: u64 = left.script_args()[3].parse().unwrap();
     let remaining = at_least - left.at;
     let lease = Duration::from_millis(lease);
     // What is repeated while an answer is waited for is the same.
@@ -84,128 +77,108 @@ async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     assert!(lease >= remaining && lease <= most, "{lease:?}");
 }
 
-/// Nothing else is on its way: one request, behind which this client asks.
+/// One request, behind which this client asks, whatever may be on its way over another connection: that does not find
+/// it under the id it is left under.
 #[tokio::test(start_paused = true)]
-async fn what_is_left_is_left_once() {
-    let server = renewing(|sent, _| Answer::Value(each(1, sent.script_keys())));
-    let client = Client::over(&server, LEASE);
-    let guard = client.lock("x").at_least(AT_LEAST).lock().await.unwrap();
-    renewal_sent(&server).await;
-    tokio::time::sleep(MS).await;
-    guard.release().await.unwrap();
-    tokio::time::sleep(LEASE).await;
-    let sent = server.sent();
-    let keeps: Vec<_> = sent.iter().filter(|sent| is_keep(sent)).collect();
-    assert!(keeps.len() == 1, "{keeps:?}");
-    assert_eq!(keeps[0].lane, Lane::Command);
-    assert_leaves_the_rest(keeps[0], Duration::ZERO);
-    assert!(client.stats().is_idle());
-}
-
-/// A renewal that is on its way may be sent again: one by one if one of several is refused, and by its text where
-/// the server does not know the script.
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_sent_again_does_not_lengthen_what_is_left() {
-    for refusal in [
-        "NOPERM No permissions to access a key",
-        "NOSCRIPT No matching script. Please use EVAL.",
-    ] {
-        let server = renewing(|sent, before| match before {
-            0 => Answer::Late(MS * 500, refused(refusal)),
-            _ => Answer::Late(MS * 10, each(1, sent.script_keys())),
-        });
+async fn what_is_left_is_left_once_under_an_id_of_its_own() {
+    let answers = [
+        Answer::Value(each(1, 1)),
+        Answer::Late(MS * 500, refused("NOPERM No permissions to access a key")),
+        Answer::Silence,
+    ];
+    for answer in answers {
+        let what = format!("{answer:?}");
+        let server = renewing(move |_, _| answer.clone());
         let client = Client::over(&server, LEASE);
         let guard = client.lock("x").at_least(AT_LEAST).lock().await.unwrap();
-        let _other = client.lock("y").lock().await.unwrap();
-        renewal_sent(&server).await;
-        assert_eq!(server.sent().last().unwrap().script_keys(), 2);
         let holder = guard.holder_id().to_owned();
+        renewal_sent(&server).await;
+        tokio::time::sleep(MS * 1_001).await;
         guard.release().await.unwrap();
-        tokio::time::sleep(MS * 1_000).await;
-
-        let kept = about(&server, &holder, Lane::Command).pop().unwrap();
-        assert_leaves_the_rest(&kept, Duration::ZERO);
-        let renewals = about(&server, &holder, Lane::Renewal);
-        let [first, again, last] = &renewals[..] else {
-            panic!("{refusal}: {renewals:?}");
+        assert_eq!(client.stats().background, 0, "nothing more to do: {what}");
+        tokio::time::sleep(LEASE).await;
+        let sent = server.sent();
+        let keeps: Vec<_> = sent.iter().filter(|sent| is_keep(sent)).collect();
+        let [keep] = keeps[..] else {
+            panic!("{what}: {keeps:?}");
         };
-        assert!(first.at <= kept.at && kept.at < again.at, "{refusal}");
-        assert!(!is_keep(again), "{refusal}");
-        assert!(last.at >= again.at + MS * 10, "{refusal}: when it is over");
-        assert_leaves_the_rest(last, Duration::ZERO);
-        assert_eq!(client.stats().background, 0, "{refusal}");
+        assert_eq!(keep.lane, Lane::Command);
+        assert_leaves_the_rest(keep, Duration::ZERO);
+        let args = keep.script_args();
+        let client_of = |id: &str| id.rsplit_once(':').unwrap().0.to_owned();
+        assert_eq!(args[1], holder);
+        assert_ne!(args[2], holder);
+        assert_eq!(
+            client_of(&args[2]),
+            client_of(&holder),
+            "its client is known by it"
+        );
+        assert!(client.stats().is_idle());
     }
 }
 
-/// A renewal that was given up may be executed when the server goes on. It takes another connection than what
-/// leaves the hold.
+/// Each repeat names the id that the first may have given it.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_was_given_up_does_not_lengthen_what_is_left() {
-    let server = renewing(|_, _| Answer::Silence);
-    let client = Client::over(&server, LEASE);
-    let guard = client.lock("x").at_least(AT_LEAST).lock().await.unwrap();
-    let holder = guard.holder_id().to_owned();
-    renewal_sent(&server).await;
-    tokio::time::sleep(MS * 1_001).await;
-    guard.release().await.unwrap();
-    tokio::time::sleep(MS * 2_000).await;
-    let last = about(&server, &holder, Lane::Renewal).pop().unwrap();
-    assert_leaves_the_rest(&last, Duration::ZERO);
-    assert!(client.stats().is_idle());
-}
-
-/// The server may be asked over both connections to make the lease longer.
-#[tokio::test(start_paused = true)]
-async fn what_is_left_comes_behind_an_entry_and_a_renewal() {
-    let attempts = AtomicUsize::new(0);
-    let server = Scripted::new(move |sent| match sent.lane {
-        _ if is_keep(sent) => Answer::Value(done()),
-        Lane::Renewal => Answer::Late(MS * 500, each(1, 1)),
-        _ if !is_attempt(sent) => Answer::Value(done()),
-        _ if attempts.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Value(granted()),
-        _ => Answer::Silence,
+async fn what_is_left_is_left_under_one_id() {
+    let keeps = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match is_keep(sent) {
+        true if keeps.fetch_add(1, Ordering::Relaxed) < 4 => Answer::Silence,
+        true => Answer::Value(done()),
+        false => Answer::Value(granted()),
     });
     let client = Client::over(&server, LEASE);
-    let me = Owner::new();
-    let lock = client.lock("x").owner(&me).give_up_after(MS * 100);
-    let guard = lock.clone().at_least(AT_LEAST).lock().await.unwrap();
-    let holder = guard.holder_id().to_owned();
-    tokio::time::sleep(RENEWED_AT - MS * 1_000).await;
-    let error = lock.try_lock().await.unwrap_err();
-    assert!(error.is_io(), "{error}");
-    renewal_sent(&server).await;
-    drop(guard);
-    tokio::time::sleep(MS * 1_000).await;
-    for lane in [Lane::Command, Lane::Renewal] {
-        let last = about(&server, &holder, lane).pop().unwrap();
-        assert_leaves_the_rest(&last, Duration::ZERO);
-    }
+    let guard = client.lock("x").at_least(AT_LEAST).lock().await.unwrap();
+    // Given up by its caller, and gone on with in the background.
+    let released = tokio::time::timeout(MS * 1_500, guard.release()).await;
+    assert!(released.is_err());
+    tokio::time::sleep(AT_LEAST).await;
+    let sent = server.sent();
+    let keeps: Vec<_> = sent.iter().filter(|sent| is_keep(sent)).collect();
+    assert!(keeps.len() >= 5, "{keeps:?}");
+    let first = &keeps[0].script_args()[2];
+    assert!(
+        keeps.iter().all(|keep| keep.script_args()[2] == *first),
+        "{keeps:?}"
+    );
     assert!(client.stats().is_idle());
 }
 
-/// A renewal that waits until its server has room is not on its way.
+/// It ends by itself, and asks for nothing: what the other guard of its owner has asked for is left at once, and nothing
+/// is released when the work is done, however late that is.
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_renewal_that_is_not_sent() {
-    let server = renewing(|_, _| Answer::Silence);
-    let client = Client::over(&server, LEASE);
-    let mut guards = Vec::new();
-    for number in 0..=800 {
-        let lock = client.lock(format!("x{number}")).at_least(AT_LEAST);
-        guards.push(lock.lock().await.unwrap());
+async fn what_a_released_guard_asked_for_is_left_when_the_other_one_ends() {
+    let most = MS * 3_000;
+    for is_fixed in [false, true] {
+        let server = Scripted::new(|sent| match sent.lane {
+            Lane::Renewal => Answer::Value(each(1, sent.script_keys())),
+            _ if is_attempt(sent) => Answer::Value(granted()),
+            _ => Answer::Value(done()),
+        });
+        let client = Client::over(&server, LEASE);
+        let lock = client.lock("x").owner(&Owner::new());
+        let outer = lock.clone().at_least(AT_LEAST).lock().await.unwrap();
+        let inner = match is_fixed {
+            true => lock.fixed_lease(most).lock().await.unwrap(),
+            false => lock.max_hold(most).lock().await.unwrap(),
+        };
+        outer.release().await.unwrap();
+        inner.lost().await;
+        tokio::time::sleep(MS * 20).await;
+        let keep = server.sent().pop().unwrap();
+        assert_leaves_the_rest(&keep, Duration::ZERO);
+        assert!(keep.at <= most + MS * 20, "at once: {keep:?}");
+        tokio::time::sleep(MS * 500).await;
+        assert!(inner.release().await.unwrap_err().is_not_held());
+        tokio::time::sleep(LEASE).await;
+        let sent = server.sent();
+        let later = sent.iter().filter(|sent| sent.at > keep.at);
+        let mut ids = later.map(|sent| {
+            assert!(is_keep(sent), "{sent:?}");
+            sent.script_args()[2].clone()
+        });
+        assert!(ids.all(|id| id == keep.script_args()[2]));
+        assert!(client.stats().is_idle());
     }
-    renewal_sent(&server).await;
-    let waits = |guard: &crate::ReentrantGuard| {
-        let renewals = about(&server, guard.holder_id(), Lane::Renewal);
-        renewals.is_empty()
-    };
-    let waits = guards.iter().position(waits).expect("one without room");
-    let guard = guards.swap_remove(waits);
-    let holder = guard.holder_id().to_owned();
-    guard.release().await.unwrap();
-    assert_eq!(client.stats().background, 0, "nothing more to do");
-    assert!(about(&server, &holder, Lane::Renewal).is_empty());
-    let kept = about(&server, &holder, Lane::Command).pop().unwrap();
-    assert_leaves_the_rest(&kept, Duration::ZERO);
 }
 
 /// Whoever asks next in this client is told what is left of the lock.

@@ -17,10 +17,9 @@ use crate::clock::{Clock, Tick};
 use crate::error::{Error, Kind};
 use crate::fencing::FencingToken;
 use crate::hint::Hint;
-use crate::hold::event::Event;
 use crate::hold::local::LocalLock;
 use crate::hold::registry::LocalHold;
-use crate::hold::{Group, Hold, KeptUntil, Share, ShareLease};
+use crate::hold::{Group, Hold, Share, ShareLease};
 use crate::lost::LostReason;
 use crate::owner::Owner;
 
@@ -62,11 +61,11 @@ impl QuorumHold {
         token: Option<FencingToken>,
         kept_until: Tick,
     ) -> (Arc<Self>, Guard) {
-        let mut state = State::new(servers, token, kept_until);
-        let guard = state.add_guard(lease_of(&shares, config.quorum));
+        let mut state = State::new(servers, token);
+        let guard = state.add_guard(lease_of(&shares, config.quorum), kept_until);
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
-            let share = share.guarded(KeptUntil::as_member(kept_until), Duration::ZERO);
+            let share = share.guarded(Tick::ZERO, Duration::ZERO);
             state.add_share(server, guard.number, share);
         }
         let members = state.members();
@@ -217,9 +216,6 @@ impl QuorumHold {
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
         };
-        for share in given_back.iter().flatten() {
-            share.waive_keep();
-        }
         // First: who asks from here on asks behind that.
         drop(given_back);
         self.notify_ended();
@@ -257,7 +253,6 @@ impl QuorumHold {
         if dropped.is_empty() {
             return;
         }
-        dropped.iter().for_each(Share::waive_keep);
         drop(dropped);
         // Its deadline may have been one of those that count.
         self.changed.give();
@@ -297,8 +292,7 @@ impl QuorumHold {
                     if guard.lease.is_renewed() || share.lease().is_renewed() {
                         share.set_lease(guard.lease);
                     }
-                    let share = share.counted(KeptUntil::as_member(state.kept_until));
-                    state.add_share(server, guard.number, share);
+                    state.add_share(server, guard.number, share.counted());
                     state.joins += 1;
                     None
                 }
@@ -314,20 +308,12 @@ impl QuorumHold {
         true
     }
 
-    /// Released before, it is left until then at all servers that have it and at those that join: also where the call
-    /// that asks for that has not entered it, as a majority has answered before.
-    pub(crate) fn keep_until(&self, kept_until: Tick) {
-        let mut state = self.state.lock();
-        state.kept_until = state.kept_until.max(kept_until);
-        let (kept_until, sticky) = (KeptUntil::as_member(kept_until), Duration::ZERO);
-        // Under the mutex: one that drops out is not left.
-        for (_, member) in state.members() {
-            member.apply(Event::GuardMade { kept_until, sticky });
-        }
-    }
-
     /// One more guard, with shares of the holds that counted. `None` if it is lost or over.
-    pub(super) fn add_guard(self: &Arc<Self>, shares: Vec<(usize, Share)>) -> Option<Guard> {
+    pub(super) fn add_guard(
+        self: &Arc<Self>,
+        shares: Vec<(usize, Share)>,
+        kept_until: Tick,
+    ) -> Option<Guard> {
         if self.loss().is_some() {
             return None;
         }
@@ -336,7 +322,7 @@ impl QuorumHold {
         let guard = {
             let mut state = self.state.lock();
             let is_held = state.phase == Phase::Held;
-            let guard = is_held.then(|| state.add_guard(lease));
+            let guard = is_held.then(|| state.add_guard(lease, kept_until));
             for (server, share) in shares {
                 match guard.filter(|_| state.is_member(server, share.hold())) {
                     Some(guard) => state.add_share(server, guard.number, share),
@@ -354,9 +340,14 @@ impl QuorumHold {
         // Marks it lost if the deadlines of too many have passed.
         self.loss();
         let mut state = self.state.lock();
-        let shares = state.remove_guard(number);
-        if state.guards().is_empty() && state.phase == Phase::Held {
-            state.phase = Phase::Released;
+        let mut shares = state.remove_guard(number);
+        if state.phase == Phase::Held {
+            for share in &mut shares {
+                share.keep_until(state.kept_until);
+            }
+            if state.guards().is_empty() {
+                state.phase = Phase::Released;
+            }
         }
         shares
     }

@@ -47,8 +47,12 @@ impl QuorumShare {
     }
 
     /// One more share of a hold, made of shares of its members. `None` if it is lost or over.
-    pub(crate) fn of_members(hold: &Arc<QuorumHold>, shares: Vec<(usize, Share)>) -> Option<Self> {
-        let guard = hold.add_guard(shares)?;
+    pub(crate) fn of_members(
+        hold: &Arc<QuorumHold>,
+        shares: Vec<(usize, Share)>,
+        kept_until: Tick,
+    ) -> Option<Self> {
+        let guard = hold.add_guard(shares, kept_until)?;
         Some(Self {
             hold: Some(Arc::clone(hold)),
             guard,

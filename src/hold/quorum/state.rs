@@ -14,7 +14,7 @@ use crate::lost::LostReason;
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
-    /// Released before, it is left at its servers until then.
+    /// What released guards have asked for: its servers have it until then.
     pub(super) kept_until: Tick,
     /// How often a server has joined.
     pub(super) joins: u64,
@@ -39,17 +39,19 @@ pub(super) struct Guard {
     pub(super) number: u64,
     /// The terms on which it holds.
     pub(super) lease: ShareLease,
+    /// Released before this, it asks for the hold to be left at its servers until then.
+    kept_until: Tick,
 }
 
 impl State {
     /// Held, with no guard yet and no server.
-    pub(super) fn new(servers: usize, token: Option<FencingToken>, kept_until: Tick) -> Self {
+    pub(super) fn new(servers: usize, token: Option<FencingToken>) -> Self {
         let mut shares = Vec::new();
         shares.resize_with(servers, Vec::new);
         Self {
             phase: Phase::Held,
             token,
-            kept_until,
+            kept_until: Tick::ZERO,
             joins: 0,
             guards: Vec::new(),
             next_guard: 0,
@@ -92,10 +94,11 @@ impl State {
         shares.map(|(_, share)| share).collect()
     }
 
-    pub(super) fn add_guard(&mut self, lease: ShareLease) -> Guard {
+    pub(super) fn add_guard(&mut self, lease: ShareLease, kept_until: Tick) -> Guard {
         let guard = Guard {
             number: self.next_guard,
             lease,
+            kept_until,
         };
         self.next_guard += 1;
         self.guards.push(guard);
@@ -104,6 +107,10 @@ impl State {
 
     /// Removes a guard: the shares that it had, but for those that a guard without one takes over.
     pub(super) fn remove_guard(&mut self, number: u64) -> Vec<Share> {
+        let is_removed = |guard: &&Guard| guard.number == number;
+        if let Some(guard) = self.guards.iter().find(is_removed) {
+            self.kept_until = self.kept_until.max(guard.kept_until);
+        }
         self.guards.retain(|guard| guard.number != number);
         let mut removed = Vec::new();
         for shares in &mut self.shares {

@@ -61,7 +61,7 @@ impl State {
             && self.doubted_since.is_none()
             && !self.is_release_unsent
             && self.readers.uncounted() == 0
-            && now >= self.kept_until.end()
+            && now >= self.kept_until
     }
 
     /// Nobody's until a task takes it, and renewed meanwhile. When the watchdog has to check it, if that has

@@ -69,6 +69,17 @@ fn released_by(owner: &Owner, mode: Mode) -> Event {
         owner: owner.clone(),
         mode,
         lease: renewed(),
+        kept_until: Tick::ZERO,
+    }
+}
+
+/// By a guard that asks for it to be left at the server until then.
+fn released_early(mode: Mode, kept_until: Tick) -> Event {
+    Event::ShareReleased {
+        owner: Owner::new(),
+        mode,
+        lease: renewed(),
+        kept_until,
     }
 }
 
@@ -95,11 +106,6 @@ fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
         target: state.target_counts().raised(mode),
         token: None,
     })
-}
-
-fn guarded(kept_until: Tick) -> Event {
-    let (kept_until, sticky) = (KeptUntil::own(kept_until), Duration::ZERO);
-    Event::GuardMade { kept_until, sticky }
 }
 
 /// One of each phase, with the reason if it is lost.
@@ -271,7 +277,7 @@ impl Now for Unread {
 #[test]
 fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
     let mut state = held();
-    state.apply(secs(100), guarded(Tick::ZERO));
+    state.apply(secs(100), guarded());
     assert!(state.apply(Unread, released(Mode::Exclusive)).is_released);
 }
 
@@ -547,62 +553,107 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     assert!(state.next_check() > now && state.next_check() < secs(106));
 }
 
+/// There is a guard of it.
+fn guarded() -> Event {
+    let sticky = Duration::ZERO;
+    Event::GuardMade { sticky }
+}
+
+/// Held since 100 s by two guards of one owner, of which the second has this lease.
+fn held_twice(share: ShareLease) -> State {
+    let mut state = held();
+    let mut entered = reentry(secs(100), &state, Mode::Exclusive);
+    if let Event::ReentryGranted(reentry) = &mut entered {
+        reentry.share = share;
+    }
+    state.apply(secs(100), entered);
+    state
+}
+
 #[test]
 fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     let (kept_until, none) = (secs(110), None);
-    let end = |now, waived: bool, has_guard: bool| {
+    let end = |now| {
         let mut state = held();
-        if has_guard {
-            state.apply(secs(100), guarded(kept_until));
-        }
-        if waived {
-            // What is asked for by a guard of its own alone stays.
-            let (kept_until, sticky) = (KeptUntil::as_member(secs(120)), Duration::ZERO);
-            state.apply(secs(100), Event::GuardMade { kept_until, sticky });
-            state.apply(secs(101), Event::KeepWaived);
-        }
-        let offer = state.can_hand_off(now, renewed(), LeasePolicy::Renewed(LEASE), false, REPLY);
-        let effects = state.apply(now, released(Mode::Exclusive));
+        let effects = state.apply(now, released_early(Mode::Exclusive, kept_until));
         assert!(effects.is_over && effects.release == Some(ReleaseStep::Decided));
         assert!(!state.is_settled(), "the server has to be told either way");
-        assert_eq!(offer.is_none(), state.kept_for(now).is_some());
         assert_eq!(effects.is_released, state.kept_for(now).is_none());
         assert_eq!(state.is_kept(), state.kept_for(now).is_some());
         assert_eq!(state.kept_for(kept_until), none, "its time is over");
         state.kept_for(now)
     };
-    assert_eq!(end(secs(102), false, true), Some(Duration::from_secs(8)));
-    assert_eq!(end(secs(110), false, true), none, "after its time");
-    assert_eq!(end(secs(102), true, true), Some(Duration::from_secs(8)));
-    assert_eq!(end(secs(102), true, false), none, "its group was lost");
-    assert_eq!(end(secs(102), false, false), none, "nobody had a guard");
+    assert_eq!(end(secs(102)), Some(Duration::from_secs(8)));
+    assert_eq!(end(kept_until), none, "after its time");
     let mut lost = held();
-    lost.apply(secs(100), guarded(kept_until));
     lost.apply(secs(101), Event::Lost(LostReason::Revoked));
-    lost.apply(secs(102), released(Mode::Exclusive));
+    lost.apply(secs(102), released_early(Mode::Exclusive, kept_until));
     assert_eq!(lost.kept_for(secs(102)), none);
 }
 
-/// Who leaves a hold at the server waits for renewals that are on their way.
+/// Whoever has the other one, and however that ends.
 #[test]
-fn the_end_of_the_last_renewal_is_told_to_who_leaves_a_hold() {
-    let lease = LEASE;
-    for is_kept in [true, false] {
-        let mut state = held();
-        state.apply(secs(100), guarded(secs(110)));
-        for _ in 0..2 {
-            state.apply(secs(101), Event::RenewalBegun { lease });
-        }
-        if is_kept {
-            state.apply(secs(102), released(Mode::Exclusive));
-        }
-        let told = [None, Some(secs(103))].map(|given_up| {
-            let ended = Event::RenewalEnded { given_up };
-            state.apply(secs(103), ended).wakes_guards
-        });
-        assert_eq!(told, [false, is_kept], "the second was the last");
-        assert!(!state.is_being_renewed() && state.may_be_renewed_late());
+fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
+    let (lease, end) = (LEASE, secs(103));
+    let fixed = ShareLease::Until(end);
+    for (other, lost) in [
+        (fixed, Some(LostReason::Expired)),
+        (
+            ShareLease::RenewedUntil { lease, end },
+            Some(LostReason::MaxHold),
+        ),
+        (renewed(), None),
+    ] {
+        let mut state = held_twice(other);
+        let effects = state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
+        assert!(!effects.is_over && !state.is_kept(), "one is left");
+        let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false, REPLY);
+        assert_eq!(offer, None, "nobody has it before");
+        let effects = match lost {
+            Some(_) => state.apply(end, Event::ClockRead),
+            None => state.apply(end, released(Mode::Exclusive)),
+        };
+        assert!(effects.is_over && !effects.is_released);
+        assert_eq!(effects.lost, lost);
+        assert_eq!(
+            state.kept_for(end),
+            Some(Duration::from_secs(7)),
+            "{lost:?}"
+        );
     }
+}
+
+/// The server has it no more, or is not to be told.
+#[test]
+fn what_is_lost_at_the_server_is_not_left() {
+    for reason in [LostReason::Revoked, LostReason::Closed, LostReason::Expired] {
+        let mut state = held_twice(renewed());
+        state.apply(secs(102), released_early(Mode::Exclusive, secs(200)));
+        let lost_at = if reason == LostReason::Expired {
+            secs(140)
+        } else {
+            secs(103)
+        };
+        let effects = state.apply(lost_at, Event::Lost(reason));
+        assert_eq!(effects.lost, Some(reason));
+        assert!(!state.is_kept() && state.kept_for(lost_at).is_none());
+    }
+}
+
+/// So that the server has it when that guard ends, however late that is noticed.
+#[test]
+fn a_renewal_reaches_what_a_released_guard_asked_for() {
+    let (lease, end) = (LEASE, secs(140));
+    let renewed_at = |kept_until: Tick| {
+        let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
+        state.apply(secs(102), released_early(Mode::Exclusive, kept_until));
+        match state.next_step(secs(120)) {
+            NextStep::Renew { lease, .. } => lease,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(renewed_at(Tick::ZERO) < Duration::from_secs(21));
+    assert_eq!(renewed_at(secs(160)), LEASE);
 }
 
 /// Granted at 100 s to a reader, with another that has joined.
@@ -751,16 +802,11 @@ fn readers_join_while_the_server_is_told_that_they_read() {
 
 #[test]
 fn a_hold_that_is_not_certain_goes_to_no_reader() {
-    let kept = Event::GuardMade {
-        kept_until: KeptUntil::own(secs(109)),
-        sticky: Duration::ZERO,
-    };
     let cases = [
         ("recalled", Event::Recalled),
         ("doubted", Event::Doubted),
         ("in doubt", Event::CountsInDoubt),
         ("lost", Event::Lost(LostReason::Revoked)),
-        ("to be kept", kept),
     ];
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
     for (what, before) in cases {
@@ -1049,7 +1095,7 @@ fn only_what_is_certain_is_handed_off() {
 #[test]
 fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     let mut state = held();
-    state.apply(secs(100), guarded(Tick::ZERO));
+    state.apply(secs(100), guarded());
     assert!(state.has_guard());
     let owner = Owner::new();
     let handed_off = |fenced| {
@@ -1102,8 +1148,7 @@ fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
     let (mut state, share) = State::new(secs(100), &new);
     let sticky = Duration::from_secs(10);
-    let kept_until = KeptUntil::NOT;
-    state.apply(secs(100), Event::GuardMade { kept_until, sticky });
+    state.apply(secs(100), Event::GuardMade { sticky });
     (state, share)
 }
 
@@ -1124,7 +1169,8 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
     assert_eq!(event(Event::Doubted), None);
     assert_eq!(event(Event::CountsInDoubt), None);
     assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
-    assert_eq!(event(guarded(secs(105))), None, "it is kept for longer");
+    let kept = left(&|state: &mut State| state.kept_until = secs(105));
+    assert_eq!(kept, None, "it is kept for longer");
     assert_eq!(event(forgotten(Mode::Exclusive)), None);
     let entered = left(&|state: &mut State| {
         let reentry = reentry(secs(100), state, Mode::Exclusive);
@@ -1167,8 +1213,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
         assert!(!state.is_sticky(), "the next guard asks anew");
         let sticky = Duration::from_secs(10);
-        let kept_until = KeptUntil::NOT;
-        state.apply(secs(102), Event::GuardMade { kept_until, sticky });
+        state.apply(secs(102), Event::GuardMade { sticky });
         let again = state.can_be_left(secs(103), after);
         assert_eq!(again, Some((end, after)), "for as long as the first time");
         assert_eq!(state.can_be_left(end, after), None);
@@ -1274,7 +1319,16 @@ impl Model {
                 if !is_uncounted && self.shares.is_empty() && self.is_one_left {
                     self.forgotten = self.forgotten.raised(Mode::Shared);
                 }
-                Event::ShareReleased { owner, mode, lease }
+                let kept_until = match number % 3 {
+                    0 => self.now.after(Duration::from_millis(number % 20_000)),
+                    _ => Tick::ZERO,
+                };
+                Event::ShareReleased {
+                    owner,
+                    mode,
+                    lease,
+                    kept_until,
+                }
             }
             9 => {
                 let (owner, mode, lease) = self.end_one(number)?;
@@ -1369,7 +1423,7 @@ impl Model {
                     .can_hand_off(self.now, before, policy, false, REPLY)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until.end(), "before its time");
+                assert!(self.now >= self.state.kept_until, "before its time");
                 let after = if is_complete {
                     ShareLease::of(policy, self.now, self.now)
                 } else {
@@ -1386,20 +1440,15 @@ impl Model {
                     after,
                 })
             }
-            22 => Event::GuardMade {
-                kept_until: match number % 3 {
-                    0 => KeptUntil::as_member(self.now.after(lease / 4)),
-                    _ => KeptUntil::own(self.now.after(lease / 4)),
-                },
+            22 | 23 => Event::GuardMade {
                 sticky: lease * (number % 2) as u32,
             },
-            23 => Event::KeepWaived,
             24 => {
                 let before = self.shares.first()?.2;
                 let (end, after) = self.state.can_be_left(self.now, before)?;
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until.end() && self.now < end);
+                assert!(self.now >= self.state.kept_until && self.now < end);
                 assert!(!self.state.is_recalled(), "somebody waits");
                 self.shares[0].2 = after;
                 Event::LeftToClient { before, after, end }
@@ -1428,7 +1477,7 @@ impl Model {
                 }
                 assert_eq!(self.shares.len(), 1, "nobody else is inside");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
-                assert!(self.now >= self.state.kept_until.end() && !self.state.is_recalled());
+                assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
                 let first = Owner::new();
                 self.shares[0] = (first.clone(), Mode::Shared, renewed());
                 (self.is_downgrade_deferred, self.joins, self.unclaimed) = (true, 0, 1);
@@ -1527,6 +1576,7 @@ impl Model {
         if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
             let ends = self.shares.iter().map(|(.., lease)| lease.end());
             let end = ends.max().unwrap().max(state.deadline());
+            let end = end.max(state.kept_until);
             let reached = local_deadline(self.now, lease);
             assert!(
                 reached <= end.after(Duration::from_millis(1)),
@@ -1538,13 +1588,15 @@ impl Model {
             let last = ends.max_by_key(|lease| lease.end()).unwrap();
             assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
         }
-        if effects.is_over && state.phase == Phase::Kept {
-            assert!(
-                state.has_guard && self.now < state.kept_until.end(),
-                "{what}"
-            );
-            assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
+        if effects.is_over && state.is_kept() {
+            assert!(self.now < state.kept_until, "{what}");
             assert!(!effects.is_released, "not to be undone: {what}");
+            if effects.lost.is_some() {
+                let ends = self.shares.iter().map(|(.., lease)| lease.end());
+                assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
+            } else {
+                assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
+            }
         }
         // Releases.
         match effects.release {

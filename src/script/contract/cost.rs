@@ -8,7 +8,7 @@ use redis::aio::Monitor;
 
 use super::fair::{GRANT, NO_PLACE, WAKE, ask_args, leave_args};
 use super::file;
-use super::fixture::{Fixture, U1, U2, U3, U4};
+use super::fixture::{Fixture, U1, U2, U3, U4, U9};
 
 /// Watches a server, and notes what each script calls.
 struct CallCounter {
@@ -226,7 +226,7 @@ fn several_locks_and_tokens() -> Vec<Step> {
 
 /// Released before their time, and told of that who waits.
 fn what_is_kept() -> Vec<Step> {
-    let keep = ["1000", "C", "PUBLISH"];
+    let keep = [U9, "1000", "C", "PUBLISH"];
     let kept = |holder| [&[holder], &keep[..]].concat();
     vec![
         step("reentrant_acquire", &["K"], &[U1, "1", "30000", "0"]),
@@ -236,7 +236,7 @@ fn what_is_kept() -> Vec<Step> {
         step("keep", &FAIR[..2], &kept(U4)).called("keep a fair lock until later"),
         write(U1, "1", "1", "0"),
         step("rw_keep", READER, &kept(U1)).called("keep a writer until later"),
-        rw_keeps(U1, "0", "0"),
+        rw_keeps(U9, "0", "0"),
         read(U1, "1", "30000", "1"),
         step("rw_keep", READER, &kept(U1)).called("keep a reader until later"),
     ]

@@ -232,7 +232,7 @@ async fn the_next_one_is_told_of_a_lock_that_is_left() {
             fixture.fair(waiter).await;
         }
         let kept = ["F", QUEUE];
-        let args = [U0, lease, CHANNEL, "PUBLISH"];
+        let args = [U0, U9, lease, CHANNEL, "PUBLISH"];
         assert_eq!(fixture.run("keep", &kept, &args).await, Value::Int(1));
         let turn_of = |waiter: &str| format!("{CHANNEL}:{waiter} 0");
         assert_eq!(fixture.messages(&mut subscriber).await, [turn_of(U1)]);
