@@ -399,7 +399,7 @@ macro_rules! option_methods {
             /// job that took 10 ms in one process is not done again by the next, which is a second late. A
             /// release before then is confirmed as ever, in one round trip; the lock stays held under a holder id of
             /// its own, without a guard, and the server frees it when the time is over. Until then no call gets it,
-            /// of the same owner and of waiting tasks of this client neither. If the owner has several guards, what the
+            /// not even a call of the same owner or of this client. If the owner has several guards, what the
             /// last of them had is left, also if that one ends by a [`max_hold`](Self::max_hold) or a
             /// [`fixed_lease`](Self::fixed_lease): behind one that reads, others may read. The time is counted by
             /// the local monotonic clock and rounded up. It may be longer than the lease, which is renewed while the

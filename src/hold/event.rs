@@ -46,7 +46,7 @@ pub(super) enum Event {
     /// Somebody wants to know whether it is held.
     ClockRead,
     Lost(LostReason),
-    /// There is a guard of it, and it may stay with its client for this long after the guard.
+    /// A guard has it. After the guard it may stay with its client for as long as `sticky`.
     GuardMade {
         sticky: Duration,
     },
@@ -67,7 +67,7 @@ pub(super) enum Event {
     DowngradeDeferred(DeferredDowngrade),
     /// It is to be downgraded: the time is over for which others are kept out, or one of them asks.
     DowngradeDue,
-    /// A guard of this owner gives its share back, and asks for the hold to be left at the server until then.
+    /// A guard of this owner releases its share, and asks for the hold to be left at the server until `kept_until`.
     ShareReleased {
         owner: Owner,
         mode: Mode,

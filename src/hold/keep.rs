@@ -28,7 +28,7 @@ impl Hold {
         state.is_kept() && !state.is_settled()
     }
 
-    /// What leaves it for so long. Made for the same holder id each time.
+    /// Leaves it for this long, under the same holder id each time.
     fn keep_call(&self, remaining: Duration) -> Call {
         let number = self.kept_number.get_or_init(|| self.core.new_holder().0);
         let kept_as = HolderId::new(self.core.id(), *number);
@@ -37,8 +37,8 @@ impl Hold {
         self.protocol.keep(&holder, &kept_as, remaining, publish)
     }
 
-    /// It is lost, maybe as its shares have ended by themselves. Their holders know, so others need not wait for its
-    /// lease: it is left for the time that a released guard asked for, or released.
+    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know, and others need not wait for
+    /// the lease: the hold is left for the time that a released guard asked for, or is released.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let core = &self.core;
         let now = core.clock.now();
@@ -59,8 +59,8 @@ impl Hold {
         }
     }
 
-    /// Has the server keep it for the rest of its time, or free it if that is over meanwhile. Why it was lost
-    /// before, if the server had no such hold. Asks until there is an answer, or no time is left.
+    /// Has the server keep it for the rest of its time, or free it if that time ends first. Asks until there is an
+    /// answer, or no time is left. Returns why it was lost before, if the server had no such hold.
     pub(super) async fn keep(
         &self,
         budget: CallBudget,

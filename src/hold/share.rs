@@ -120,8 +120,8 @@ impl Share {
         (self.since != Tick::ZERO).then_some(self.since)
     }
 
-    /// A guard has it from here on. Given back before `kept_until`, the hold stays at the server until then; after that
-    /// it may stay with this client for as long as `sticky`.
+    /// A guard has it from here on. If it is released before `kept_until`, the hold is left at the server until then.
+    /// If it is released later, the hold may stay with this client for as long as `sticky`.
     pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
         if !sticky.is_zero() {
             self.hold().listen_for_recalls();
@@ -132,7 +132,7 @@ impl Share {
         self
     }
 
-    /// Given back before this, the hold stays at the server until then.
+    /// If it is released before this time, the hold is left at the server until then.
     pub(crate) fn keep_until(&mut self, kept_until: Tick) {
         if let Some(raw) = &mut self.raw {
             raw.kept_until = kept_until;

@@ -55,7 +55,7 @@ pub(crate) struct Hold {
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
     pub(super) holder: HolderId,
-    /// The number in the holder id under which it is left at the server.
+    /// The number in the holder id of what is left at the server.
     pub(super) kept_number: OnceLock<u64>,
     state: Mutex<State>,
     /// Whether a request that releases it may have been executed.
@@ -75,7 +75,7 @@ pub(crate) struct RawShare {
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
-    /// Given back before this, it asks for the hold to be left at the server until then.
+    /// If it is released before this time, the hold is left at the server until then.
     pub(super) kept_until: Tick,
 }
 

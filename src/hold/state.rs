@@ -60,8 +60,8 @@ pub(super) struct State {
     is_check_put_off: bool,
     /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
     has_guard: bool,
-    /// What released guards have asked for: if its last share ends before, it is left at the server until then.
-    /// [`Tick::ZERO`] once that is not to be.
+    /// The time that released guards asked for: if its last share ends before, it is left at the server until then.
+    /// [`Tick::ZERO`] if no guard asked, or if it is not to be left.
     kept_until: Tick,
     /// For how long it stays with its client when no guard has it.
     sticky: StickySpan,
@@ -217,8 +217,8 @@ impl State {
         self.expire(now)
     }
 
-    /// Its deadline has passed: for want of a renewal, or as its shares end by themselves. Then the server has it, and
-    /// what a released guard has asked for stands.
+    /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second case the
+    /// server still has it, and is to keep it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
         match self.leases.loss_at(now) {
             Some(reason) => self.lose(reason, self.kept_after(now)),

@@ -77,8 +77,8 @@ async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     assert!(lease >= remaining && lease <= most, "{lease:?}");
 }
 
-/// One request, behind which this client asks, whatever may be on its way over another connection: that does not find
-/// it under the id it is left under.
+/// One request leaves the hold, and this client asks behind it. A renewal that is still under way on another connection
+/// names the old holder id.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_left_once_under_an_id_of_its_own() {
     let answers = [
@@ -117,7 +117,7 @@ async fn what_is_left_is_left_once_under_an_id_of_its_own() {
     }
 }
 
-/// Each repeat names the id that the first may have given it.
+/// Each repeat names the holder id that the first request may have set.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_left_under_one_id() {
     let keeps = AtomicUsize::new(0);
@@ -128,7 +128,7 @@ async fn what_is_left_is_left_under_one_id() {
     });
     let client = Client::over(&server, LEASE);
     let guard = client.lock("x").at_least(AT_LEAST).lock().await.unwrap();
-    // Given up by its caller, and gone on with in the background.
+    // The caller stops waiting, and the release continues in the background.
     let released = tokio::time::timeout(MS * 1_500, guard.release()).await;
     assert!(released.is_err());
     tokio::time::sleep(AT_LEAST).await;
@@ -143,8 +143,8 @@ async fn what_is_left_is_left_under_one_id() {
     assert!(client.stats().is_idle());
 }
 
-/// It ends by itself, and asks for nothing: what the other guard of its owner has asked for is left at once, and nothing
-/// is released when the work is done, however late that is.
+/// Two guards of one owner: the released one asked for more time than the other one has. When the other one ends by
+/// itself, the hold is left at once, and its later release frees nothing.
 #[tokio::test(start_paused = true)]
 async fn what_a_released_guard_asked_for_is_left_when_the_other_one_ends() {
     let most = MS * 3_000;

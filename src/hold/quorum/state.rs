@@ -14,7 +14,7 @@ use crate::lost::LostReason;
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
-    /// What released guards have asked for: its servers have it until then.
+    /// The time that released guards asked for: its servers keep it until then.
     pub(super) kept_until: Tick,
     /// How often a server has joined.
     pub(super) joins: u64,
@@ -39,7 +39,7 @@ pub(super) struct Guard {
     pub(super) number: u64,
     /// The terms on which it holds.
     pub(super) lease: ShareLease,
-    /// Released before this, it asks for the hold to be left at its servers until then.
+    /// If it is released before this time, the hold is left at its servers until then.
     kept_until: Tick,
 }
 

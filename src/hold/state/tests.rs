@@ -591,7 +591,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     assert_eq!(lost.kept_for(secs(102)), none);
 }
 
-/// Whoever has the other one, and however that ends.
+/// The other guard ends by its lease, by its `max_hold` or by a release.
 #[test]
 fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     let (lease, end) = (LEASE, secs(103));
@@ -623,7 +623,7 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     }
 }
 
-/// The server has it no more, or is not to be told.
+/// The server no longer has it, or the client is closed.
 #[test]
 fn what_is_lost_at_the_server_is_not_left() {
     for reason in [LostReason::Revoked, LostReason::Closed, LostReason::Expired] {
@@ -640,7 +640,7 @@ fn what_is_lost_at_the_server_is_not_left() {
     }
 }
 
-/// So that the server has it when that guard ends, however late that is noticed.
+/// So the server still has the hold when the other guard ends, even if the client notices that late.
 #[test]
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
     let (lease, end) = (LEASE, secs(140));

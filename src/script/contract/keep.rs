@@ -31,7 +31,7 @@ impl Fixture {
         assert!(near(pttl, remaining), "{key}: {pttl}");
     }
 
-    /// Who has it, and in which mode, by name.
+    /// The holders of a lock and its mode, by name.
     async fn fields_of(&mut self, key: &str) -> Vec<String> {
         let mut fields: Vec<String> = self.ask(&["HKEYS", key]).await;
         fields.sort_unstable();
@@ -90,7 +90,7 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
     assert_eq!(code, Some("WRONGTYPE"), "{refused}");
 }
 
-/// A repeat is answered as what it repeats, also behind a shorter time.
+/// A repeat may name another time, as it is sent later.
 #[tokio::test]
 async fn a_repeat_changes_nothing() {
     let mut fixture = Fixture::new().await;
@@ -113,7 +113,7 @@ async fn a_repeat_changes_nothing() {
     fixture.is_kept_for(&lease_of(U9), 9_000).await;
 }
 
-/// What comes late for the holder that had it.
+/// Renewals, entries and releases of the old holder id.
 #[tokio::test]
 async fn nothing_late_finds_what_is_left() {
     let mut fixture = Fixture::new().await;
