@@ -7,6 +7,7 @@
 //! a hold that is certain and is one exclusive share is handed off, or left to its client.
 
 mod joining;
+mod keeping;
 mod passing;
 #[cfg(test)]
 mod tests;
@@ -162,10 +163,11 @@ impl State {
                 mode,
                 lease,
                 kept_until,
-            } => return self.end_share(now, mode, Some((&owner, lease)), kept_until),
-            Event::ShareDowngraded => {
-                return self.end_share(now, Mode::Exclusive, None, Tick::ZERO);
+            } => {
+                self.ask_to_keep(kept_until);
+                return self.end_share(now, mode, Some((&owner, lease)));
             }
+            Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
             Event::ShareForgotten { owner, mode, lease } => {
                 return self.forget_share(&owner, mode, lease);
             }
@@ -246,7 +248,6 @@ impl State {
         now: impl Now,
         mode: Mode,
         ends: Option<(&Owner, ShareLease)>,
-        kept_until: Tick,
     ) -> Effects {
         let was_exclusive = self.is_exclusive();
         let mut effects = Effects {
@@ -257,7 +258,6 @@ impl State {
             effects.refused = Some(reason);
             return effects;
         }
-        self.kept_until = self.kept_until.max(kept_until);
         if effects.is_joined {
             effects.is_in_doubt = self.is_doubted();
             return effects;
@@ -418,26 +418,6 @@ impl State {
         } else {
             self.deadline
         }
-    }
-
-    /// Until when it is to be left at the server if its last share ends now.
-    fn kept_after(&self, now: Tick) -> Tick {
-        if now < self.kept_until {
-            self.kept_until
-        } else {
-            Tick::ZERO
-        }
-    }
-
-    /// Whether it is to be left at the server, or was.
-    pub(super) fn is_kept(&self) -> bool {
-        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
-    }
-
-    /// For how long it is to be left at the server, if it is.
-    pub(super) fn kept_for(&self, now: Tick) -> Option<Duration> {
-        let is_kept = self.is_kept() && now < self.kept_until;
-        is_kept.then(|| now.until(self.kept_until))
     }
 
     pub(super) fn is_held(&self) -> bool {
