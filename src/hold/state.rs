@@ -181,13 +181,7 @@ impl State {
             Event::CountsInDoubt => self.server_counts = None,
             Event::Doubted => self.doubted_since = Some(now.tick()),
             Event::RenewalBegun { lease } => self.at_server.note_sent(now.tick(), lease),
-            Event::Renewed { sent, lease } => {
-                effects.wakes_guards = self.extend(now.tick(), sent, lease);
-                self.is_check_put_off = self.is_unclaimed();
-                self.doubted_since.take_if(|since| *since <= sent);
-                // The share that it was renewed for may have gone meanwhile.
-                self.keep_to_leases();
-            }
+            Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
             Event::ReentrySent { lease, until } => self.at_server.reentry_sent(until, lease),
             Event::ReentryFailed { may_be_executed } => {
                 self.at_server.reentry_failed(may_be_executed);
@@ -344,6 +338,18 @@ impl State {
             self.is_unclaimed = false;
         }
         is_accepted
+    }
+
+    fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
+        let wakes_guards = self.extend(now, sent, lease);
+        self.is_check_put_off = self.is_unclaimed();
+        self.doubted_since.take_if(|since| *since <= sent);
+        // The share that it was renewed for may have gone since it was sent.
+        self.keep_to_leases();
+        Effects {
+            wakes_guards,
+            ..Effects::default()
+        }
     }
 
     fn set_token(&mut self, token: FencingToken) {
