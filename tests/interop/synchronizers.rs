@@ -15,15 +15,16 @@ async fn java_waits_for_rust_that_counts_down() {
     assert!(latch.init(2).await.unwrap());
     assert!(!java.is(1, "init", &format!("{words} 5")).await);
     let waiter = java.tell(1, "wait", &words);
-    java.sleeps(1).await;
+    pair.listening().await;
     latch.count_down().await.unwrap();
     java.tell(2, "count_down", &words).await;
     within(SOON, waiter).await;
     assert_eq!(latch.count().await.unwrap(), 0);
     // What its own `delete` does not do.
+    pair.nobody_listens().await;
     assert!(java.is(1, "init", &format!("{words} 1")).await);
     let waiter = java.tell(1, "wait", &words);
-    java.sleeps(1).await;
+    pair.listening().await;
     assert!(latch.delete().await.unwrap());
     within(SOON, waiter).await;
 }

@@ -178,12 +178,15 @@ async fn one_that_gives_up_breaks_the_round_for_all() {
 #[tokio::test]
 async fn a_dropped_future_withdraws_its_party() {
     let scene = Scene::new().await;
-    for polls in 1..12 {
+    // It looks again after 150 ms.
+    let ours = client(&scene.server.url()).await;
+    for polls in 1..10 {
         for moment in [Duration::ZERO, Duration::from_millis(5)] {
-            let waited = poll_times(scene.barrier(2).wait(), (polls, moment)).await;
+            let barrier = ours.barrier(&scene.name, 2);
+            let waited = poll_times(barrier.wait(), (polls, moment)).await;
             assert!(waited.is_none());
             // Until then it counts.
-            idle(&scene.ours).await;
+            idle(&ours).await;
         }
     }
     scene.nobody_is_left().await;
