@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockset::{Client, ClientBuilder, Result};
 
@@ -70,6 +70,33 @@ impl Server {
             net: Net::of_a_test(1),
             clients: Arc::default(),
         }
+    }
+
+    /// An empty server with the clock of this machine, for a program that runs without Redis. Fencing tokens grow from one
+    /// run of the program to the next, so a database that keeps them accepts those of the next run.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> lockset::Result<()> {
+    /// let client = lockset_sim::Server::in_real_time().client().await;
+    /// client.lock("order:7").lock().await?.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_real_time() -> Self {
+        let server = Self::new();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = i64::try_from(now.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
+        server.net.with(|state| {
+            let simulated = i64::try_from(state.server_us(SERVER)).unwrap_or(i64::MAX);
+            state.slots[SERVER].offset_us = now - simulated;
+        });
+        // It counts from this moment how long it is up.
+        server.net.restart(SERVER, false);
+        server
     }
 
     /// A client with the default settings, connected. Each call makes another client, as another process
