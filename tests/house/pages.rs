@@ -46,6 +46,37 @@ fn every_link_of_the_readme_is_absolute_and_leads_somewhere() {
     }
 }
 
+/// Links to other pages and files, from the folder of the page. Rustdoc checks the links to items (`crate::..`).
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md")];
+    every_file(&root.join("docs"), &mut pages);
+    pages.push(root.join("lua/README.md"));
+    let mut links = 0;
+    for page in pages
+        .iter()
+        .filter(|page| page.extension().is_some_and(|is| is == "md"))
+    {
+        let text = std::fs::read_to_string(page).unwrap();
+        let inline = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        let is_path = |link: &&str| !link.contains("::") && !link.starts_with("https://");
+        for link in inline.filter(is_path) {
+            let path = link.split('#').next().unwrap();
+            assert!(
+                page.parent().unwrap().join(path).exists(),
+                "{}: {link}",
+                page.display()
+            );
+            links += 1;
+        }
+    }
+    assert!(links > 50, "pages have links: {links}");
+}
+
 #[test]
 fn every_file_says_what_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,6 +1,6 @@
 //! What one task of one client gets of a lock that 64 tasks of another want all the time.
 //!
-//! ARCHITECTURE.md says what that is, and how it was measured: by these tests, with `--nocapture`.
+//! `docs/design/fairness.md` lists these shares, measured by these tests with `--nocapture`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
