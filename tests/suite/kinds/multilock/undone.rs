@@ -23,7 +23,7 @@ struct OtherProcess(Child);
 impl OtherProcess {
     /// Of the members that `mixed` makes of these names.
     fn start(server: &Server, names: &[String]) -> Self {
-        let this = "multilock::undone::other_process";
+        let this = "kinds::multilock::undone::other_process";
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", this, "--nocapture"])
             .env(URL, server.url())

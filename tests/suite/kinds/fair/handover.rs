@@ -7,7 +7,7 @@ use lockset_testkit::{Proxy, eventually, within};
 use rustix::process::Signal;
 
 use super::{HELD, Scene, done, holder, wait_for};
-use crate::process::Process;
+use crate::failures::process::Process;
 use crate::support::{SOON, idle, listening, nothing_left, patient_client, took_less};
 
 /// For how long a place of a waiting process in these tests is kept.
@@ -18,7 +18,7 @@ const OUR_PLACE: Duration = Duration::from_secs(3);
 
 /// Another process with one waiter in the queue, which listens.
 async fn process_in(scene: &Scene) -> Process {
-    let mut process = Process::start("fair::crowd", &scene.server, &scene.name);
+    let mut process = Process::start("kinds::fair::crowd", &scene.server, &scene.name);
     assert_eq!(process.answer(), "ready");
     let before = scene.queue().await.len();
     process.ask("1 900");
@@ -70,7 +70,7 @@ async fn waiters_of_four_processes_hand_it_on_in_order() {
     let scene = Scene::new().await;
     let held = scene.lock().await.fenced().lock().await.unwrap();
     let mut processes: Vec<_> = (0..PROCESSES)
-        .map(|_| Process::start("fair::crowd", &scene.server, &scene.name))
+        .map(|_| Process::start("kinds::fair::crowd", &scene.server, &scene.name))
         .collect();
     for process in &processes {
         assert_eq!(process.answer(), "ready");

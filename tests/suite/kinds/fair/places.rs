@@ -7,12 +7,12 @@ use lockset_testkit::{Proxy, eventually, within};
 use rustix::process::Signal;
 
 use super::{HELD, Scene, done, holder, wait_for};
-use crate::process::Process;
+use crate::failures::process::Process;
 use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
 
 /// Another process with so many waiters in the queue, which hold their places for a second.
 async fn process_with(scene: &Scene, count: usize) -> Process {
-    let mut process = Process::start("fair::crowd", &scene.server, &scene.name);
+    let mut process = Process::start("kinds::fair::crowd", &scene.server, &scene.name);
     assert_eq!(process.answer(), "ready");
     let before = scene.queue().await.len();
     process.ask(&format!("{count} 900"));

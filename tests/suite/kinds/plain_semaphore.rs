@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use lockset::{Client, PlainSemaphore};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use crate::cancellation::poll_times;
-use crate::process::{Process, started_for};
+use crate::engine::cancellation::poll_times;
+use crate::failures::process::{Process, started_for};
 use crate::support::{SOON, client, command, idle, listening, patient_client, took_less};
 
 /// Well below every poll of a client with the default lease.
@@ -307,7 +307,7 @@ async fn a_killed_process_takes_its_permits_with_it() {
     let scene = Scene::new().await;
     let semaphore = scene.semaphore(2);
     assert!(semaphore.try_set(2).await.unwrap());
-    let test = "plain_semaphore::process_that_holds_a_permit";
+    let test = "kinds::plain_semaphore::process_that_holds_a_permit";
     let mut process = Process::start(test, &scene.server, &scene.name);
     assert_eq!(process.answer(), "holds");
     process.kill();

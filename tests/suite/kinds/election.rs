@@ -6,8 +6,8 @@ use futures_util::StreamExt;
 use lockset::{Client, Election, Leader, Leaders, Leadership, LostReason};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use crate::cancellation::poll_times;
-use crate::process::{Process, started_for};
+use crate::engine::cancellation::poll_times;
+use crate::failures::process::{Process, started_for};
 use crate::support::{
     LEASE, SLACK, SOON, client, command, idle, listening, nothing_left, patient_client, took_less,
     waiting,
@@ -194,7 +194,7 @@ async fn an_observer_looks_again_after_a_gap() {
 #[tokio::test]
 async fn a_killed_leader_is_replaced_within_a_lease() {
     let scene = Scene::new().await;
-    let test = "election::process_that_leads";
+    let test = "kinds::election::process_that_leads";
     let mut process = Process::start(test, &scene.server, &scene.name);
     assert_eq!(process.answer(), "leads");
     let seen = scene.election().leader().await.unwrap();
@@ -214,7 +214,7 @@ async fn a_killed_leader_is_replaced_within_a_lease() {
 #[tokio::test]
 async fn a_dead_leader_is_not_shown() {
     let scene = Scene::new().await;
-    let test = "election::process_that_leads";
+    let test = "kinds::election::process_that_leads";
     let mut process = Process::start(test, &scene.server, &scene.name);
     assert_eq!(process.answer(), "leads");
     let mut leaders = scene.election().observe();

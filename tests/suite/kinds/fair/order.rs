@@ -6,7 +6,7 @@ use lockset::{Client, Owner};
 use lockset_testkit::{eventually, within};
 
 use super::{HELD, Scene, done, holder, take_a_turn, wait_for};
-use crate::process::Process;
+use crate::failures::process::Process;
 use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
 
 /// What each holder has left on the list: holder ids, and whether their tokens have grown.
@@ -32,7 +32,7 @@ async fn waiters_of_four_processes_are_served_as_they_came() {
     let scene = Scene::new().await;
     let held = scene.lock().await.lock().await.unwrap();
     let mut processes: Vec<_> = (0..PROCESSES)
-        .map(|_| Process::start("fair::crowd", &scene.server, &scene.name))
+        .map(|_| Process::start("kinds::fair::crowd", &scene.server, &scene.name))
         .collect();
     for process in &processes {
         assert_eq!(process.answer(), "ready");

@@ -10,8 +10,8 @@ use fastrand::Rng;
 use lockset::{Client, Error, Member, MultiLock};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use crate::cancellation::poll_times;
-use crate::faults::kill_connections;
+use crate::engine::cancellation::poll_times;
+use crate::failures::faults::kill_connections;
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
 

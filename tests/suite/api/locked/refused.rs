@@ -19,7 +19,7 @@ struct Refusal {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/locked/refused")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/api/locked/refused")
 }
 
 /// What was built for this test: its dependencies are beside it.

@@ -12,8 +12,8 @@ use lockset::{Client, FencingToken};
 use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
 use parking_lot::Mutex;
 
-use crate::cancellation::poll_times;
-use crate::faults::{delete, kill_connections};
+use crate::engine::cancellation::poll_times;
+use crate::failures::faults::{delete, kill_connections};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, hold_counts, idle, nothing_left, patient_client};
 use crate::world::{World, for_every_world};

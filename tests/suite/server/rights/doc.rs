@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../../docs/rights.md");
+const PAGE: &str = include_str!("../../../../docs/rights.md");
 
 /// Rules of `ACL SETUSER` that allow something.
 pub(crate) type Rights = BTreeSet<String>;

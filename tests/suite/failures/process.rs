@@ -107,7 +107,7 @@ pub(crate) fn started_for() -> Option<(String, String)> {
 }
 
 fn holder_of(server: &Server, name: &str) -> Process {
-    let holder = Process::start("process::holder", server, name);
+    let holder = Process::start("failures::process::holder", server, name);
     assert_eq!(holder.answer(), "held");
     holder
 }
@@ -215,7 +215,7 @@ async fn a_program_that_ends_with_a_shutdown_leaves_nothing() {
     let server = Server::start();
     for round in 0..21 {
         let name = unique_name("lock");
-        let mut process = Process::start("process::ends", &server, &name);
+        let mut process = Process::start("failures::process::ends", &server, &name);
         assert_eq!(process.answer(), "held");
         assert_eq!(server.keys().await, [name.as_str()]);
         process.ask(if round < 20 { "shutdown" } else { "drop" });

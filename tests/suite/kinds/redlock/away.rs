@@ -25,7 +25,8 @@ fn alone(probe: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{complaint}");
+    let is_found = said.contains("1 passed");
+    assert!(output.status.success() && is_found, "{said}\n{complaint}");
 }
 
 fn is_alone() -> bool {
@@ -157,7 +158,7 @@ async fn a_silent_minority_costs_next_to_nothing() {
     if is_alone() {
         probe(Server::stop, Server::cont).await
     } else {
-        alone("redlock::away::a_silent_minority_costs_next_to_nothing")
+        alone("kinds::redlock::away::a_silent_minority_costs_next_to_nothing")
     }
 }
 
@@ -166,6 +167,6 @@ async fn a_dead_minority_costs_next_to_nothing() {
     if is_alone() {
         probe(Server::kill, Server::restart).await
     } else {
-        alone("redlock::away::a_dead_minority_costs_next_to_nothing")
+        alone("kinds::redlock::away::a_dead_minority_costs_next_to_nothing")
     }
 }

@@ -9,7 +9,7 @@ use lockset::OnceRun::{self, Duplicate, Ran};
 use lockset::{Client, Error};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use crate::process::{Process, started_for};
+use crate::failures::process::{Process, started_for};
 use crate::support::{
     LEASE, SLACK, SOON, ask, client, idle, nothing_left, patient_client, took_less,
 };
@@ -232,7 +232,7 @@ const POSTS: usize = 100;
 async fn one_of_many_posts_of_two_processes_passes() {
     let server = Server::start();
     let key = unique_name("post");
-    let mut processes = [(); 2].map(|()| Process::start("once::poster", &server, &key));
+    let mut processes = [(); 2].map(|()| Process::start("kinds::once::poster", &server, &key));
     for process in &processes {
         assert_eq!(process.answer(), "ready");
     }
@@ -371,7 +371,7 @@ async fn a_job_whose_release_cannot_be_sent_has_run() {
 async fn a_process_that_dies_keeps_its_job_for_a_lease() {
     let server = Server::start();
     let name = unique_name("job");
-    let mut process = Process::start("once::worker", &server, &name);
+    let mut process = Process::start("kinds::once::worker", &server, &name);
     assert_eq!(process.answer(), "running");
     let ours = patient_client(&server.url()).await;
     assert_eq!(ours.job(&name).run(async {}).await.unwrap().ran(), None);

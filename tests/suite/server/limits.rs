@@ -7,7 +7,7 @@ use lockset::{Client, LostReason};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
-use crate::rights::doc::{Rights, rows};
+use crate::server::rights::doc::{Rights, rows};
 use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, took_less, waiting};
 
 async fn config(server: &Server, name: &str, value: &str) {

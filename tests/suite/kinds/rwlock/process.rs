@@ -3,19 +3,19 @@
 use lockset::{Client, Result};
 use lockset_testkit::Server;
 
-use crate::process::{Process, started_for};
+use crate::failures::process::{Process, started_for};
 use crate::support::client;
 
 /// One that reads.
 pub(super) fn that_reads(server: &Server, name: &str) -> Process {
-    let process = Process::start("rwlock::process::reader", server, name);
+    let process = Process::start("kinds::rwlock::process::reader", server, name);
     assert_eq!(process.answer(), "held");
     process
 }
 
 /// One that writes as soon as it can.
 pub(super) fn that_wants_to_write(server: &Server, name: &str) -> Process {
-    Process::start("rwlock::process::writer", server, name)
+    Process::start("kinds::rwlock::process::writer", server, name)
 }
 
 #[test]

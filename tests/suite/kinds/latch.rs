@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lockset::{Client, Latch};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use crate::cancellation::poll_times;
+use crate::engine::cancellation::poll_times;
 use crate::support::{SOON, ask, client, command, idle, listening, patient_client, took_less};
 
 /// Well below every poll of a client with the default lease.

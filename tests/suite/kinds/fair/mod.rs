@@ -17,7 +17,7 @@ use redis::FromRedisValue;
 use redis::aio::{MultiplexedConnection, PubSub};
 use tokio::task::JoinHandle;
 
-use crate::process::started_for;
+use crate::failures::process::started_for;
 use crate::support::{SOON, ask, patient_client};
 
 /// A server, the name of one lock on it, and what can be seen of its queue.

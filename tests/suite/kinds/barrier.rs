@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use lockset::{Barrier, Client};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
-use crate::cancellation::poll_times;
-use crate::process::{Process, started_for};
+use crate::engine::cancellation::poll_times;
+use crate::failures::process::{Process, started_for};
 use crate::support::{
     LEASE, SLACK, SOON, ask, client, command, idle, listening, patient_client, took_less,
 };
@@ -118,7 +118,7 @@ async fn many_rounds_of_many() {
 #[tokio::test]
 async fn a_party_that_dies_breaks_the_round_for_all() {
     let scene = Scene::new().await;
-    let test = "barrier::process_that_waits";
+    let test = "kinds::barrier::process_that_waits";
     let mut process = Process::start(test, &scene.server, &scene.name);
     scene.have_come(1).await;
     let waiters = [scene.waits(scene.barrier(4)), scene.waits(scene.other(4))];

@@ -1,0 +1,16 @@
+//! Acquiring, waiting, handing off and releasing, under concurrency and cancellation.
+
+pub(crate) mod cancellation;
+mod conformance;
+mod cost;
+mod fairness;
+mod hammer;
+mod handoff;
+mod impatient;
+mod interleavings;
+mod many_holds;
+mod mix;
+mod share_leases;
+mod sticky;
+mod undoing;
+mod unpolled;

@@ -1,0 +1,7 @@
+//! Servers, connections and processes that fail.
+
+mod comeback;
+mod distance;
+pub(crate) mod faults;
+mod outage;
+pub(crate) mod process;

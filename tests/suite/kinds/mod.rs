@@ -1,0 +1,12 @@
+//! The promises of each kind of lock beyond the common ones.
+
+mod barrier;
+mod election;
+mod fair;
+mod fenced;
+mod latch;
+mod multilock;
+mod once;
+mod plain_semaphore;
+mod redlock;
+mod rwlock;

@@ -1,0 +1,8 @@
+//! Clusters, sentinels, replicas, and addresses.
+
+mod addresses;
+mod cluster;
+mod replicas;
+mod sentinel;
+#[cfg(feature = "tls")]
+mod tls;
