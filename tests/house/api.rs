@@ -1,8 +1,8 @@
-//! The public API, read from the sources and compared with `docs/public-api.txt`: a change to it is seen in
-//! a review, never found out by a user.
+//! Reads the public API from the sources and compares it with `docs/public-api.txt`, so that a
+//! review shows every change to it.
 //!
-//! What is `pub` can be reached (the lint `unreachable_pub` sees to that), so everything `pub` is listed, also
-//! where a macro stamps it onto several types.
+//! The lint `unreachable_pub` guarantees that every `pub` item can be reached, so every `pub` item
+//! is listed, including the items that a macro makes for several types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::source::{is, library};
 
 const WRITE: &str = "LOCKSET_WRITE_API=1 cargo test --test house api";
 
-/// What has a name and is not a function.
+/// The named items that are not functions.
 const KINDS: &[&str] = &["struct", "enum", "trait", "type", "const", "mod"];
 
 /// An item without its attributes and its body.
@@ -58,7 +58,7 @@ impl Item {
             .map(|a| &**a)
             .collect();
         let head = tidy(&self.head);
-        // The value of a constant may change; what a private field holds is nobody's business.
+        // The value of a constant may change, and private fields are not part of the API.
         let cut = match &*self.word(1) {
             "const" => head.split(" = ").next(),
             "struct" if !head.contains("(pub ") => head.split('(').next(),
@@ -142,7 +142,7 @@ impl Macro {
     }
 }
 
-/// What is inside of `$( .. )*`, if that is how `tokens` begin.
+/// The tokens inside `$( .. )*`, if `tokens` begin with a repetition.
 fn repetition(tokens: &[TokenTree]) -> Option<Vec<TokenTree>> {
     match tokens {
         [sign, TokenTree::Group(group), ..] if is(sign, '$') => {
@@ -185,7 +185,7 @@ fn fill(body: &[TokenTree], each: &[Bound]) -> Vec<TokenTree> {
     filled
 }
 
-/// As it would be written on one line.
+/// Formats the tokens on one line.
 fn tidy(tokens: &[TokenTree]) -> String {
     let text = tokens.iter().cloned().collect::<TokenStream>().to_string();
     let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -214,7 +214,7 @@ fn tidy(tokens: &[TokenTree]) -> String {
     text
 }
 
-/// Drops what is implemented for or with types and traits that are private among `all`: no user sees it.
+/// Drops impls for, or with, types and traits that are private among `all`: users cannot see them.
 fn without_hidden(all: Vec<Item>) -> Vec<Item> {
     let named = |item: &Item| {
         let is_kind = |token: &TokenTree| KINDS[..3].contains(&&*token.to_string());
@@ -232,7 +232,7 @@ fn without_hidden(all: Vec<Item>) -> Vec<Item> {
     all.into_iter().filter(|item| !is_hidden(item)).collect()
 }
 
-/// Modules that no page shows: what is public there is no part of the API.
+/// Finds modules hidden from the documentation. Their public items are not part of the API.
 fn hidden_modules(root: &[Item]) -> Vec<String> {
     let is_hidden = |item: &&Item| {
         item.word(1) == "mod"
@@ -247,7 +247,7 @@ fn hidden_modules(root: &[Item]) -> Vec<String> {
         .collect()
 }
 
-/// All items of the library, with what macros make of them.
+/// All items of the library, with macros expanded.
 fn all_items() -> Vec<Item> {
     let mut library = library();
     let hidden = hidden_modules(&items(library[""].tokens.clone()));
@@ -272,7 +272,7 @@ fn all_items() -> Vec<Item> {
     without_hidden(files.into_iter().flat_map(of_file).collect())
 }
 
-/// The functions of public modules, with the names of these.
+/// The functions of public modules, with the module paths.
 fn functions() -> Vec<(String, String)> {
     let library = library();
     let root = items(library[""].tokens.clone());
@@ -291,7 +291,7 @@ fn functions() -> Vec<(String, String)> {
     shown.flat_map(of_one).collect()
 }
 
-/// What is public of a type or a trait, a line each.
+/// Lists the public members of a type or a trait, one per line.
 fn members(item: &Item) -> Vec<String> {
     let kind = item.word(1);
     if kind == "enum" || kind == "struct" {
@@ -320,7 +320,8 @@ fn public_api() -> String {
     for item in all.iter().filter(|item| item.word(0) == "impl") {
         let words = idents(&item.head);
         let of_trait = words.iter().position(|word| word == "for");
-        // What follows `for`, else what the trait is about: `impl From<FencingToken> for u64`.
+        // The type after `for`, or else the type that the trait itself mentions: `impl
+        // From<FencingToken> for u64`.
         let (trait_words, type_words) = words.split_at(of_trait.unwrap_or_default());
         let mut about = type_words.iter().chain(trait_words);
         let Some(name) = about.find(|word| api.contains_key(*word)) else {
@@ -338,7 +339,8 @@ fn public_api() -> String {
         api.entry(module).or_default().push(line);
     }
     let of_one = |(name, mut lines): (String, Vec<String>)| {
-        // The definition stays first; in what file the others are is nobody's business.
+        // The definition stays first. The order of the other lines must not depend on which file
+        // they are in.
         lines[1..].sort();
         let lines = lines.into_iter().map(|line| format!("{name}: {line}\n"));
         lines.collect::<String>()

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the script with a `cargo` that writes the lines of a build, and ends with `status`.
+/// Runs the script with a `cargo` that prints the lines of a build and exits with `status`.
 fn build(status: i32) -> Output {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("build-{status}"));
     fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,5 @@
-//! What a user of the library gets with it: the licences, versions and sources that `deny.toml` allows.
+//! Checks the dependencies of the library against the licences, versions and sources that
+//! `deny.toml` allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +14,7 @@ fn page() -> String {
     std::fs::read_to_string(file).unwrap()
 }
 
-/// The texts of a list on the page.
+/// Reads the strings of one list on the page.
 fn list(page: &str, key: &str) -> BTreeSet<String> {
     let (_, list) = page.split_once(&format!("\n{key} = [")).expect(key);
     let (list, _) = list.split_once(']').expect("its end");
@@ -24,7 +25,8 @@ fn list(page: &str, key: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What cargo knows of the packages that are built for this machine; it has them all, so it asks nobody.
+/// Reads `cargo metadata` for this platform. All packages are downloaded already, so it works
+/// offline.
 fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or("cargo".to_owned());
     let version = Command::new("rustc").arg("-vV").output().unwrap();
@@ -56,7 +58,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The packages that the library is built with, itself included; not those of its tests.
+/// The packages that the library is built with, including itself but not its dev-dependencies.
 fn packages(metadata: &Value) -> Vec<&Value> {
     let of = |list: &'static str, key: &'static str| {
         let each = metadata

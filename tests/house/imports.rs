@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::source::{OTHERS, imports, library, modules};
 
-/// From each file to those that it imports.
+/// Maps each file to the files it imports.
 type Imports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// What is left when whatever imports nothing, or is imported by nothing, is taken away, again and again:
-/// circles, and what lies between two of them.
+/// Repeatedly removes files that import nothing or are imported by nothing. Only circles, and files
+/// between two circles, are left.
 fn circles(mut imports: Imports<'_>) -> Imports<'_> {
     loop {
         let imported: BTreeSet<&str> = imports.values().flatten().copied().collect();
@@ -67,8 +67,8 @@ fn imports_go_one_way_in_the_other_crates() {
     assert!(circular.is_empty(), "{}", circular.join("\n"));
 }
 
-/// The modules in the order in which the map of ARCHITECTURE.md names them. What a line says of a module
-/// begins after two spaces; what is inside a module is indented further.
+/// Reads the order of the modules from the map in ARCHITECTURE.md. A description starts after two
+/// spaces, and the parts of a module are indented further.
 fn stated_order() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();

@@ -1,4 +1,4 @@
-//! The order of the house: what a reader is told about the tree is true.
+//! Checks that the tree is as its documentation says.
 
 mod api;
 mod build;

@@ -1,4 +1,4 @@
-//! The list of mistakes that the checks have to find is still one: each can be made, in one place.
+//! Checks that each mutant on the list still applies, in exactly one place.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn every_mistake_can_be_made_in_one_place() {
     }
 }
 
-/// What has not been run since it changed would be taken for a result.
+/// A result recorded before its mutant changed would be misleading.
 #[test]
 fn every_result_is_of_a_mistake_on_the_list() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,5 @@
-//! Dashboard, alerts and page speak of metrics that exist: those of the feature, and what the example adds.
+//! Checks that the dashboard, the alerts and the page only mention metrics of the library or of the
+//! example.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,14 +21,14 @@ fn named(text: &str) -> BTreeSet<&str> {
     words.filter(|word| word.starts_with("lockset_")).collect()
 }
 
-/// What stands in quotes and is the name of a metric.
+/// The quoted strings that are names of metrics.
 fn quoted(text: &str) -> BTreeSet<String> {
     let texts = text.split('"').skip(1).step_by(2);
     let names = texts.filter(|text| named(text).contains(text));
     names.map(str::to_owned).collect()
 }
 
-/// The metrics that there are: of the library, and what the example adds.
+/// The metrics of the library and of the example.
 fn served() -> BTreeSet<String> {
     let library = quoted(&read("src/meter/names.rs"));
     assert!(library.len() > 10, "the names were read: {library:?}");
@@ -36,7 +37,7 @@ fn served() -> BTreeSet<String> {
     library.into_iter().chain(example).collect()
 }
 
-/// What a histogram consists of, too.
+/// Also accepts the series of a histogram.
 fn is_served(name: &str, served: &BTreeSet<String>) -> bool {
     let parts = ["_bucket", "_count", "_sum"];
     let mut of = parts.iter().filter_map(|part| name.strip_suffix(part));
@@ -129,7 +130,7 @@ fn alerts_ask_for_metrics_that_exist() {
     assert_eq!(field("severity: ").count(), alerts);
 }
 
-/// By the tool that comes with Prometheus.
+/// Runs `promtool`, which comes with Prometheus.
 #[test]
 #[ignore = "needs promtool: make test-alerts"]
 fn alerts_are_what_prometheus_reads() {

@@ -18,7 +18,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("benches/", 27.0),
     ("cli/", 1.0),
     ("docs/", 16.0),
-    ("examples/", 26.0),
+    ("examples/", 2.0),
     ("lua/", 21.5),
     ("macros/", 2.0),
     ("model/", 26.0),
@@ -36,8 +36,8 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/script/", 33.0),
     ("src/traits/", 19.0),
     ("src/watchdog/", 23.0),
-    ("testkit/", 15.5),
-    ("tests/", 29.0),
+    ("testkit/", 2.0),
+    ("tests/", 2.0),
 ];
 
 static MARKS: LazyLock<RegexSet> = LazyLock::new(|| {

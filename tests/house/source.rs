@@ -1,4 +1,4 @@
-//! The sources of a crate as its module tree: what is compiled only for tests is left out.
+//! Reads the sources of a crate as a tree of modules, without test code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,7 +66,7 @@ pub(crate) fn modules(root: &str) -> BTreeMap<String, Module> {
     found
 }
 
-/// Drops each item under `#[cfg(test)]`, wherever it stands, and what is said of the others.
+/// Drops each item under `#[cfg(test)]`, and the documentation of the others.
 fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
     let mut kept: Vec<TokenTree> = Vec::new();
     let mut tokens = tokens.into_iter();
@@ -74,7 +74,7 @@ fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
         match token {
             TokenTree::Group(group) if is_test_only(&group) => {
                 kept.pop();
-                // To the end of the item: its body, or a semicolon.
+                // Skips to the end of the item: its body, or a semicolon.
                 for token in tokens.by_ref() {
                     match token {
                         TokenTree::Punct(end) if end.as_char() == ';' => break,
@@ -125,7 +125,7 @@ fn declared(tokens: &[TokenTree]) -> BTreeSet<String> {
     declarations.collect()
 }
 
-/// What each file imports or names by a path, as files.
+/// Lists, for each file, the files that it imports or names by a path.
 pub(crate) fn imports(library: &BTreeMap<String, Module>) -> BTreeMap<&str, BTreeSet<&str>> {
     let each = library.iter().map(|(path, module)| {
         let mut named = Vec::new();
@@ -142,7 +142,7 @@ pub(crate) fn imports(library: &BTreeMap<String, Module>) -> BTreeMap<&str, BTre
     each.collect()
 }
 
-/// The file in which `named` stands: that of the longest part of it which is a module.
+/// Finds the file of `named`: the file of its longest prefix that is a module.
 fn resolve<'a>(library: &'a BTreeMap<String, Module>, named: &[String]) -> &'a str {
     let parts = (0..=named.len())
         .rev()

@@ -1,5 +1,5 @@
-//! In a cluster: both sides have a lock in one slot, and hear of each other by the same kind of channel.
-//! By sharded ones, where the nodes know them.
+//! In a cluster, both sides put a lock into the same slot and use the same kind of channel: sharded
+//! if the nodes support it.
 
 use std::time::{Duration, Instant};
 
@@ -34,14 +34,14 @@ impl Sides {
         }
     }
 
-    /// Waits until somebody listens to a channel of this lock.
+    /// Waits until a client is subscribed to a channel of this lock.
     async fn listening(&self, name: &str) {
         eventually(SOON, "a waiter has subscribed", async || {
             for node in self.cluster.nodes() {
                 let mut sharded = redis::cmd("PUBSUB");
                 sharded.arg("SHARDCHANNELS");
                 let sharded = sharded.query_async(&mut node.admin().await).await;
-                // Redis 6 has none.
+                // Redis 6 has no sharded channels.
                 let mut channels: Vec<String> = sharded.unwrap_or_default();
                 channels.extend(node.pubsub_channels().await);
                 if channels.iter().any(|channel| channel.contains(name)) {
@@ -72,7 +72,7 @@ async fn java_waits_for_rust(kind: Kind) {
     let waiter = java.tell(1, "lock", &wish);
     java.sleeps(1).await;
     guard.release().await.unwrap();
-    // Without a message it sleeps for the rest of the lease.
+    // Without a message the waiter would sleep for the rest of the lease.
     within(SOON, waiter).await;
     assert!(kind.rust(&sides.rust, &name).try_lock().await.is_none());
     java.tell(1, "unlock", &wish).await;

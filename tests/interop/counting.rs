@@ -9,7 +9,7 @@ use crate::pair::{Pair, SOON};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Reading it takes less than `SOON`, and no look lengthens it.
+/// Reading the time takes less than `SOON`, and reading never extends the lease.
 #[track_caller]
 fn is_a_fresh_lease(remaining: Duration) {
     assert!((LEASE - SOON..=LEASE).contains(&remaining), "{remaining:?}");
@@ -27,7 +27,7 @@ async fn java_sees_rusts_holds(kind: Kind) {
     assert_eq!(java.tell(1, "hold_count", &this).await, "0");
     let remaining = java.tell(1, "remaining", &this).await.parse();
     is_a_fresh_lease(Duration::from_millis(remaining.expect("a lease")));
-    // No question of Redisson's tells the count of another's holds; the hash does.
+    // Redisson has no call for the hold count of another holder, so the test reads the hash.
     let look = async || java.tell(1, "look", &format!("hash {name}")).await;
     assert!(look().await.contains("=2"));
     let not_its = java.ask(1, "unlock", &this).await.unwrap_err();
@@ -64,7 +64,7 @@ async fn rust_sees_javas_holds(kind: Kind) {
             (&java.holder(1).await, count)
         );
         assert_eq!(java.tell(1, "hold_count", &this).await, count.to_string());
-        // Redisson adds the lease of a re-entry to what is left of a writer's.
+        // Redisson adds the lease of a re-entry to the remaining time of a writer.
         if kind != Kind::Write {
             is_a_fresh_lease(holder.remaining);
         }
@@ -73,7 +73,7 @@ async fn rust_sees_javas_holds(kind: Kind) {
     }
     assert!(lock.holders().await.is_empty());
     rival.try_lock().await.unwrap().release().await.unwrap();
-    // A lease of the caller's own, which nobody renews.
+    // A lease set by the caller, which is not renewed.
     java.tell(1, "lock_for", &format!("{this} 4000")).await;
     let remaining = lock.holders().await[0].remaining;
     assert!(remaining <= Duration::from_secs(4), "{remaining:?}");
@@ -87,7 +87,8 @@ for_kinds! {
     rust_sees_javas_holds: lock fenced fair read write;
 }
 
-/// What either side counts of its own multi-lock is in each member, and so seen by the other.
+/// Each side keeps the hold count of a multi-lock in the members, so the other side sees the count
+/// too.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_multi_lock_counts_in_each_member() {

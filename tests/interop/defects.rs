@@ -1,4 +1,4 @@
-//! What Redisson does wrong where it can be made to, and that it does us no harm.
+//! Defects of Redisson that a test can cause, and why they do no harm to our clients.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::java::{Java, Settings, Topology};
 use crate::kind::Kind;
 use crate::pair::{Pair, SHORT, SOON, ask};
 
-/// A writer of Java that reads on lets readers in, and tells nobody. Ours look for themselves.
+/// A Java writer that downgrades lets readers in but publishes no message. Our waiters find out by
+/// their timers.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_downgrade_without_a_message_is_found_by_the_timer() {
@@ -33,8 +34,8 @@ async fn a_downgrade_without_a_message_is_found_by_the_timer() {
     java.tell(1, "unlock", &read).await;
 }
 
-/// A fair waiter of Java behind one that is dead asks without a pause while the lock is free. Ours do
-/// their work meanwhile, and all get the lock in order once the dead one's time is over.
+/// A fair waiter of Java behind a dead waiter polls without a pause while the lock is free. Our
+/// waiters still work, and all get the lock in order once the dead waiter has timed out.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
@@ -75,8 +76,7 @@ async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
     pair.nothing_left().await;
 }
 
-/// A waiter that is interrupted stays in the queue. It is passed over when Redisson's own time for it
-/// has passed.
+/// An interrupted waiter stays in the queue. It is skipped after Redisson's own timeout.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
@@ -102,12 +102,13 @@ async fn the_ghost_of_an_interrupted_waiter_is_passed_over() {
     pair.queued(&name, 2).await;
     guard.release().await.unwrap();
     within(SOON, ours).await.unwrap().release().await.unwrap();
-    // Java may have kept its subscription too.
+    // Java may also have kept its subscription.
     pair.no_key_left().await;
 }
 
-/// In every mode but the single-server one an acquire without an answer is sent again, and counts
-/// twice: one unlock leaves a hold behind. It ends with its lease, as nobody renews it.
+/// In every mode except single-server, Redisson repeats an acquire that got no answer, and counts
+/// it twice: one unlock leaves a hold behind. That hold ends with its lease, because it is not
+/// renewed.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
@@ -121,7 +122,7 @@ async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
         ..Settings::of(&proxy.url())
     };
     let java = Java::connect(&settings).await;
-    // Everything it needs to know it has asked by then.
+    // After this, Java has cached everything it needs.
     java.tell(1, "lock", &this).await;
     java.tell(1, "unlock", &this).await;
     let holder = java.holder(1).await;
@@ -145,8 +146,8 @@ async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
     within(SOON, waiter).await.unwrap().release().await.unwrap();
 }
 
-/// Redisson's fenced lock takes the refusal of a lock without a lease for a grant with the token -1.
-/// Ours always have one.
+/// Redisson's fenced lock takes the refusal of a lock without a lease for a grant with the token
+/// -1. Our locks always have a lease.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn java_never_mistakes_our_hold_for_its_own() {
@@ -164,7 +165,7 @@ async fn java_never_mistakes_our_hold_for_its_own() {
     pair.nothing_left().await;
 }
 
-/// Anybody may unlock a fair lock that is free, in Redisson; it does nothing to whoever comes next.
+/// Redisson allows any thread to unlock a free fair lock. The next holder must not be affected.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_late_unlock_of_a_fair_lock_frees_nobody_elses() {

@@ -1,4 +1,4 @@
-//! One side holds, the other is refused, and is woken by the message of the release.
+//! One side holds the lock. The other side is refused, and the release message wakes it.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,8 @@ async fn rust_waits(held: Kind, wanted: Kind) {
     pair.nothing_left().await;
 }
 
-/// Either side gives up in time, and leaves no place in a queue; Java at times leaves a subscription.
+/// Both sides time out as asked and leave no place in a queue. Java sometimes leaves a
+/// subscription.
 async fn a_wait_has_an_end(kind: Kind) {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
@@ -107,7 +108,8 @@ async fn java_reads_beside_a_downgraded_rust_writer() {
     pair.nothing_left().await;
 }
 
-/// Readers of the writer's client have its hold for a moment: then Java is told that they read.
+/// Readers of the writer's own client briefly share the write hold. Then it becomes a read hold,
+/// and Java gets a message.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn java_reads_beside_readers_that_have_a_rust_writers_hold() {
@@ -141,7 +143,7 @@ async fn java_reads_beside_readers_that_have_a_rust_writers_hold() {
     pair.nothing_left().await;
 }
 
-/// A multi-lock is its members, to either side.
+/// A multi-lock consists of its members, for both sides.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_multi_lock_waits_for_one_of_its_members() {
@@ -171,7 +173,7 @@ async fn a_multi_lock_waits_for_one_of_its_members() {
     }
 }
 
-/// A plain attempt of Java's, which never queues, does not get in before those who do.
+/// A plain attempt of Java, which never queues, must not overtake queued waiters.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_free_fair_lock_is_its_queues() {

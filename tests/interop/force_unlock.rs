@@ -1,4 +1,4 @@
-//! A lock freed by force, by the side that does not hold it.
+//! Force-unlocking a lock that the other side holds.
 
 use lockset::LostReason;
 use lockset_testkit::{unique_name, within};
@@ -33,7 +33,7 @@ async fn java_frees_rusts_hold(kind: Kind) {
     let guard = lock.lock().await;
     assert!(java.is(1, "force_unlock", &this).await);
     assert!(java.is(1, "try_lock", &kind.rival().java(&name)).await);
-    // Found by the next renewal.
+    // The next renewal finds the loss.
     assert_eq!(within(SHORT, guard.lost()).await, LostReason::Revoked);
     assert!(guard.release().await.unwrap_err().is_not_held());
     assert!(lock.try_lock().await.is_none(), "it is Java's");
@@ -46,7 +46,7 @@ for_kinds! {
     java_frees_rusts_hold: lock fenced fair read write;
 }
 
-/// Neither side frees a multi-lock by force; one of its members can be.
+/// Neither side can force-unlock a multi-lock, but each can force-unlock a member.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_multi_lock_is_lost_with_one_of_its_members() {

@@ -1,4 +1,4 @@
-//! The Java side: processes with real Redisson clients in them, asked line by line.
+//! Runs real Redisson clients in Java processes, driven by a line protocol.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use lockset_testkit::eventually;
 use tokio::sync::oneshot;
 
-/// More than anything asked of Java takes; what is to be quick is bounded by the test.
+/// An upper bound on every request to Java. Tests that expect a fast answer set their own bound.
 const ANSWER_BOUND: Duration = Duration::from_secs(120);
 
-/// What Java answered: a value, or the exception as text.
+/// Java's answer: a value, or the text of the exception.
 pub(crate) type Answer = Result<String, String>;
 
-/// Where `scripts/build-interop` puts the Java side, with the Redisson that is asked for.
+/// The path where `scripts/build-interop` puts the Java side, built with the requested Redisson.
 fn built() -> PathBuf {
     let version = std::env::var("LOCKSET_REDISSON").unwrap_or_default();
     let folder = match &*version {
@@ -54,7 +54,7 @@ impl Process {
             .open(built.join("java.log"))
             .unwrap();
         let mut child = Command::new("java")
-            // Starts in half the time, and is fast enough.
+            // These options halve the startup time.
             .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"])
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
             .arg("-cp")
@@ -69,7 +69,7 @@ impl Process {
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
         let pending = Arc::new(Pending::default());
         let asked = Arc::clone(&pending);
-        // Ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for line in answers.map_while(Result::ok) {
                 let mut words = line.splitn(3, ' ');
@@ -84,7 +84,7 @@ impl Process {
                     let _ = sender.send(answer);
                 }
             }
-            // Whoever still waits is told by the end of its channel.
+            // Closing the channels fails all pending requests.
             asked.lock().unwrap().clear();
         });
         Arc::new(Self {
@@ -95,7 +95,7 @@ impl Process {
         })
     }
 
-    /// Asks at once; the answer may be awaited later, or never.
+    /// Sends the request at once. The caller may await the answer later, or never.
     fn ask(&self, words: &str) -> impl Future<Output = Answer> + Send + use<> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -128,13 +128,13 @@ impl Drop for Process {
     }
 }
 
-/// What a Redisson client takes its servers for.
+/// The server topology that a Redisson client is configured for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Topology {
     Single,
-    /// Several, where it waits for replicas and asks again without an answer.
+    /// Several servers. In this mode Redisson waits for replicas and repeats unanswered commands.
     Replicated,
-    /// Of nodes that it is given with commas in between.
+    /// A cluster, from a comma-separated list of nodes.
     Cluster,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Redisson's own.
+    /// Redisson's defaults.
     pub(crate) fn of(url: &str) -> Self {
         Self {
             url: url.trim_end_matches('/').to_owned(),
@@ -169,14 +169,14 @@ pub(crate) struct Java {
 }
 
 impl Java {
-    /// In a process that all tests share.
+    /// Connects in a process shared by all tests.
     pub(crate) async fn connect(settings: &Settings) -> Self {
         static SHARED: OnceLock<Arc<Process>> = OnceLock::new();
         let process = SHARED.get_or_init(Process::start);
         Self::connect_in(Arc::clone(process), settings).await
     }
 
-    /// In a process of its own, to be killed.
+    /// Connects in a separate process that the test may kill.
     pub(crate) async fn connect_alone(settings: &Settings) -> Self {
         Self::connect_in(Process::start(), settings).await
     }
@@ -200,7 +200,7 @@ impl Java {
         Self { process, number }
     }
 
-    /// Asks a thread; threads come into being when they are first asked. The request is sent at once.
+    /// Sends a request to a thread, which is created on first use. The request is sent at once.
     pub(crate) fn ask(
         &self,
         thread: u64,
@@ -212,7 +212,7 @@ impl Java {
             .ask(&format!("{number} {thread} {verb} {args}"))
     }
 
-    /// As [`ask`](Self::ask), for what must not fail.
+    /// Like [`ask`](Self::ask), but panics on a failure.
     #[track_caller]
     pub(crate) fn tell(
         &self,
@@ -230,7 +230,7 @@ impl Java {
         }
     }
 
-    /// As [`tell`](Self::tell), for what is answered with yes or no.
+    /// Like [`tell`](Self::tell), for requests with a boolean answer.
     pub(crate) fn is(
         &self,
         thread: u64,
@@ -241,10 +241,10 @@ impl Java {
         async move { answer.await.parse().expect("true or false") }
     }
 
-    /// Waits until a thread that waits for a lock sleeps until a message comes.
+    /// Waits until a thread that waits for a lock is asleep.
     ///
-    /// One that comes after its last look and before that, Redisson may lose: after a writer it wakes
-    /// those who sleep, and nobody else.
+    /// Redisson may lose a message that arrives between a thread's last check and its sleep: a
+    /// writer's release wakes only threads that are asleep.
     pub(crate) async fn sleeps(&self, thread: u64) {
         eventually(Duration::from_secs(5), "Java sleeps", async || {
             self.is(thread, "is_asleep", "").await
@@ -257,7 +257,7 @@ impl Java {
         self.tell(thread, "holder", "lock -").await
     }
 
-    /// Kills the process, with `SIGKILL`. It must be one of its own.
+    /// Kills the process with `SIGKILL`. The client must have been connected with `connect_alone`.
     pub(crate) fn kill(self) {
         self.process.kill();
     }
@@ -265,7 +265,7 @@ impl Java {
 
 impl Drop for Java {
     fn drop(&mut self) {
-        // Else it would look for its server for as long as the process lives.
+        // Otherwise the client would try to reconnect to its server until the process ends.
         drop(self.process.ask(&format!("{} 0 close", self.number)));
     }
 }

@@ -1,4 +1,4 @@
-//! A process of one side is killed, holding or waiting; the other goes on.
+//! A process of one side is killed while it holds or waits. The other side continues.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::kind::{Kind, for_kinds};
 use crate::pair::{Pair, SHORT, SOON, rust_client};
 use crate::rust_process::RustProcess;
 
-/// A Java process of its own, with short times, beside the pair.
+/// Starts a separate Java process with short leases, next to the pair.
 async fn doomed(pair: &Pair) -> Java {
     let settings = Settings {
         watchdog_timeout: SHORT,
@@ -47,7 +47,7 @@ async fn rust_is_killed_while_it_holds(kind: Kind) {
     tokio::time::sleep(SHORT * 4 / 3).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
     rust.kill();
-    // It sleeps for the lease it was told last. A multi-lock does so for one member after the other.
+    // It sleeps for the last lease it was told. A multi-lock does so for one member after another.
     within(SOON, waiter).await.unwrap();
     pair.java.tell(1, "unlock", &rival).await;
     pair.nothing_left().await;
@@ -65,7 +65,7 @@ async fn java_is_killed_while_it_waits(kind: Kind) {
     let waiter = tokio::spawn(async move { lock.lock().await });
     eventually(SOON, "it waits", async || pair.rust.stats().waiters == 1).await;
     guard.release().await.unwrap();
-    // In a fair queue the dead one keeps its place until Redisson's own time for it has passed.
+    // A dead waiter keeps its place in a fair queue until Redisson's own timeout for it.
     within(SOON, waiter).await.unwrap().release().await.unwrap();
     let rival = kind.rival().java(&name);
     within(SOON, pair.java.tell(1, "lock", &rival)).await;
@@ -82,7 +82,8 @@ async fn rust_is_killed_while_it_waits(kind: Kind) {
     pair.listening().await;
     rust.kill();
     let javas = java.tell(2, "lock", &rival);
-    // Behind it, if there is an order, one of ours: it finds the dead one and tells Java.
+    // If the lock is ordered, a waiter of ours queues behind the dead one, finds it and notifies
+    // Java.
     if kind == Kind::Fair {
         pair.queued(&name, 2).await;
     }
@@ -115,7 +116,7 @@ for_kinds! {
     rust_is_killed_while_it_waits: lock fenced fair read write multi;
 }
 
-/// Two readers beside each other, one of each side; the dead one's lease ends, the other's does not.
+/// One reader of each side. The lease of the dead reader ends and the other one's continues.
 async fn a_reader_is_killed(dead_is_java: bool) {
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let (java, name) = (&pair.java, unique_name("lock"));

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Fair,
     Read,
     Write,
-    /// Of one of each of the others.
+    /// A multi-lock with one member of each other kind.
     Multi,
 }
 
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The kind that this one keeps out.
+    /// The kind that excludes this one.
     pub(crate) fn rival(self) -> Self {
         match self {
             Self::Read => Self::Write,
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// What Java calls a lock of this kind and name.
+    /// The description of this lock for the Java side.
     pub(crate) fn java(self, name: &str) -> String {
         match self {
             Self::Multi => {
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// What Rust does.
+    /// Creates the lock in Rust.
     pub(crate) fn rust(self, client: &Client, name: &str) -> Lock {
         match self {
             Self::Lock => Lock::Reentrant(client.lock(name)),
@@ -93,12 +93,12 @@ impl Kind {
         ]
     }
 
-    /// The name of the member of this kind.
+    /// The name of the multi-lock's member of this kind.
     pub(crate) fn member(self, name: &str) -> String {
         format!("{name}-{}", self.word())
     }
 
-    /// The key of a lock of this kind; of one member, if it has several.
+    /// The key of a lock of this kind, or of one member of a multi-lock.
     pub(crate) fn key(self, name: &str) -> String {
         match self {
             Self::Multi => Self::Lock.member(name),
@@ -125,7 +125,7 @@ pub(crate) enum Guard {
     Multi(MultiGuard),
 }
 
-/// The same on each variant.
+/// Evaluates an expression for every variant.
 macro_rules! each {
     ($self:expr, $inner:ident => $work:expr) => {
         match $self {
@@ -138,7 +138,8 @@ macro_rules! each {
     };
 }
 
-/// The same on each variant of a lock, for what becomes a guard of the same variant.
+/// Evaluates an expression for every lock variant and wraps the result in the matching guard
+/// variant.
 macro_rules! guard {
     ($self:expr, $inner:ident => $work:expr, $then:ident) => {
         match $self {
@@ -164,7 +165,7 @@ impl Lock {
         guard!(self, lock => lock.try_lock_for(wait).await.unwrap(), map)
     }
 
-    /// All who have it.
+    /// All holders of the lock.
     pub(crate) async fn holders(&self) -> Vec<Holder> {
         match self {
             Self::Reentrant(lock) => Vec::from_iter(lock.holder().await.unwrap()),
@@ -213,7 +214,7 @@ impl Guard {
     }
 }
 
-/// Makes a test of each generic one for each kind it names, in a module of its name.
+/// Makes each generic test a test per kind, in a module named after the test.
 macro_rules! for_kinds {
     ($($test:ident: $($kind:ident)*;)*) => {
         $(

@@ -1,5 +1,5 @@
-//! One caller per key and window, whichever side it is on: `once` is `tryLock(0, window, unit)` without an
-//! unlock.
+//! Only one caller per key and window, on either side: `once` is `tryLock(0, window, unit)` without
+//! an unlock.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use crate::pair::{Pair, SHORT, SOON};
 
 const WINDOW: Duration = Duration::from_secs(15);
 
-/// Java's clock of a key that was claimed, and ours of the same, may differ by what a round trip takes.
+/// Both sides read the remaining time of a claim over a round trip, so the values may differ by
+/// this much.
 const SLACK: Duration = Duration::from_millis(500);
 
 fn java_claims(key: &str, window: Duration) -> String {
@@ -40,7 +41,7 @@ async fn a_claim_of_rust_keeps_java_out_until_it_is_undone() {
     pair.nothing_left().await;
 }
 
-/// Java is woken as by a release.
+/// An abandoned claim wakes Java like a release.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn an_undo_wakes_java_that_waits() {
@@ -77,7 +78,7 @@ async fn a_claim_of_java_keeps_rust_out_until_it_is_undone() {
     pair.nothing_left().await;
 }
 
-/// Nobody renews a claim, and it ends for both sides at the same time.
+/// A claim is not renewed, and ends for both sides at the same time.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_window_ends_for_both_sides() {

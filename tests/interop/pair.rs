@@ -1,4 +1,4 @@
-//! A server with a client of either side, and looks at what they left behind.
+//! A server with one client of each side, and helpers to check what they left behind.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,12 @@ use crate::java::{Java, Settings};
 /// A bound on what should take a few round trips.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// Leases and watchdog timeouts of tests that wait for their end.
+/// Lease and watchdog timeout of tests that wait for the end of a lease.
 pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
 
-/// A waiter of ours without a message asks again after this. One of Redisson's sleeps for the rest of
-/// the lease, so with long leases who comes `SOON` was told.
+/// A Rust waiter that gets no message asks again after this time. A Redisson waiter sleeps for the
+/// rest of the lease. So with long leases, a waiter that is granted the lock within `SOON` was
+/// notified.
 pub(crate) const POLL: Duration = Duration::from_secs(1);
 
 /// The default lease of both sides.
@@ -29,12 +30,13 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// With the default leases: nothing runs out within a test, and who comes soon was told.
+    /// Starts with the default leases, which do not run out within a test, so a waiter granted the
+    /// lock soon was notified.
     pub(crate) async fn start() -> Self {
         Self::with_leases(LONG, LONG).await
     }
 
-    /// With these leases, of Rust and of Java.
+    /// Starts with the given leases of Rust and of Java.
     pub(crate) async fn with_leases(rust: Duration, java: Duration) -> Self {
         let server = Server::start();
         let settings = Settings {
@@ -48,7 +50,7 @@ impl Pair {
         }
     }
 
-    /// Waits until a waiter listens.
+    /// Waits until a waiter is subscribed.
     pub(crate) async fn listening(&self) {
         eventually(SOON, "a waiter has subscribed", async || {
             !self.server.pubsub_channels().await.is_empty()
@@ -56,7 +58,7 @@ impl Pair {
         .await;
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until no client is subscribed.
     pub(crate) async fn nobody_listens(&self) {
         eventually(SOON, "the last waiter has unsubscribed", async || {
             self.server.pubsub_channels().await.is_empty()
@@ -64,7 +66,7 @@ impl Pair {
         .await;
     }
 
-    /// Waits until so many stand in the queue of a fair lock.
+    /// Waits until the queue of a fair lock has `count` entries.
     pub(crate) async fn queued(&self, name: &str, count: usize) {
         let mut admin = self.server.admin().await;
         let queue = format!("redisson_lock_queue:{{{name}}}");
@@ -74,13 +76,13 @@ impl Pair {
         .await;
     }
 
-    /// Waits until no key is left but fencing counters, and no subscription.
+    /// Waits until only fencing counters are left, and no subscription.
     pub(crate) async fn nothing_left(&self) {
         self.no_key_left().await;
         self.nobody_listens().await;
     }
 
-    /// Waits until no key is left but fencing counters, and what clients say of themselves.
+    /// Waits until only fencing counters and client announcements are left.
     pub(crate) async fn no_key_left(&self) {
         let stays = ["redisson_lock_token", "lockset_client"];
         eventually(SOON, "no key is left", async || {
@@ -106,7 +108,7 @@ pub(crate) async fn ask<T: FromRedisValue>(
     command.query_async(admin).await.unwrap()
 }
 
-/// One of ours that came within less than this after it asked was woken by a message.
+/// Asserts that one of our waiters was woken by a message, not by its timer.
 #[track_caller]
 pub(crate) fn by_message(asked: Instant) {
     let took = asked.elapsed();

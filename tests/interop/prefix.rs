@@ -10,7 +10,7 @@ use crate::kind::{Kind, for_kinds};
 use crate::pair::{Pair, SOON, by_message};
 
 async fn a_prefix_is_the_name_mappers(kind: Kind) {
-    // In the second all keys hang on the prefix's braces.
+    // With the second prefix, its braces decide the slot of all keys.
     for prefix in ["app:", "{app}:"] {
         let server = Server::start();
         let settings = Settings {

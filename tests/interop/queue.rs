@@ -1,4 +1,4 @@
-//! One fair queue with waiters of both sides.
+//! A fair queue with waiters of both sides.
 
 use lockset_testkit::{unique_name, within};
 
@@ -9,14 +9,14 @@ use crate::pair::{Pair, SOON, ask};
 #[ignore = "needs a JDK: make interop"]
 async fn two_hundred_rounds_are_granted_in_the_order_of_arrival() {
     const ROUNDS: usize = 200;
-    /// Of each side.
+    /// Waiters per side.
     const WAITERS: u64 = 2;
     let pair = Pair::start().await;
     let name = unique_name("lock");
     let (fair, lock) = (Kind::Fair.java(&name), pair.rust.fair_lock(&name));
     let mut admin = pair.server.admin().await;
     for round in 0..ROUNDS {
-        // Those who release are of both sides too.
+        // The holder alternates between the sides too.
         let held = match round % 2 {
             0 => Some(lock.lock().await.unwrap()),
             _ => None,

@@ -1,4 +1,4 @@
-//! Readers of both kinds together; the last one out frees the writer of either kind.
+//! Readers of both sides together: the last one to leave wakes a writer of either side.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use lockset_testkit::{unique_name, within};
 use crate::kind::Kind;
 use crate::pair::{Pair, SOON, by_message};
 
-/// Two readers of each side, who leave in turns; the last is Java's or Rust's.
+/// Two readers of each side, who leave in turn. The last one is Java's or Rust's.
 async fn the_last_reader_frees_a_writer(last_is_java: bool, writer_is_java: bool) {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
@@ -17,7 +17,7 @@ async fn the_last_reader_frees_a_writer(last_is_java: bool, writer_is_java: bool
     let mut ours = Vec::new();
     for thread in [1, 2] {
         java.tell(thread, "lock", &read).await;
-        // With an owner: else the second would join the hold of the first.
+        // With an owner, because otherwise the second reader would join the hold of the first.
         let owned = lock.read_side().owner(&Owner::new());
         ours.push(owned.lock().await.unwrap());
     }
@@ -90,7 +90,7 @@ async fn rusts_last_reader_frees_rusts_writer() {
     the_last_reader_frees_a_writer(false, false).await;
 }
 
-/// Two tasks of ours that have one hold at the server: Java's writer waits for both.
+/// Two tasks of our client share one hold at the server. Java's writer waits for both.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn javas_writer_waits_for_readers_that_have_one_hold() {
@@ -118,7 +118,7 @@ async fn javas_writer_waits_for_readers_that_have_one_hold() {
     pair.nothing_left().await;
 }
 
-/// A writer that reads too, and stops writing before it stops reading.
+/// A writer that also reads, and stops writing before it stops reading.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn a_writer_of_java_that_reads_on_keeps_writers_out() {

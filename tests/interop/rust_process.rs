@@ -1,4 +1,4 @@
-//! Another process with a client of ours, to be killed.
+//! A client of ours in another process, which a test can kill.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -44,13 +44,13 @@ impl RustProcess {
     /// Waits until it holds the lock.
     pub(crate) fn holds(&mut self) {
         let line = self.lines.find(|line| {
-            // The test harness writes on the same line before it.
+            // The test harness writes to the same line first.
             line.as_ref().is_ok_and(|line| line.ends_with("held"))
         });
         assert!(line.is_some(), "the process has ended");
     }
 
-    /// Kills it, with `SIGKILL`.
+    /// Kills the process with `SIGKILL`.
     pub(crate) fn kill(self) {}
 }
 
@@ -71,7 +71,7 @@ async fn holder() {
     let client = Client::builder(&url).lease(SHORT).build().await.unwrap();
     let guard = kind.rust(&client, &name).lock().await;
     println!("held");
-    // Renewed until somebody kills this process; or until the one that started it is gone.
+    // The lock is renewed until this process is killed, or until its parent exits.
     let parent = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     parent.await.unwrap().unwrap();
     drop(guard);

@@ -1,4 +1,4 @@
-//! Tasks of ours and threads of Java on one counter that nothing but the lock protects.
+//! Rust tasks and Java threads increment a counter that only the lock protects.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,27 +9,28 @@ use lockset_testkit::unique_name;
 use crate::kind::{Kind, for_kinds};
 use crate::pair::Pair;
 
-/// Of each side.
+/// Tasks or threads per side.
 const CROWD: u64 = 4;
 const ROUNDS: u64 = 20_000 / (2 * CROWD);
 
-/// The longest that anybody waited for one grant, on a busy machine.
+/// The longest acceptable wait for one grant on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// For a thread of Java that writes: now and then it misses the message of the last one that has written, whoever
-/// sent it, and sleeps until that lease would have ended (`docs/redisson.md`).
+/// A Java writer sometimes misses the message of the previous writer of either side, and then
+/// sleeps until that lease would have ended (`docs/redisson.md`).
 const JAVA_WRITE_WAIT_MAX: Duration = Duration::from_secs(30 + 10);
 
-/// The same under a multi-lock. Now and then a thread of Java misses the message of another that has
-/// written, and sleeps through its 7.5 s with the members that it has; twice in a row is rare.
+/// As above, for a multi-lock: a Java thread that misses a message sleeps for 7.5 s with the
+/// members it holds. Twice in a row is rare.
 const MULTI_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Three big-endian numbers in a file: the count, who counted last, and how often that changed.
+/// The file has three big-endian numbers: the count, the last side that counted, and how often the
+/// side changed.
 fn add_one(file: &File) {
     let mut bytes = [0; 24];
     file.read_exact_at(&mut bytes, 0).unwrap();
     let [count, last, changes] = numbers(&bytes);
-    // Room for another in between.
+    // Gives other threads a chance to interfere.
     std::thread::yield_now();
     let changes = changes + u64::from(last == JAVA);
     let new = [count + 1, RUST, changes].map(u64::to_be_bytes);
@@ -54,9 +55,9 @@ for_kinds! {
     an_unprotected_counter_is_exact: lock fenced fair write;
 }
 
-/// Threads of Java that ask for several locks without a rest always hold some of them, as they hold
-/// those they have while they wait for the next; so ours, which are taken all or none, would wait
-/// until they are done. Here everybody rests for four times as long as a turn took.
+/// Java threads keep the members they have while they wait for the next one, so Java threads that
+/// lock without a pause always hold some members. Our multi-lock takes all members or none, and
+/// would starve. So everyone here pauses for four times the duration of a turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a JDK: make interop"]
 async fn an_unprotected_counter_is_exact_under_a_multi_lock() {

@@ -1,4 +1,4 @@
-//! Latches and plain semaphores of both sides: each wakes the other, and they count together.
+//! Latches and plain semaphores of both sides wake each other and share one count.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ async fn java_waits_for_rust_that_counts_down() {
     java.tell(2, "count_down", &words).await;
     within(SOON, waiter).await;
     assert_eq!(latch.count().await.unwrap(), 0);
-    // What its own `delete` does not do.
+    // Java's own `delete` does not wake waiters.
     pair.nobody_listens().await;
     assert!(java.is(1, "init", &format!("{words} 1")).await);
     let waiter = java.tell(1, "wait", &words);
@@ -47,7 +47,7 @@ async fn rust_waits_for_java_that_counts_down() {
     assert_eq!(java.tell(1, "left", &words).await, "1");
     java.tell(1, "count_down", &words).await;
     within(SOON, waiting).await.unwrap().unwrap();
-    // Redisson closes a latch with nothing, and then nobody can.
+    // With a count of 0, Redisson leaves the latch closed, and it can never be opened.
     assert!(java.is(1, "init", &format!("{words} 0")).await);
     within(SOON, latch.wait()).await.unwrap();
     assert!(latch.init(1).await.unwrap());
@@ -86,7 +86,7 @@ async fn permits_of_both_sides_count_together() {
     );
     both.release().await.unwrap();
     assert_eq!(java.tell(1, "left", &words).await, "2");
-    // What Java deleted is not made again.
+    // A release does not recreate a semaphore that Java deleted.
     let permit = semaphore.acquire().await.unwrap();
     assert!(java.is(1, "delete", &words).await);
     permit.release().await.unwrap();
@@ -94,7 +94,7 @@ async fn permits_of_both_sides_count_together() {
     assert_eq!(java.tell(1, "left", &words).await, "0");
 }
 
-/// Of one permit, one is out at a time, whoever takes it.
+/// At most one holder of a single permit at a time, on either side.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
 async fn both_sides_take_one_permit_in_turns() {

@@ -1,4 +1,4 @@
-//! Redisson's watchdog and ours, side by side for several leases.
+//! Redisson's watchdog and ours side by side, for several leases.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ for_kinds! {
     each_side_keeps_what_it_holds: lock fenced fair read write multi;
 }
 
-/// Both renew the same key, each with the lease of its own.
+/// Both sides renew the same key, each with its own lease.
 async fn readers_of_both_sides_read_on(rust: Duration, java: Duration) {
     let pair = Pair::with_leases(rust, java).await;
     let name = unique_name("lock");
@@ -45,7 +45,7 @@ async fn readers_of_both_sides_read_on(rust: Duration, java: Duration) {
         let nobody_writes = async || {
             assert!(!pair.java.is(2, "try_lock", &write).await);
             assert!(lock.try_write().await.unwrap().is_none());
-            // Each hold has a lease of its own, which neither side's renewals shorten.
+            // Each hold has its own lease, which the other side's renewals do not shorten.
             for seen in lock.read_side().holders().await.unwrap() {
                 let lease = if seen.id == holder { java } else { rust };
                 assert!(seen.remaining > lease / 4, "{seen:?}");

@@ -1,7 +1,7 @@
-//! A server that answers nonsense, on each of the connections of a client: what callers see of it, what it
-//! costs, and that the client works again once the server does.
+//! A server sends nonsense on each of a client's connections. The tests check the error, the cost
+//! in memory and processor time, and that the client recovers with the server.
 //!
-//! A program of its own, because memory and processor time are measured.
+//! A separate program, because it measures memory and processor time.
 
 mod peak;
 mod relay;
@@ -25,26 +25,27 @@ use relay::{LANES, Lane, Nonsense, Relay};
 #[global_allocator]
 static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// One test at a time, or one would be measured with another.
+/// Runs one test at a time, so that each measures only itself.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 const LEASE: Duration = Duration::from_millis(900);
 const SOON: Duration = Duration::from_secs(10);
 
-/// No reply takes longer than a sixth of the lease; a call tries again until a third of it has passed.
+/// A reply is awaited for a sixth of the lease, and a call retries until a third of the lease has
+/// passed.
 const TOLD: Duration = Duration::from_secs(3);
 
 /// How long a waiter waits.
 const WAIT: Duration = Duration::from_millis(1200);
 
-/// What three clients have at most that hear it at the same time, each on another lane: 64 MiB of one reply,
-/// of which the command lane makes two copies more.
+/// Up to three clients, each on another lane, receive this at once: 64 MiB for one reply, and the
+/// command lane makes two more copies.
 const MEMORY_MAX: usize = 350 << 20;
 
-/// Of each second, for all clients that hear something else at the same time.
+/// The processor time per second of all clients that hear different nonsense at once.
 const BUSY_MAX: f64 = 0.7;
 
-/// What ends by itself.
+/// Nonsense that ends by itself.
 fn short() -> Vec<Nonsense> {
     let noise: Vec<u8> = (0..200_u32).map(|at| (at * at * 31 + 7) as u8).collect();
     vec![
@@ -92,7 +93,7 @@ fn endless() -> Vec<Nonsense> {
     ]
 }
 
-/// A client whose three connections are in use: it holds one lock and waits for another.
+/// A client that uses all three connections: it holds one lock and waits for another.
 struct Scene {
     server: Server,
     relay: Relay,
@@ -119,7 +120,7 @@ impl Scene {
         }
     }
 
-    /// While the server says this on one lane, and when it no longer does.
+    /// Checks the client while the server says this on one lane, and after it has stopped.
     async fn bears(&self, lane: Lane, nonsense: &Nonsense) {
         let held = self.client.lock("held").lock().await.unwrap();
         let busy = self.other.lock("busy").lock().await.unwrap();
@@ -131,7 +132,7 @@ impl Scene {
         let free = within(TOLD, self.client.lock("free").try_lock()).await;
         match (lane, free) {
             (Lane::Command, Ok(_)) => {
-                // What is a reply to something is not nonsense by itself.
+                // A valid reply to some command may be accepted.
                 let may_be = nonsense.name.contains("replies");
                 assert!(may_be, "{} was taken for a reply", nonsense.name);
             }
@@ -146,7 +147,7 @@ impl Scene {
         if lane == Lane::Renewal && !nonsense.name.starts_with("replies") {
             within(TOLD, held.lost()).await;
         }
-        // With an error, or without the lock: in its time.
+        // It fails or times out, but within its bound.
         let waited = within(WAIT + TOLD, waiter).await.unwrap();
         if let Err(error) = waited {
             assert!(!error.to_string().is_empty());
@@ -158,7 +159,7 @@ impl Scene {
         drop(busy);
     }
 
-    /// Until it listens for a release.
+    /// Waits until the client is subscribed.
     async fn waits(&self) {
         eventually(SOON, "it waits", async || {
             self.client.stats().waiters == 1 && !self.server.pubsub_channels().await.is_empty()
@@ -166,7 +167,7 @@ impl Scene {
         .await;
     }
 
-    /// All three.
+    /// Checks all three lanes.
     async fn works_again(&self) {
         let lock = self.client.lock("again");
         eventually(SOON, "it takes a lock", async || {
@@ -205,7 +206,7 @@ async fn whatever_is_said_callers_are_told_and_the_client_works_again() {
     }
 }
 
-/// That this process has used.
+/// The processor time used by this process.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
@@ -214,7 +215,7 @@ fn processor_time() -> Duration {
     )
 }
 
-/// Of messages there is no end, and each is looked at: the others have to get their turns.
+/// Messages arrive without end, and each is examined. Other tasks must still make progress.
 #[tokio::test]
 async fn what_never_ends_takes_neither_memory_nor_all_of_the_time() {
     let _alone = ALONE.lock().await;
@@ -236,7 +237,7 @@ async fn clients_without_callers_rest_while_their_server_says_nonsense() {
         let said = short();
         let scenes = join_all(said.iter().map(async |nonsense| {
             let scene = Scene::new().await;
-            // To be renewed.
+            // A held lock causes renewals.
             let held = scene.client.lock("held").lock().await.unwrap();
             scene.relay.says(lane, nonsense);
             let _ = within(TOLD, scene.client.lock("free").try_lock()).await;

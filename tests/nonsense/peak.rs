@@ -1,4 +1,4 @@
-//! How much memory is allocated at most while something happens.
+//! Measures the peak of allocated memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::ALLOCATED;
 
-/// The most that was allocated at once, looked at each millisecond.
+/// The peak of allocated memory, sampled each millisecond.
 pub(crate) struct Peak {
     from: usize,
     most: &'static AtomicUsize,

@@ -1,4 +1,4 @@
-//! Stands between a client and a real server, and on one lane says nonsense in its place.
+//! Forwards between a client and a real server, and replaces one lane's replies with nonsense.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// What a connection is for, as its name says. The one for messages is the only one of the newer protocol,
-/// which it asks for before it has a name.
+/// The lane of a connection, recognized by the connection's name. Only the push connection speaks
+/// the newer protocol, which it requests before it sets a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Command,
@@ -20,7 +20,7 @@ pub(crate) enum Lane {
 
 pub(crate) const LANES: [Lane; 3] = [Lane::Command, Lane::Renewal, Lane::Push];
 
-/// What is said in place of a reply: this, and then this again and again.
+/// The bytes sent in place of a reply: `first`, then `endless` again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct Nonsense {
     pub(crate) name: &'static str,
@@ -38,7 +38,7 @@ impl Nonsense {
         first: impl AsRef<[u8]>,
         endless: impl AsRef<[u8]>,
     ) -> Self {
-        // In large writes, of whole ones.
+        // Whole repetitions, sent in large writes.
         let endless = endless.as_ref();
         let times = (1_usize << 16).div_ceil(endless.len().max(1));
         Self {
@@ -49,7 +49,7 @@ impl Nonsense {
     }
 }
 
-/// A connection that has heard nonsense hears nothing more.
+/// A connection that received nonsense receives nothing after it.
 pub(crate) struct Relay {
     address: SocketAddr,
     scheme: &'static str,
@@ -65,7 +65,7 @@ impl Relay {
         })
     }
 
-    /// The same, and clients have to speak TLS with it.
+    /// Like `start`, but clients must use TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn over_tls(server: SocketAddr, acceptor: tokio_rustls::TlsAcceptor) -> Self {
         Self::start("rediss", move |client, spoken| {
@@ -78,7 +78,7 @@ impl Relay {
         })
     }
 
-    /// On a thread of its own, which ends with the process.
+    /// Runs on a separate thread, which ends with the process.
     fn start<F>(
         scheme: &'static str,
         serve: impl Fn(TcpStream, Spoken) -> F + Send + 'static,
@@ -145,7 +145,7 @@ async fn connected(
     asked
 }
 
-/// What a client asks goes to the server, until nonsense is due: then the other half is told.
+/// Forwards requests to the server until nonsense is due, and then notifies the other half.
 async fn ask(
     mut client: impl AsyncRead + Unpin,
     mut server: impl AsyncWrite + Unpin,
@@ -200,7 +200,7 @@ async fn answer(
                 while !nonsense.endless.is_empty() {
                     client.write_all(&nonsense.endless).await?;
                 }
-                // Nothing more is heard of the server.
+                // The server's further replies are dropped.
                 while let Some(nonsense) = said.recv().await {
                     client.write_all(&nonsense.first).await?;
                     client.flush().await?;

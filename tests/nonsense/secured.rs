@@ -1,4 +1,4 @@
-//! The same over TLS: replies are bounded after decryption.
+//! The same bounds over TLS: replies are bounded after decryption.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::peak::Peak;
 use crate::relay::{LANES, Relay};
 use crate::{ALONE, MEMORY_MAX, Scene, endless, short};
 
-/// Speaks with the certificate of the server.
+/// A TLS acceptor with the server's certificate.
 fn acceptor(certificates: &Certificates) -> TlsAcceptor {
     let chain = CertificateDer::pem_slice_iter(certificates.server_cert_pem().as_bytes());
     let chain = chain.collect::<Result<_, _>>().unwrap();
@@ -55,7 +55,7 @@ async fn whatever_is_said_over_tls_callers_are_told_and_the_client_works_again()
 #[tokio::test]
 async fn what_never_ends_takes_no_memory_over_tls() {
     let _alone = ALONE.lock().await;
-    // One for each bound.
+    // One case per bound.
     let named = [
         "a line without end",
         "a text of 60 MB",

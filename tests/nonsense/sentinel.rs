@@ -1,4 +1,4 @@
-//! A sentinel that says nonsense: whoever asks it is told in time, and what it says takes no memory.
+//! A sentinel answers nonsense: the caller gets an error in time, and memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::peak::Peak;
 use crate::relay::Nonsense;
 use crate::{ALONE, SOON, endless, short};
 
-/// One reply at most, and what the client library makes of it.
+/// One reply at most, and the client library's parsed copy.
 const MEMORY_MAX: usize = 200 << 20;
 
 fn speak(mut client: TcpStream, nonsense: &Nonsense) -> std::io::Result<()> {
@@ -29,7 +29,7 @@ fn speak(mut client: TcpStream, nonsense: &Nonsense) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says it to whoever asks anything.
+/// Sends the nonsense to every client that asks.
 fn sentinel(nonsense: &Nonsense) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -37,14 +37,14 @@ fn sentinel(nonsense: &Nonsense) -> SocketAddr {
     thread::spawn(move || {
         for client in listener.incoming() {
             let (client, nonsense) = (client.unwrap(), nonsense.clone());
-            // Until the client hangs up.
+            // Runs until the client hangs up.
             thread::spawn(move || drop(speak(client, &nonsense)));
         }
     });
     address
 }
 
-/// Asks it, and is told something else than where the primary is.
+/// Asks the sentinel, which answers nonsense, and checks the error.
 async fn ask(nonsense: &Nonsense) {
     let url = format!("redis+sentinel://{}/main", sentinel(nonsense));
     let builder = Client::builder(&url).connect_timeout(Duration::from_secs(1));

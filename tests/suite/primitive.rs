@@ -1,4 +1,4 @@
-//! What all primitives have in common, as the generic suites see it.
+//! The common interface of all primitives for the generic suites.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use lockset::{
     WriteGuard, WriteSide,
 };
 
-/// A handle on a lock.
+/// A handle of a lock.
 pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     type Guard: Guard;
 
-    /// What it excludes and is excluded by; what the others take in a test. Itself, unless its
-    /// holders share it.
+    /// The lock that other callers take in a test, which excludes this one. It is `Self` unless
+    /// holders share the lock.
     type Rival: Primitive;
 
-    /// Whether several owners hold it together.
+    /// Whether several owners can hold it together.
     const IS_SHARED: bool = false;
     /// Whether each waiter has a place in a queue at the server.
     const QUEUES_AT_SERVER: bool = false;
 
-    /// Where the documentation lists the rights for this kind beyond those for a reentrant lock.
+    /// The section of the documentation with the extra rights, in addition to a reentrant lock's.
     const RIGHTS: &[&str] = &[];
 
     fn of(client: &Client, name: &str) -> Self;
@@ -32,7 +32,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
         Self::Rival::of(client, name)
     }
 
-    /// The names it is made of, each the key of a lock at the server; `name` is the first.
+    /// The names of its parts, each the key of a lock at the server. `name` is the first.
     fn names(name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
@@ -56,7 +56,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// Whether an error or a loss names this lock: the member it is about, or all of them.
+/// Whether an error or a loss names this lock: the affected member, or all members.
 pub(crate) fn names_it<P: Primitive>(name: &str, said: Option<&str>) -> bool {
     let names = P::names(name);
     said.is_some_and(|said| names.iter().any(|name| name == said) || said == names.join(", "))
@@ -137,14 +137,14 @@ primitive!(ReadSide, ReadGuard, WriteSide, shared: true, at_server: false, RW_RI
 primitive!(WriteSide, WriteGuard, WriteSide, shared: false, at_server: false, RW_RIGHTS, |client, name| {
     client.rw_lock(name).write_side()
 });
-// A quorum of one: what needs several servers has tests of its own.
+// A quorum of one server. Features of several servers have separate tests.
 primitive!(RedlockLock, RedlockGuard, RedlockLock, shared: false, at_server: false, QUORUM_RIGHTS, |client, name| {
     let redlock = Redlock::builder([client.clone()]).persistent_nodes();
     redlock.build().expect("a single server").lock(name)
 });
 
-/// A multi-lock with a member of each kind, and what it lacks of a primitive: questions to all
-/// members at once, and names that are told to be wrong by the first call.
+/// A multi-lock with a member of each kind, and substitutes for two features it lacks as a
+/// primitive: a query of all members at once, and invalid names that the first call reports.
 #[derive(Clone)]
 pub(crate) struct Multi {
     lock: Result<MultiLock>,
@@ -167,7 +167,7 @@ impl Multi {
     }
 }
 
-/// True if it is so for one of them.
+/// Whether any of them is true.
 fn any((a, b, c, d): (Result<bool>, Result<bool>, Result<bool>, Result<bool>)) -> Result<bool> {
     Ok(a? | b? | c? | d?)
 }
@@ -260,18 +260,18 @@ impl Primitive for Multi {
     }
 }
 
-/// In the order of the members: `name` itself is the first.
+/// In the order of the members, starting with `name`.
 fn member_names(name: &str) -> [String; 4] {
     ["", ":fair", ":read", ":write"].map(|suffix| format!("{name}{suffix}"))
 }
 
-/// Makes a test of each generic one for every primitive, in a module of its name. A new primitive is
-/// a line here.
+/// Instantiates each generic test for every primitive, in a module named after the test. A new
+/// primitive is one more line here.
 ///
-/// - `"multi_thread": a b` makes tests of `a::<P>` and `b::<P>`, on such a runtime;
-/// - `; of_one_name: c` at the end adds one that does not hold for several names at once;
+/// - `"multi_thread": a b` makes tests of `a::<P>` and `b::<P>` on that kind of runtime;
+/// - `; of_one_name: c` at the end adds a test for locks with a single name;
 /// - `@in World, ...` in front makes tests of `a::<P, World>`;
-/// - `@name Lock, [], ...` in front, or `@name Lock, [World], ...`, makes those of one lock, in a module `name`.
+/// - `@name Lock, [], ...` in front, or `@name Lock, [World], ...`, makes tests of one lock, in a module `name`.
 macro_rules! for_every_primitive {
     (@in $world:ident, $flavor:tt: $($test:ident)* ; of_one_name: $($single:ident)*) => {
         $crate::primitive::for_every_primitive!(@singles [super::$world], $flavor: $($test)* $($single)*);
@@ -309,7 +309,7 @@ macro_rules! for_every_primitive {
     };
 }
 
-/// Makes one test of a generic one, which may also be generic over where it runs.
+/// Instantiates a generic test, which may also be generic over the world.
 macro_rules! test_of {
     ($test:ident, $lock:ty, [], $flavor:tt) => {
         #[tokio::test(flavor = $flavor)]

@@ -1,4 +1,4 @@
-//! What the suites share: clients with short leases, and looks at what is left behind.
+//! Shared helpers: clients with short leases, and checks for leftovers.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,28 @@ use lockset_testkit::{Server, eventually};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 
-/// Long enough for a noisy machine, short enough for a test that waits for its end.
+/// Long enough for a noisy machine, and short enough for a test that waits for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(900);
 
-/// A bound on what should take a few round trips.
+/// A bound on a few round trips.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// What a server answers to a command.
+/// Sends a command and returns the reply.
 pub(crate) async fn ask<T: FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query_async(admin).await.unwrap()
 }
 
-/// The same over a connection for this command alone.
+/// Like `ask`, on a new connection.
 pub(crate) async fn command(server: &Server, words: &[&str]) -> redis::Value {
     ask(&mut server.admin().await, words).await
 }
 
-/// What a busy machine may take on top of what is promised.
+/// The extra time that a busy machine may take.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
-/// Asserts that less than `bound` has passed since then.
+/// Asserts that less than `bound` has passed.
 #[track_caller]
 pub(crate) fn took_less(since: Instant, bound: Duration) {
     let took = since.elapsed();
@@ -44,13 +44,13 @@ pub(crate) async fn client(url: &str) -> Client {
         .expect("a client for the test's own server")
 }
 
-/// Whether plain commands are under test, where they can do what scripts do: `LOCKSET_TEST_NATIVE=0` has
-/// scripts do it all.
+/// Whether plain commands are used where possible. With `LOCKSET_TEST_NATIVE=0`, scripts do
+/// everything.
 pub(crate) fn is_native() -> bool {
     std::env::var("LOCKSET_TEST_NATIVE").as_deref() != Ok("0")
 }
 
-/// A client that never renews or polls within the time of a test.
+/// A client that never renews or polls within a test.
 pub(crate) async fn patient_client(url: &str) -> Client {
     Client::builder(url)
         .native(is_native())
@@ -59,7 +59,7 @@ pub(crate) async fn patient_client(url: &str) -> Client {
         .expect("a client for the test's own server")
 }
 
-/// A user with all rights but this one; where to connect as that.
+/// Creates a user with all rights except this one, and returns its URL.
 pub(crate) async fn user_without(server: &Server, right: &str) -> String {
     let denied: Vec<_> = right.split(' ').map(|each| format!("-{each}")).collect();
     let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"];
@@ -68,12 +68,12 @@ pub(crate) async fn user_without(server: &Server, right: &str) -> String {
     format!("redis://u:p@{}", server.addr())
 }
 
-/// Takes a lock that is free, and releases it.
+/// Acquires a free lock and releases it.
 pub(crate) async fn cycle(lock: &impl Lock) {
     lock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// Waits until a client has nothing in hand.
+/// Waits until a client has no work in the background.
 pub(crate) async fn idle(client: &Client) {
     eventually(SOON, "the client has nothing in hand", async || {
         client.stats().is_idle()
@@ -81,8 +81,8 @@ pub(crate) async fn idle(client: &Client) {
     .await;
 }
 
-/// What is left at a server when all locks are free: but for fencing counters, and for what clients say of
-/// themselves, which goes with them.
+/// The keys that are left when all locks are free, without fencing counters and client
+/// announcements, which end with the client.
 pub(crate) async fn keys_left(server: &Server) -> Vec<String> {
     let mut keys = server.keys().await;
     let stays = ["redisson_lock_token", "lockset_client"];
@@ -90,7 +90,7 @@ pub(crate) async fn keys_left(server: &Server) -> Vec<String> {
     keys
 }
 
-/// Waits until the server has no key of a lock, and no subscription. Tells what is left otherwise.
+/// Waits until the server has no lock keys and no subscriptions. Prints the leftovers on a timeout.
 pub(crate) async fn nothing_left(server: &Server) {
     let deadline = Instant::now() + SOON;
     loop {
@@ -106,7 +106,7 @@ pub(crate) async fn nothing_left(server: &Server) {
     }
 }
 
-/// These keys, with what remains of their lives and what is in those that are hashes.
+/// Describes these keys with their remaining lives and, for hashes, their fields.
 async fn in_full(server: &Server, keys: &[String]) -> Vec<String> {
     let mut admin = server.admin().await;
     let mut shown = Vec::new();
@@ -118,7 +118,7 @@ async fn in_full(server: &Server, keys: &[String]) -> Vec<String> {
     shown
 }
 
-/// All keys, sorted, but those that are the leases of single read holds.
+/// All keys, sorted, without the leases of single read holds.
 pub(crate) async fn lock_keys(server: &Server) -> Vec<String> {
     let mut keys = server.keys().await;
     keys.retain(|key| !key.contains(":rwlock_timeout:"));
@@ -126,7 +126,7 @@ pub(crate) async fn lock_keys(server: &Server) -> Vec<String> {
     keys
 }
 
-/// The hold counts that the server has of a lock of these names.
+/// The server's hold counts of the locks with these names.
 pub(crate) async fn hold_counts(server: &Server, names: &[String]) -> Vec<u32> {
     let mut admin = server.admin().await;
     let mut counts = Vec::new();
@@ -148,7 +148,7 @@ pub(crate) async fn waiting(client: &Client, count: usize) {
     .await;
 }
 
-/// Waits until a client listens for the release of a lock.
+/// Waits until a client is subscribed to a lock.
 pub(crate) async fn listening(server: &Server) {
     eventually(SOON, "a waiter has subscribed", async || {
         !server.pubsub_channels().await.is_empty()

@@ -1,30 +1,31 @@
-//! Where the conformance suite runs: what a client connects to, and what a test sees there.
+//! The servers under the conformance suite: how clients connect to them, and how tests inspect
+//! them.
 //!
-//! A world may be shared by many tests, so all looks are at what belongs to one name.
+//! Many tests may share a world, so every inspection is limited to one name.
 
 use lockset::{Client, ClientBuilder};
 use lockset_testkit::{ClientKind, Cluster, Sentinels, Server, eventually, unique_name};
 
 use crate::support::{LEASE, SOON};
 
-/// A server, or several that a client sees as one.
+/// One server, or several that a client sees as one.
 pub(crate) trait World: Sized + Send + Sync {
-    /// Whether one script cannot name any two keys.
+    /// Whether keys may be in different slots, which one script cannot access together.
     const HAS_SLOTS: bool = false;
 
-    /// Its own, or one that this process shares.
+    /// Starts a world, or returns one shared by the process.
     async fn start() -> Self;
 
-    /// The settings of a client that is at home here.
+    /// A builder with the settings of a client in this world.
     fn builder(&self) -> ClientBuilder;
 
-    /// All servers that keys are written to.
+    /// All servers that accept writes.
     async fn primaries(&self) -> Vec<&Server>;
 
     /// The server that has a key.
     async fn server_of(&self, key: &str) -> &Server;
 
-    /// A name that is not used elsewhere.
+    /// An unused name.
     fn name(&self) -> String {
         unique_name("lock")
     }
@@ -35,7 +36,7 @@ pub(crate) trait World: Sized + Send + Sync {
         builder.build().await.expect("a client of this world")
     }
 
-    /// A client that never renews or polls within the time of a test.
+    /// A client that never renews or polls within a test.
     async fn patient_client(&self) -> Client {
         let client = self.builder().build().await;
         client.expect("a client of this world")
@@ -59,7 +60,7 @@ pub(crate) trait World: Sized + Send + Sync {
         keys
     }
 
-    /// Whether anybody listens to a channel of such a lock.
+    /// Whether a client is subscribed to a channel of such a lock.
     async fn is_listened_to(&self, name: &str) -> bool {
         for server in self.primaries().await {
             let channels = all_channels(server).await;
@@ -70,7 +71,7 @@ pub(crate) trait World: Sized + Send + Sync {
         false
     }
 
-    /// The id of the client that holds a lock, by the holder's.
+    /// The id of the client that holds a lock, taken from the holder id.
     async fn client_id(&self, name: &str) -> String {
         let mut admin = self.server_of(name).await.admin().await;
         let fields = redis::cmd("HKEYS").arg(name).query_async(&mut admin).await;
@@ -79,7 +80,7 @@ pub(crate) trait World: Sized + Send + Sync {
         id.expect("a holder").0.to_owned()
     }
 
-    /// How many connections a client has.
+    /// The number of a client's connections.
     async fn connections(&self, client_id: &str) -> usize {
         let mut all = 0;
         for server in self.primaries().await {
@@ -90,13 +91,13 @@ pub(crate) trait World: Sized + Send + Sync {
         all
     }
 
-    /// Waits until somebody listens for the release of a lock.
+    /// Waits until a client is subscribed to the release of a lock.
     async fn listening(&self, name: &str) {
         let listened_to = async || self.is_listened_to(name).await;
         eventually(SOON, "a waiter has subscribed", listened_to).await;
     }
 
-    /// Waits until so many have a place in the queue of a fair lock.
+    /// Waits until the queue of a fair lock has `places` entries.
     async fn queued(&self, name: &str, places: usize) {
         let queue = format!("redisson_lock_queue:{{{name}}}");
         eventually(SOON, "they have places", async || {
@@ -108,7 +109,7 @@ pub(crate) trait World: Sized + Send + Sync {
         .await;
     }
 
-    /// Waits until a lock has no key but its fencing counters, and no subscription.
+    /// Waits until the lock has no keys but its fencing counters, and no subscription.
     async fn nothing_left(&self, name: &str) {
         let nothing = async || {
             let keys = self.keys(name).await;
@@ -116,14 +117,14 @@ pub(crate) trait World: Sized + Send + Sync {
                 .iter()
                 .all(|key| key.starts_with("redisson_lock_token"));
             let listened_to = self.is_listened_to(name).await;
-            // Shown if it stays so.
+            // Explains a timeout.
             println!("left: {keys:?}, listened to: {listened_to}");
             counters && !listened_to
         };
         eventually(SOON, "no key and no subscription is left", nothing).await;
     }
 
-    /// Loses everything there is about a lock.
+    /// Deletes all keys of a lock.
     async fn forget(&self, name: &str) {
         for key in self.keys(name).await {
             let mut admin = self.server_of(&key).await.admin().await;
@@ -133,7 +134,7 @@ pub(crate) trait World: Sized + Send + Sync {
     }
 }
 
-/// One server, of this test alone.
+/// One server, used by this test only.
 pub(crate) struct Alone(Server);
 
 impl World for Alone {
@@ -154,7 +155,7 @@ impl World for Alone {
     }
 }
 
-/// A cluster that the whole process shares. The members of a multi-lock are in different slots.
+/// A cluster shared by the process. The members of a multi-lock are in different slots.
 pub(crate) struct OnCluster(&'static Cluster);
 
 impl World for OnCluster {
@@ -177,7 +178,7 @@ impl World for OnCluster {
     }
 }
 
-/// A primary behind sentinels, shared by the whole process.
+/// A primary behind sentinels, shared by the process.
 pub(crate) struct BehindSentinels(&'static Sentinels);
 
 impl World for BehindSentinels {
@@ -198,18 +199,19 @@ impl World for BehindSentinels {
     }
 }
 
-/// The channels with a subscriber at this server, sharded or not.
+/// The channels with a subscriber at this server, sharded and plain.
 pub(crate) async fn all_channels(server: &Server) -> Vec<String> {
     let mut channels = server.pubsub_channels().await;
     let mut sharded = redis::cmd("PUBSUB");
     sharded.arg("SHARDCHANNELS");
-    // Redis 6 has none.
+    // Redis 6 has no sharded channels.
     let sharded = sharded.query_async(&mut server.admin().await).await;
     channels.extend::<Vec<String>>(sharded.unwrap_or_default());
     channels
 }
 
-/// Makes the tests of `for_every_primitive!` in every world, in a module of its name.
+/// Instantiates the tests of `for_every_primitive!` in every world, in modules named after the
+/// worlds.
 macro_rules! for_every_world {
     ($($tests:tt)*) => {
         $crate::world::in_world!(alone, $crate::world::Alone, $($tests)*);

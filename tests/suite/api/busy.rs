@@ -1,4 +1,4 @@
-//! Who is in the way of a call, and an error that is made of it.
+//! Finding out who blocks a call, and the error that reports it.
 
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ async fn it_is_said_who_is_in_the_way_of_a_redlock() {
     it_is_said_who_is_in_the_way::<RedlockLock>().await;
 }
 
-/// Readers do not keep out a reader. A writer waits for all of them, so for the one who has it longest.
+/// Readers do not block a reader. A writer waits for all readers, so the error names the reader
+/// with the longest remaining lease.
 #[tokio::test]
 async fn of_several_readers_the_longest_is_in_the_way() {
     let server = Server::start();
@@ -91,7 +92,7 @@ async fn a_multi_lock_names_the_member_that_is_held() {
     assert_eq!(all.busy().await.unwrap(), None);
 }
 
-/// Nobody is told that a lock is free because the server did not say.
+/// A silent server must not be reported as a free lock.
 #[tokio::test]
 async fn a_silent_server_is_an_error() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Bad input: a clear error that names the lock and what to do, and nothing is harmed.
+//! Bad input causes a clear error that names the lock and the remedy, and does no harm.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn names_that_cannot_work<P: Primitive>() {
         }
     }
     assert_eq!(server.keys().await, [""; 0]);
-    // What is longest of what it adds to a name leaves so much for that.
+    // Leaves room for the longest suffix or prefix that the primitive adds to a name.
     let added = P::names("").iter().map(String::len).max().unwrap();
     for name in [
         "a{b}c",
@@ -129,7 +129,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
 #[tokio::test]
 async fn a_client_lease_that_cannot_work() {
     for lease in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
-        // Whoever the server is: it is told before it is asked.
+        // The check does not need a server: the error comes before the first connection.
         let error = Client::builder("redis://127.0.0.1:1").lease(lease).build();
         let error = error.await.expect_err("an error");
         assert!(error.is_invalid(), "{error}");
@@ -137,7 +137,7 @@ async fn a_client_lease_that_cannot_work() {
     }
 }
 
-/// Whoever connects is told, and of a client that is lazy the first call.
+/// The caller of `build` gets the error, or the first call of a lazy client.
 #[tokio::test]
 async fn a_database_that_the_server_does_not_have() {
     let server = Server::start();
@@ -177,7 +177,8 @@ async fn a_database_of_a_node_of_a_cluster() {
     let error = Client::connect(&format!("{}1", node.url())).await;
     let error = error.expect_err("a cluster has database 0 alone, if nothing else is set");
     assert!(error.is_invalid(), "{error}");
-    // A cluster of Valkey can have more of them, and says that this one is none of them.
+    // A Valkey cluster may be configured with more databases, and then reports this one as out of
+    // range.
     let told = if node.is_valkey() {
         "a database that the server does not have"
     } else {
@@ -198,7 +199,7 @@ async fn a_server_that_is_not_there() {
     assert!(error.to_string().contains("check"), "{error}");
 }
 
-/// Accepts connections and never says a word.
+/// Accepts connections and never sends anything.
 #[tokio::test]
 async fn a_server_that_is_silent() {
     let server = Server::start();
@@ -241,7 +242,7 @@ async fn a_wrong_password_is_refused_and_never_shown() {
     assert!(!builder.contains("right-one"), "{builder}");
 }
 
-/// A read-write lock of the same name is somebody's: it is neither entered nor destroyed.
+/// A read-write lock of the same name must be neither entered nor destroyed.
 #[tokio::test]
 async fn a_read_write_lock_of_the_same_name() {
     let server = Server::start();
@@ -292,7 +293,8 @@ async fn a_unix_socket_works_like_any_other() {
     guard.release().await.unwrap();
 }
 
-/// The ids of connections begin anew, and all that come over the socket have one address.
+/// After a restart, connection ids start over, and all connections over the socket have the same
+/// address.
 #[tokio::test]
 async fn over_a_unix_socket_no_connection_of_others_is_killed_after_a_restart() {
     let server = Server::builder().unix().start();
@@ -300,7 +302,7 @@ async fn over_a_unix_socket_no_connection_of_others_is_killed_after_a_restart() 
     let lock = client.lock(unique_name("lock"));
     lock.lock().await.unwrap().release().await.unwrap();
     server.restart();
-    // Before the client comes back, others have all the ids that there were.
+    // Before the client reconnects, other connections take all the old ids.
     let others = redis::Client::open(server.unix_url()).unwrap();
     let mut connected = Vec::new();
     for _ in 0..30 {

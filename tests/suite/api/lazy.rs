@@ -5,7 +5,7 @@ use lockset_testkit::{Sentinels, Server, eventually, unique_name, within};
 
 use crate::support::{LEASE, SOON};
 
-/// A URL of this server, which is not up any more.
+/// Stops the server and returns its URL.
 fn stopped(server: &Server) -> String {
     let url = server.url();
     server.kill();

@@ -1,4 +1,4 @@
-//! How the loss of a lock is told, whatever the work under it does.
+//! How the loss of a lock is reported to the work it protects.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockset_testkit::Server;
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, client};
 
-/// The work is done, but its last step went on for longer than the lease.
+/// The work is finished, but its last step blocked for longer than the lease.
 async fn work_that_blocks_past_the_end_is_lost<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -18,7 +18,7 @@ async fn work_that_blocks_past_the_end_is_lost<P: Primitive>() {
         let lost = done.await.expect_err("it was lost before the end");
         assert_eq!(lost.reason(), LostReason::Expired);
         assert!(names_it::<P>("x", Some(lost.lock_name())), "{lost}");
-        // What is done in time is done.
+        // Work that finishes in time is not lost.
         let guard = lock.lock().await.unwrap();
         assert_eq!(guard.run(async { 7 }).await, Ok(7));
         guard.release().await.unwrap();

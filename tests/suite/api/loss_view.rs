@@ -1,4 +1,4 @@
-//! The view of a loss that needs no guard: for tasks and threads beside the work.
+//! `Loss`: a view of a loss without the guard, for tasks and threads beside the work.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use lockset_testkit::{Server, eventually, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, client, idle};
 
-/// Whether it resolves within some turns of the runtime.
+/// Whether it resolves within a few turns of the runtime.
 async fn resolves(loss: &Loss) -> bool {
     tokio::time::timeout(Duration::from_millis(20), loss.wait())
         .await
         .is_ok()
 }
 
-/// A view of a loss that has come says so in every task and thread, and goes on to say so.
+/// After a loss, every task and thread sees it, and keeps seeing it.
 async fn it_says_what_the_guard_says<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -48,7 +48,7 @@ async fn it_says_what_the_guard_says<P: Primitive>() {
     assert!(loss.remaining().is_zero());
 }
 
-/// Also of a fixed lease whose end comes after that.
+/// This includes a fixed lease that ends after the release.
 async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -64,7 +64,7 @@ async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
         assert!(!loss.is_lost() && !waiting.is_finished());
         assert!(!resolves(&loss).await);
         waiting.abort();
-        // Forgotten and dropped ones are over in the same way.
+        // Forgotten and dropped guards end in the same way.
         let guard = lock.lock().await.unwrap();
         let loss = guard.loss();
         drop(guard);
@@ -73,12 +73,13 @@ async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
     }
 }
 
-/// On one thread, whoever waits for the loss is polled again when the release is on its way already.
+/// On a single thread, a task that waits for the loss is polled again while the release is in
+/// flight.
 async fn whoever_waits_rests_after_a_release<P: Primitive>() {
     let server = Server::start();
     let url = server.url();
     let (done, is_done) = tokio::sync::oneshot::channel();
-    // A thread of its own: a task that never yields would hold up this one.
+    // On a separate thread, because a task that never yields would block this one.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -102,7 +103,7 @@ async fn whoever_waits_rests_after_a_release<P: Primitive>() {
     within(SOON, is_done).await.expect("it did not panic");
 }
 
-/// Each guard has a view of its own, though they share a hold.
+/// Each guard has its own view, even if guards share a hold.
 async fn it_ends_with_its_own_guard<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -118,7 +119,7 @@ async fn it_ends_with_its_own_guard<P: Primitive>() {
     assert!(!resolves(&of_inner).await);
 }
 
-/// What is left over keeps no client alive, and so no connection.
+/// A remaining view must not keep the client or its connections alive.
 async fn it_keeps_nothing_alive<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -155,7 +156,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     it_keeps_nothing_alive
 }
 
-/// A thread that blocks may have had its view before the downgrade.
+/// A blocking thread may have obtained its view before the downgrade.
 #[tokio::test]
 async fn the_view_of_a_writer_goes_on_with_its_reader() {
     let server = Server::start();

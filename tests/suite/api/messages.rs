@@ -1,4 +1,4 @@
-//! What errors say about servers: which one it is, and what is the matter with it.
+//! Error messages about servers: they name the server and the problem.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{LEASE, SOON, client, took_less};
 
-/// Says this server, no password, and nothing of TLS.
+/// The message names this server, contains no password and does not mention TLS.
 fn is_plain(error: &Error, at: SocketAddr) -> bool {
     let told = error.to_string();
     told.contains(&at.to_string())
@@ -120,7 +120,7 @@ async fn a_wrong_password_is_said_in_the_servers_words_and_not_repeated() {
     );
 }
 
-/// It repeats the arguments of a command that it does not know.
+/// The server repeats the arguments of an unknown command, which may contain the password.
 #[tokio::test]
 async fn a_password_is_not_repeated_where_its_command_has_another_name() {
     for (renamed, query) in [("AUTH", ""), ("HELLO", "?protocol=resp3")] {
@@ -135,7 +135,7 @@ async fn a_password_is_not_repeated_where_its_command_has_another_name() {
     }
 }
 
-/// With a database in the URL as without.
+/// With and without a database in the URL.
 #[tokio::test]
 async fn a_missing_password_is_told_with_a_database_too() {
     let server = Server::builder().args(["--requirepass", "x"]).start();
@@ -162,7 +162,7 @@ async fn a_server_with_too_many_clients_says_so() {
     }
 }
 
-/// Says this to whoever connects, once it has heard something.
+/// Starts a server that sends these bytes to each client that has sent something.
 async fn says(words: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -191,14 +191,14 @@ async fn what_is_no_redis_is_called_so() {
 
 #[tokio::test]
 async fn tls_is_spoken_of_where_it_is_likely() {
-    // What a server says that expected TLS.
+    // The answers of a server that expects TLS.
     let at = says(b"\x15\x03\x03\x00\x02\x02\x46").await;
     let error = refused(&format!("redis://{at}")).await;
     assert!(error.to_string().contains("rediss"), "{error}");
     let silent = says(b"").await;
     let error = refused(&format!("redis://{silent}")).await;
     assert!(error.to_string().contains("rediss"), "{error}");
-    // A server that is only silent, or busy.
+    // A server that is merely silent, or busy.
     let server = Server::start();
     server.stop();
     let builder = Client::builder(&server.url()).connect_timeout(LEASE);

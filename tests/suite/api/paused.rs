@@ -1,4 +1,4 @@
-//! Programs whose tests pause the time of tokio, and connect to a real server all the same.
+//! Programs whose tests pause tokio's clock while they use a real server.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ async fn a_real_server_can_be_used_while_time_is_paused() {
     assert!(theirs.lock(&name).try_lock().await.unwrap().is_none());
     let lock = theirs.lock(&name);
     let waiter = tokio::spawn(async move { lock.lock().await });
-    // Of the runtime's time: the lease is one of the machine's.
+    // An hour of the runtime's clock. The lease runs on the machine's clock.
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The machine's time counts for a server that is away.
+/// An outage is measured by the machine's clock.
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_is_an_error_in_the_machines_time() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! `polled`: waiting by a timer alone.
+//! `polled`: waiting by a timer, without messages.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use crate::support::{
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Well below every poll of a client with the default lease, several times in a row.
+/// Well below the poll interval of a client with the default lease, but several pauses.
 const BY_PAUSES: Duration = Duration::from_millis(700);
 
 const ROUNDS: usize = 5;
 
-/// Two clients of a user who may neither subscribe nor publish.
+/// Two clients of a user without the rights to subscribe and publish.
 struct Scene {
     server: Server,
     ours: Client,
@@ -38,7 +38,7 @@ impl Scene {
         }
     }
 
-    /// Calls of this command, by whomever.
+    /// How often all clients have called this command.
     async fn calls_of(&self, command: &str) -> u64 {
         let mut admin = self.server.admin().await;
         let stats: String = ask(&mut admin, &["INFO", "commandstats"]).await;
@@ -49,7 +49,7 @@ impl Scene {
         calls.unwrap_or_default()
     }
 
-    /// A waiter gets it soon after its release, each time, and nobody subscribes.
+    /// The waiter is granted the lock soon after each release, without any subscription.
     async fn waits_by_pauses<L: Lock, R: Lock>(&self, polled: L, rival: R) {
         for _ in 0..ROUNDS {
             let held = rival.lock().await.unwrap();
@@ -63,7 +63,7 @@ impl Scene {
             took_less(since, BY_PAUSES);
             lockset::Guard::release(guard).await.unwrap();
         }
-        // The deadline ends a pause.
+        // The deadline cuts a pause short.
         let held = rival.lock().await.unwrap();
         let (since, wait) = (Instant::now(), Duration::from_millis(25));
         assert!(polled.try_lock_for(wait).await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Clients whose runtime has ended before them: every call says so.
+//! Clients that outlive their runtime: every call reports it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, hold_counts, patient_client};
 
-/// What is made on a runtime that ends right after.
+/// Runs `made` on a runtime that ends right after it.
 fn on_a_runtime_that_ends<T: Send>(made: impl AsyncFnOnce() -> T + Send) -> T {
     // A runtime cannot end on the thread of another.
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ async fn every_call_says_that_the_runtime_has_ended<P: Primitive>() {
             says_so(lock.is_locked().await.err());
             says_so(lock.force_unlock().await.err());
         }
-        // What is held is held for its lease, by both clocks.
+        // Existing holds last for their lease, by both clocks.
         assert!(!guard.is_lost());
         says_so(guard.reenter().await.err());
         says_so(again.release().await.err());

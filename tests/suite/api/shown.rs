@@ -1,4 +1,4 @@
-//! What handles and guards say of themselves: names, ids, and one line for people.
+//! How handles and guards describe themselves: names, ids, and a line for logs.
 
 use lockset::{Member, MultiLock, Owner, Redlock};
 use lockset_testkit::{Server, unique_name, within};
@@ -6,7 +6,7 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, client, patient_client};
 
-/// A line of a log, that begins with what it is about.
+/// Checks a log line, which begins with its subject.
 fn check_line(line: &str, kind: &str, parts: &[&str]) {
     assert!(line.starts_with(&format!("{kind} {{ ")), "{line}");
     assert!(!line.contains('\n') && line.len() < 500, "{line}");
@@ -48,7 +48,8 @@ async fn a_guard_is_a_line<P: Primitive>() {
     assert!(!line.contains("remaining"), "{line}");
 }
 
-/// Under the id that a guard tells, the server knows its holder; it begins with that of the client.
+/// The server stores the holder under the id that the guard reports, which begins with the client's
+/// id.
 async fn a_guard_tells_its_holder_id<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -57,7 +58,7 @@ async fn a_guard_tells_its_holder_id<P: Primitive>() {
     let mut admin = server.admin().await;
     let fields = redis::cmd("HKEYS").arg(&name).query_async(&mut admin).await;
     let fields: Vec<String> = fields.unwrap();
-    // A writer's field has more behind it.
+    // A writer's field has a suffix.
     let is_its = |field: &String| field.starts_with(guard.holder_id());
     assert!(fields.iter().any(is_its), "{fields:?}");
     let number = guard.holder_id().strip_prefix(client.id());
@@ -92,7 +93,7 @@ async fn a_handle_has_a_name_and_is_a_line() {
         ["r"; 3]
     );
     assert_eq!(redlock.lock("q").name(), "q");
-    // One that cannot work is told as it is.
+    // An invalid name is shown as given.
     assert_eq!(client.lock("a}b").name(), "a}b");
     let multi = MultiLock::new([
         Member::from(client.lock("b")),

@@ -1,4 +1,4 @@
-//! The end of a client: nothing that no guard holds is left of it, whoever was in the middle of what.
+//! Shutting down a client leaves only locks with a guard, in the middle of any call.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,11 +17,11 @@ async fn shut_down_leaves_nothing<P: Primitive>(client: Client, server: &Server,
     assert_eq!(hold_counts(server, &names).await, Vec::<u32>::new());
 }
 
-/// Given back while another task waits, which comes to it only during the shutdown.
+/// Released while another task waits, which is granted the lock during the shutdown.
 async fn a_lock_on_its_way_to_another_task<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
-    // Not by a wait, whose time would count for the turns of this client.
+    // `try_lock`, because a wait would count towards this client's turns.
     let guard = P::of(&ours, &name).try_lock().await.unwrap().unwrap();
     let lock = P::rival(&ours, &name);
     let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -32,11 +32,11 @@ async fn a_lock_on_its_way_to_another_task<P: Primitive>() {
     assert!(error.is_closed(), "{error}");
 }
 
-/// The same, and nobody polls the other any more.
+/// As above, but the other task is no longer polled.
 async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
-    // Not by a wait, whose time would count for the turns of this client.
+    // `try_lock`, because a wait would count towards this client's turns.
     let guard = P::of(&ours, &name).try_lock().await.unwrap().unwrap();
     let lock = P::rival(&ours, &name);
     let mut waiter = pin!(lock.lock());
@@ -48,7 +48,7 @@ async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
     assert!(error.is_closed(), "{error}");
 }
 
-/// An attempt was sent, and nobody polls it any more.
+/// The attempt was sent, and its future is no longer polled.
 async fn an_attempt_that_is_not_polled<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
@@ -60,7 +60,7 @@ async fn an_attempt_that_is_not_polled<P: Primitive>() {
     assert!(attempt.await.expect_err("closed").is_closed());
 }
 
-/// A guard that goes while the client does; one that stays keeps its lock.
+/// One guard is dropped during the shutdown. The other stays and keeps its lock.
 async fn a_guard_that_goes_meanwhile<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
@@ -76,7 +76,8 @@ async fn a_guard_that_goes_meanwhile<P: Primitive>() {
     drop(stays);
 }
 
-/// Tasks that take and give back without a pause. On one thread: they have no guard between their turns.
+/// Tasks that acquire and release without a pause. On one thread, none has a guard between its
+/// turns.
 async fn a_busy_client<P: Primitive>() {
     async fn cycles(lock: impl Primitive, nth: usize) -> lockset::Error {
         for turn in nth.. {
@@ -112,7 +113,7 @@ async fn a_busy_client<P: Primitive>() {
     }
 }
 
-/// What was to be undone is as old as its lease, and the server answers again.
+/// The undo is as old as its lease when the server answers again.
 async fn an_outage_longer_than_a_lease_that_is_just_over<P: Primitive>() {
     const LEASE: Duration = Duration::from_secs(2);
     let server = Server::start();
@@ -125,7 +126,7 @@ async fn an_outage_longer_than_a_lease_that_is_just_over<P: Primitive>() {
     assert!(unanswered.await.is_err());
     proxy.refuse(true);
     proxy.cut();
-    // Nothing else makes it old.
+    // Only time makes the undo old.
     tokio::time::sleep(LEASE + LEASE / 4).await;
     proxy.pass();
     shut_down_leaves_nothing::<P>(ours, &server, &name).await;

@@ -1,4 +1,4 @@
-//! How long a lock is held at least and at most: `at_least` and `max_hold`.
+//! The minimum and maximum time that a lock is held: `at_least` and `max_hold`.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,10 +13,11 @@ use crate::support::{
     LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
 };
 
-/// Shorter than a lease, and longer: the server's has to become shorter, and longer.
+/// One span is shorter than a lease and one is longer, so the lease at the server must change in
+/// both directions.
 const SPANS: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(1_600)];
 
-/// What a waiter may take to notice that a lease is over.
+/// How long a waiter may take to notice the end of a lease.
 const NOTICE: Duration = Duration::from_millis(1_100);
 
 /// A server, its client, and a name that begins with `what`.
@@ -68,7 +69,7 @@ async fn a_release_after_its_time_is_any_other<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Of one owner, a guard that was released asks for more time than the last one takes, which ends by itself.
+/// Two guards of one owner: the released guard asked for more time than the last guard takes.
 async fn the_end_of_another_guard_leaves_what_a_release_asked_for<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
@@ -103,7 +104,7 @@ async fn the_end_of_another_guard_leaves_what_a_release_asked_for<P: Primitive>(
     nothing_left(&server).await;
 }
 
-/// What nobody was given is not kept.
+/// A call without a result must not leave a minimum time.
 async fn a_dropped_call_leaves_nothing<P: Primitive>() {
     let (server, ours, name) = started("least").await;
     let lock = P::of(&ours, &name).at_least(Duration::from_secs(60));
@@ -155,7 +156,7 @@ async fn a_guard_is_lost_when_it_was_held_for_its_max<P: Primitive>() {
         assert!(since.elapsed() >= span && guard.is_lost());
         took_less(since, span + SLACK);
         assert_eq!(guard.remaining(), Duration::ZERO);
-        // Though the guard is still there.
+        // The lease ends although the guard still exists.
         let (next, at) = waiter.await.unwrap();
         assert!(at.duration_since(since) >= span, "never two at once");
         took_less(since, span + SLACK);
@@ -196,7 +197,7 @@ for_every_primitive! {"multi_thread":
     each_guard_has_a_max_of_its_own
 }
 
-/// On one thread, nothing is granted while a call is polled.
+/// On a single thread, nothing is granted while a call is polled.
 mod on_one_thread {
     use super::a_dropped_call_leaves_nothing;
     use crate::primitive::for_every_primitive;
@@ -213,7 +214,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     each_guard_has_a_max_of_its_own
 }
 
-/// The next task of this client would have it without asking the server.
+/// The next task of this client would be handed the lock without asking the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_handed_off_before_its_time() {
     let server = Server::start();
@@ -238,7 +239,7 @@ async fn nothing_is_handed_off_before_its_time() {
     nothing_left(&server).await;
 }
 
-/// What is handed off is the same hold at the server, and its time begins anew.
+/// A hand-off keeps the hold at the server, and its time starts over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_off_begins_a_max_of_its_own() {
     let server = Server::start();
@@ -269,7 +270,7 @@ async fn a_hand_off_begins_a_max_of_its_own() {
     nothing_left(&server).await;
 }
 
-/// A process that dies leaves the lock no longer than it might have held it.
+/// If the process dies, the lock is free again no later than the process could have kept it.
 #[tokio::test]
 async fn the_lease_at_the_server_ends_with_the_max() {
     let server = Server::start();
@@ -309,7 +310,7 @@ async fn a_client_that_is_shut_down_leaves_what_it_has_released_to_its_time() {
     nothing_left(&server).await;
 }
 
-/// A repeat leaves it for as long as the first would have.
+/// A repeated request sets the same end as the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_to_what_leaves_it_changes_nothing() {
     let server = Server::start();
@@ -332,7 +333,8 @@ async fn a_lost_answer_to_what_leaves_it_changes_nothing() {
     nothing_left(&server).await;
 }
 
-/// Executed, not answered, and over by the time that it is sent again: that is no loss.
+/// The release is executed, its answer is lost, and the time is over before the retry: no loss is
+/// reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_over_when_it_is_answered_was_left_for_its_time() {
     let server = Server::start();
@@ -354,7 +356,7 @@ async fn what_is_over_when_it_is_answered_was_left_for_its_time() {
     nothing_left(&server).await;
 }
 
-/// Its time is counted here, whenever the server hears of it.
+/// The client measures the time, whenever the server receives the command.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_late_leaves_it_no_longer() {
     let server = Server::start();
@@ -365,7 +367,8 @@ async fn what_is_said_late_leaves_it_no_longer() {
     let since = Instant::now();
     let guard = lock.lock().await.unwrap();
     proxy.blackhole_existing();
-    // Over another connection, once this one was silent for long enough; nothing is left to wait for then.
+    // The retry uses another connection, once the first was silent for long enough. By then no time
+    // is left.
     within(SOON, guard.release()).await.unwrap();
     let next = within(SOON, theirs.lock(&name).lock()).await.unwrap();
     assert!(since.elapsed() >= span, "{:?}", since.elapsed());
@@ -392,7 +395,7 @@ async fn spans_that_contradict_each_other_are_refused() {
     nothing_left(&server).await;
 }
 
-/// Each server is told by itself.
+/// Each server is asked separately.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_keeps_and_ends_a_redlock() {
     let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();

@@ -1,4 +1,4 @@
-//! Code that works with any lock, and what holds any guard.
+//! Code that is generic over locks and guards.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockset_testkit::{Server, within};
 use crate::primitive::{Primitive, for_every_primitive};
 use crate::support::{SOON, client, idle, nothing_left};
 
-/// Whatever lock it is: taken in each way, entered again, and given back.
+/// Works with any lock: acquires it in each way, re-enters it and releases it.
 async fn use_it<L: Lock>(lock: L) -> lockset::Result<()> {
     let owner = Owner::new();
     let lock = lock.owner(&owner).lease(Duration::from_secs(9)).fenced();
@@ -39,7 +39,7 @@ async fn a_function_over_any_lock() {
     let redlock = Redlock::builder([client.clone()])
         .persistent_nodes()
         .build();
-    // On tasks of their own, so their futures can be sent.
+    // Spawned on separate tasks, so their futures must be `Send`.
     let all = [
         tokio::spawn(use_it(client.lock("reentrant"))),
         tokio::spawn(use_it(client.fair_lock("fair"))),
@@ -54,7 +54,7 @@ async fn a_function_over_any_lock() {
     nothing_left(&server).await;
 }
 
-/// What a program keeps: it does not say what kind of lock stands behind it.
+/// A type that stores a guard without naming the kind of lock.
 #[derive(Debug)]
 struct Session {
     guard: Box<dyn Guard>,
@@ -115,7 +115,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     any_guard_in_a_struct
 }
 
-/// Guards of several kinds, held and given back together.
+/// Guards of several kinds, held and released together.
 #[tokio::test]
 async fn guards_of_several_kinds_in_one_list() {
     let server = Server::start();

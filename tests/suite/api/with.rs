@@ -1,4 +1,4 @@
-//! Lock, body, release in one call: each way in which that ends, for each kind of lock.
+//! `with`: lock, body and release in one call, with every way it can end, for each kind of lock.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -16,11 +16,11 @@ use lockset_testkit::{Server, eventually, within};
 
 use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client, took_less};
 
-/// How a lock of a kind is made, and one that it excludes and is excluded by.
+/// How to create a lock of a kind, and its rival.
 trait Kind: Lock {
     fn of(client: &Client) -> Self;
 
-    /// Takes what keeps it out.
+    /// Acquires the rival.
     async fn rival(client: &Client) -> Box<dyn Guard> {
         Box::new(Self::of(client).lock().await.unwrap())
     }
@@ -67,7 +67,7 @@ impl Kind for RedlockLock {
     }
 }
 
-/// Says that a body was dropped or is over.
+/// Records that a body has ended or was dropped.
 struct Over(Arc<AtomicBool>);
 
 impl Drop for Over {
@@ -76,7 +76,7 @@ impl Drop for Over {
     }
 }
 
-/// The server has what it had before: nobody holds anything.
+/// The server is in its original state: the lock is free.
 async fn released<L: Kind>(server: &Server, lock: &L) {
     nothing_left(server).await;
     let free = lock.with(Wait::Try, async |_| Ok::<_, Infallible>(true));
@@ -92,7 +92,7 @@ async fn the_value_of_the_body<L: Kind>() {
     let done = lock.with(Duration::ZERO, async |guard| {
         assert!(!guard.is_lost() && guard.fencing_token().is_some());
         seen += 1;
-        // Nobody else has it while the body runs.
+        // The lock is exclusive while the body runs.
         let second = L::rival_is_refused(&other).await;
         Ok::<_, Infallible>((borrowed.len(), second))
     });
@@ -104,7 +104,7 @@ async fn the_value_of_the_body<L: Kind>() {
     assert!(done.value == 7 && done.released.is_ok() && !done.is_lost());
 }
 
-/// It is said who has it, and the body does not begin.
+/// The error names the holder, and the body does not start.
 async fn a_lock_that_others_hold<L: Kind>() {
     let server = Server::start();
     let (holder, client) = (
@@ -126,7 +126,7 @@ async fn a_lock_that_others_hold<L: Kind>() {
         assert_eq!(busy.holder.as_deref(), Some(guard.holder_id()));
         assert!(busy.remaining.unwrap() > SOON);
     }
-    // One who waits gets it when it is free.
+    // A waiter is granted the lock once it is free.
     let began = Instant::now();
     let waiting = lock.with(Wait::Forever, async |_| {
         Ok::<_, Infallible>(began.elapsed())
@@ -140,7 +140,7 @@ async fn a_lock_that_others_hold<L: Kind>() {
     released(&server, &lock).await;
 }
 
-/// The body is dropped at that moment, and never comes to its end.
+/// The body is dropped at once and does not complete.
 async fn a_lock_that_is_lost<L: Kind>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -151,7 +151,7 @@ async fn a_lock_that_is_lost<L: Kind>() {
         let loss = guard.loss();
         command(&server, &["FLUSHALL"]).await;
         loss.wait().await;
-        // Where it stands when the lock is lost.
+        // The body is here when the lock is lost.
         pending::<Result<(), Infallible>>().await
     });
     let error = within(SOON, stopped).await.unwrap_err();
@@ -178,10 +178,10 @@ async fn an_error_of_the_body<L: Kind>() {
     });
     let error = failed.await.unwrap_err();
     assert!(error.is_work() && error.to_string() == "disk full");
-    // Confirmed by the server when the call returns.
+    // The release is confirmed when the call returns.
     let free = lock.try_lock().await.unwrap().expect("it was released");
     free.release().await.unwrap();
-    // An error of this library is the body's own as well.
+    // The body may return an error of this library too.
     let failed = lock.with(SOON, async |_| client.lock("").lock().await.map(drop));
     let error = failed.await.unwrap_err();
     assert!(error.is_work());
@@ -200,7 +200,7 @@ async fn a_lock_that_cannot_be_acquired<L: Kind>() {
     assert!(error.flatten().is_invalid());
 }
 
-/// What the body has done is done: the release goes on by itself.
+/// The body's result stands, and the release continues in the background.
 async fn a_server_that_is_gone_after_the_body<L: Kind>() {
     for completed in [false, true] {
         let server = Server::start();
@@ -223,7 +223,7 @@ async fn a_server_that_is_gone_after_the_body<L: Kind>() {
     }
 }
 
-/// Nobody knew until the release: the value is not lost with the lock.
+/// Only the release finds the loss. The value is returned with it.
 async fn a_lock_that_was_lost_unnoticed<L: Kind>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -242,7 +242,7 @@ async fn a_lock_that_was_lost_unnoticed<L: Kind>() {
     }
 }
 
-/// Its last step blocked the thread past the end of the lease, and was done.
+/// The body's last step blocked the thread past the end of the lease, and completed.
 async fn a_body_that_blocks_for_too_long<L: Kind>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -286,9 +286,9 @@ async fn a_call_that_is_dropped<L: Kind>() {
     released(&server, &lock).await;
 }
 
-/// What is asked of a kind by the tests only.
+/// The extra requirements of these tests on a kind.
 trait Refused: Kind {
-    /// Whether one who is kept out by it gets nothing.
+    /// Whether the rival's attempt is refused.
     async fn rival_is_refused(client: &Client) -> bool;
 }
 
@@ -338,7 +338,7 @@ for_every_kind! {
     }
 }
 
-/// A service and what its handlers borrow, on tasks of a runtime with many threads.
+/// A service with state that its handlers borrow, on a multi-threaded runtime.
 struct Service {
     locks: Client,
     sold: tokio::sync::Mutex<Vec<u32>>,
@@ -377,7 +377,7 @@ async fn in_tasks_of_their_own() {
         assert_eq!(within(SOON * 2, task).await.unwrap().unwrap(), 2);
     }
     let sold = service.sold.lock().await;
-    // One after the other: each has written both before the next began.
+    // Handlers ran one after another: each wrote both values before the next started.
     assert!(sold.chunks(2).all(|pair| pair[0] == pair[1]), "{sold:?}");
     assert_eq!(sold.len(), 16);
     drop(sold);

@@ -1,9 +1,9 @@
-//! Futures dropped at every await point: nothing may stay behind.
+//! Futures dropped at every await point leave nothing behind.
 //!
-//! Each case polls a future `k` times, for every `k` until it ends by itself, then drops it; under
-//! replies that come, come late, or never come. Afterwards the client is idle, the server has no key
-//! and no subscription, and another client gets the lock at once. No key means none at once, not
-//! none once it has expired: neither a hold nor a place in a queue, nor what tells that it lasts.
+//! Each case polls a future `k` times, for every `k` until it completes, then drops it; with
+//! replies that arrive, arrive late, or never arrive. Afterwards the client is idle, the server has
+//! no key and no subscription, and another client gets the lock at once. Keys must be gone at once,
+//! not only after they expire: no hold, no place in a queue, and no heartbeat.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,11 +19,11 @@ use crate::support::{
     waiting,
 };
 
-/// No future here needs more polls than this.
+/// No future here needs more polls.
 const POLLS_MAX: usize = 40;
 
-/// Polls a future each time it is woken, at most `polls` times in all, then leaves it alone for a
-/// moment and drops it. `None` if it did not end by itself.
+/// Polls a future each time it is woken, at most `polls` times, then waits for a moment and drops
+/// it. Returns `None` if the future did not complete.
 pub(crate) async fn poll_times<F: Future>(
     work: F,
     (polls, moment): (usize, Duration),
@@ -40,14 +40,14 @@ pub(crate) async fn poll_times<F: Future>(
     })
     .await;
     if ended.is_none() && !moment.is_zero() {
-        // What it had sent by its last poll is executed meanwhile.
+        // The server executes the commands sent by the last poll.
         tokio::time::sleep(moment).await;
     }
     ended
 }
 
-/// How long a future lies unpolled before it is dropped: not at all, so that its last command may
-/// not have left yet; or until the server has surely executed that.
+/// How long a future stays unpolled before it is dropped: not at all, so that its last command may
+/// not have been sent; or until the server has certainly executed the command.
 const MOMENTS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(5)];
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ const REPLIES: [Replies; 3] = [Replies::Normal, Replies::Late, Replies::Lost];
 struct World {
     server: Server,
     proxy: Proxy,
-    /// Reaches the server through the proxy.
+    /// Connects to the server through the proxy.
     ours: Client,
     theirs: Client,
 }
@@ -81,12 +81,12 @@ impl World {
         }
     }
 
-    /// A lock of ours that would be held for long if it were left behind.
+    /// A lock of our client whose lease is long, so that a leftover is noticed.
     fn lock<P: Primitive>(&self, name: &str) -> P {
         P::of(&self.ours, name).lease(Duration::from_secs(60))
     }
 
-    /// A lock of theirs that keeps ours waiting.
+    /// The rival at the other client, which blocks ours.
     fn rival<P: Primitive>(&self, name: &str) -> P::Rival {
         P::rival(&self.theirs, name)
     }
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Looks once: what is still there when a client has nothing in hand is there for long.
+    /// Checks once: a key that is left once the client is idle would stay for long.
     async fn no_key_is_left(&self) {
         assert_eq!(keys_left(&self.server).await, [""; 0]);
     }
@@ -113,14 +113,14 @@ impl World {
         let next = self.rival::<P>(name).try_lock().await.unwrap();
         let next = next.expect("another client gets it at once");
         next.release().await.unwrap();
-        // The client itself is as good as before.
+        // The client itself still works.
         let guard = within(SOON, P::of(&self.ours, name).lock()).await.unwrap();
         guard.release().await.unwrap();
     }
 }
 
-/// Drops a call at each of its polls. `prepare` makes what the call needs; it is kept until the
-/// call is dropped and then dropped itself.
+/// Drops a call at each of its polls. `prepare` makes what the call needs, which is dropped after
+/// the call.
 async fn at_every_poll<P: Primitive, S>(
     prepare: impl AsyncFn(&World, &str) -> S,
     call: impl AsyncFn(&World, &str, &S, (usize, Duration)) -> bool,
@@ -170,7 +170,8 @@ async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
     .await;
 }
 
-/// Held elsewhere until the end of the call: subscription, second attempt and waits are crossed.
+/// Held by another client until the end of the call, which passes through the subscription, the
+/// second attempt and the waits.
 async fn a_wait_for_another_client<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| world.rival::<P>(name).lock().await.unwrap(),
@@ -183,7 +184,8 @@ async fn a_wait_for_another_client<P: Primitive>() {
     .await;
 }
 
-/// Held elsewhere and released while it waits: the grant after a message is crossed.
+/// Held by another client and released during the wait, so the call passes through the grant after
+/// a message.
 async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| {
@@ -217,8 +219,8 @@ async fn a_wait_for_the_same_client<P: Primitive>() {
     .await;
 }
 
-/// Held by another task of this client, which gives it back while this one waits, with one more
-/// behind it: it passes from the first to the second, and on to the third, in memory or with a script.
+/// Another task of this client releases the lock while this one waits with a third behind it: the
+/// lock passes from the first to the second, and on to the third, in memory or by a script.
 async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
     for is_fixed in [false, true] {
         let terms = |world: &World, name: &str| {
@@ -241,7 +243,7 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
                     drop(held.lock().unwrap().take().expect("taken once"));
                 };
                 let behind = async {
-                    // So that it comes second.
+                    // Makes it the second in the queue.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     let wait = Duration::from_millis(60);
                     tokio::time::timeout(wait, behind.lock()).await.is_ok()
@@ -283,7 +285,7 @@ async fn a_release<P: Primitive>() {
     .await;
 }
 
-/// A count that was in doubt is put right while the other guard lives.
+/// A hold count in doubt is corrected while the other guard exists.
 async fn an_inner_release_keeps_the_outer<P: Primitive>() {
     let world = World::new().await;
     let name = unique_name("lock");
@@ -307,7 +309,7 @@ async fn an_inner_release_keeps_the_outer<P: Primitive>() {
     world.check_nothing_is_left::<P>(&name).await;
 }
 
-/// Many callers, dropped at arbitrary times, while one of another client goes in and out.
+/// Many callers, dropped at arbitrary times, while another client acquires and releases.
 async fn a_storm_of_dropped_waits<P: Primitive>() {
     let world = World::new().await;
     let name = unique_name("lock");
@@ -362,7 +364,7 @@ async fn aborted_tasks_leave_nothing<P: Primitive>() {
     world.check_nothing_is_left::<P>(&name).await;
 }
 
-// One thread: what is dropped at once has certainly not left.
+// On one thread, so that a call dropped at once has certainly not been sent.
 for_every_primitive! {"current_thread":
     an_acquire_of_a_free_lock
     a_fenced_acquire_with_an_owner
@@ -389,7 +391,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     aborted_tasks_leave_nothing
 }
 
-/// First in the queue of a fair lock: the next one gets it by message, at once.
+/// The first in the queue of a fair lock is dropped: the next gets a message at once.
 #[tokio::test]
 async fn a_place_in_the_fair_queue() {
     at_every_poll::<FairLock, _>(
@@ -401,7 +403,7 @@ async fn a_place_in_the_fair_queue() {
             let lock = world.lock::<FairLock>(name);
             let next = world.theirs.fair_lock(name);
             let next = async {
-                // Behind ours, if that asks at all.
+                // It queues behind our call, if that call is sent at all.
                 tokio::time::sleep(Duration::from_millis(4)).await;
                 next.lock().await.unwrap()
             };
@@ -418,7 +420,7 @@ async fn a_place_in_the_fair_queue() {
                 (done, std::time::Instant::now())
             };
             let (next, (done, released)) = tokio::join!(next, release);
-            // The timers of their client take a second.
+            // The timers of its client take a second.
             took_less(released, Duration::from_millis(700));
             next.release().await.unwrap();
             done.is_some()
@@ -427,7 +429,7 @@ async fn a_place_in_the_fair_queue() {
     .await;
 }
 
-/// A writer that waits for a reader keeps new readers out; once it is dropped it does not.
+/// A writer that waits for a reader blocks new readers, until it is dropped.
 #[tokio::test]
 async fn a_writer_that_waits() {
     at_every_poll::<WriteSide, _>(
@@ -450,7 +452,7 @@ async fn a_writer_that_waits() {
     .await;
 }
 
-/// As above, and a reader has let the writer go first: it is woken.
+/// As above, with a reader that queues behind the writer: it is woken.
 #[tokio::test]
 async fn a_writer_that_readers_let_go_first() {
     at_every_poll::<WriteSide, _>(
@@ -473,7 +475,7 @@ async fn a_writer_that_readers_let_go_first() {
                 (done, std::time::Instant::now())
             };
             let (reader, (done, left)) = tokio::join!(reader, write);
-            // The timers of their client take a second.
+            // The timers of its client take a second.
             took_less(left, Duration::from_millis(700));
             drop(reader);
             done.is_some()
@@ -497,7 +499,7 @@ async fn a_downgrade() {
     .await;
 }
 
-/// The other write hold of the owner stays what it was.
+/// The owner's other write hold is unchanged.
 #[tokio::test]
 async fn a_downgrade_of_one_of_two() {
     at_every_poll::<ReadSide, _>(

@@ -1,6 +1,6 @@
-//! What every primitive promises, written once.
+//! The promises of every primitive.
 //!
-//! The others, who have to wait while it is held, take what it excludes: [`Primitive::rival`].
+//! Other callers, who must wait while the lock is held, use [`Primitive::rival`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, idle, waiting};
 use crate::world::{World, for_every_world};
 
-/// A world, two clients that are strangers to each other, and a name.
+/// A world, two unrelated clients, and a name.
 async fn two_clients<W: World>() -> (W, Client, Client, String) {
     let world = W::start().await;
     let ours = world.patient_client().await;
@@ -63,7 +63,7 @@ async fn an_owner_enters_again<P: Primitive, W: World>() {
     idle(&ours).await;
 }
 
-/// The branches of one `join!` share a task, and must not share a lock.
+/// The branches of one `join!` share a task, but must not share a lock.
 async fn branches_of_one_task_exclude_each_other<P: Primitive, W: World>() {
     async fn branch(lock: impl Primitive, inside: &Cell<u32>) {
         for _ in 0..20 {
@@ -102,11 +102,11 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive, W: World>(
     held.release().await.unwrap();
     let mut guards = Vec::new();
     for task in tasks {
-        // None of them gives it back: each has to enter what another has.
+        // None is released: each task must re-enter another task's hold.
         guards.push(within(SOON, task).await.unwrap());
     }
-    // Those who share it may get in beside each other, not through each other; and so may those who
-    // share one of several that are taken one by one.
+    // Holders of a shared lock may enter as separate holds. So may re-entries of a lock whose names
+    // are acquired one by one.
     let one_by_one = W::HAS_SLOTS && P::names(&name).len() > 1;
     if !P::IS_SHARED && !one_by_one {
         assert_eq!(guards[0].hold_count(), 4);
@@ -115,7 +115,7 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive, W: World>(
 
 async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
     let (world, ours, theirs, name) = two_clients::<W>().await;
-    // By message: the timers of these clients would take a second.
+    // By message, because the timers of these clients would take a second.
     let by_message = Duration::from_millis(700);
     let hand_over = hands_over(
         &world,
@@ -135,7 +135,7 @@ async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
     assert!(hand_over.await < by_message);
 }
 
-/// How long it takes from a release until the one who waits has it.
+/// Measures the time from a release until the waiter is granted the lock.
 async fn hands_over(
     world: &impl World,
     name: &str,
@@ -256,7 +256,7 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
     idle(&ours).await;
 }
 
-/// When the first of these keys expires; not earlier than that.
+/// The earliest time at which one of these keys expires.
 async fn first_end(world: &impl World, keys: &[String]) -> Instant {
     let mut ends = Vec::new();
     for key in keys {
@@ -303,8 +303,8 @@ async fn work_is_dropped_when_the_lock_is_forced<P: Primitive, W: World>() {
     next.release().await.unwrap();
 }
 
-/// Not of a multi-lock: its members are forced one after the other, and the first ends the guard, so
-/// a waiter may have all of them before the last is forced.
+/// Not for a multi-lock: its members are force-unlocked one after another, and the first ends the
+/// guard, so a waiter may acquire all members before the last is force-unlocked.
 async fn force_unlock_notifies_our_own_guards_and_waiters<P: Primitive, W: World>() {
     let (_world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
@@ -333,7 +333,7 @@ async fn a_dropped_guard_is_released<P: Primitive, W: World>() {
     idle(&ours).await;
 }
 
-/// However many are dropped at once: each is released before its lock is asked for again.
+/// All guards dropped at once are released before their locks are requested again.
 async fn a_burst_of_dropped_guards_is_released_first<P: Primitive, W: World>() {
     let (_world, ours, _, name) = two_clients::<W>().await;
     let names: Vec<String> = (0..500).map(|n| format!("{name}:{n}")).collect();
@@ -395,7 +395,7 @@ async fn fencing_tokens_grow_with_each_grant<P: Primitive, W: World>() {
         inner.release().await.unwrap();
         guard.release().await.unwrap();
         if round == 10 {
-            // A server that has lost everything still gives larger ones.
+            // Tokens still grow after the server has lost all data.
             world.forget(&name).await;
         }
     }
@@ -441,7 +441,7 @@ async fn shutdown_ends_guards_and_waiters<P: Primitive, W: World>() {
     }
     assert!(lock.try_lock().await.expect_err("closed").is_closed());
     assert!(lock.is_locked().await.unwrap_err().is_closed());
-    // The other was released, and nobody waits any more.
+    // The other lock is free.
     assert_eq!(world.lock_keys(&name).await, P::names(&name));
     assert_eq!(world.keys(&given_back).await, Vec::<String>::new());
     assert!(P::rival(&theirs, &name).try_lock().await.unwrap().is_none());
@@ -454,7 +454,7 @@ async fn a_client_ends_with_its_last_handle<P: Primitive, W: World>() {
     let name = world.name();
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let id = world.client_id(&name).await;
-    // Renewals have one of their own.
+    // Renewals use a separate connection.
     eventually(SOON, "it is renewed", async || {
         world.connections(&id).await >= 2
     })
@@ -484,7 +484,7 @@ async fn a_key_prefix_keeps_names_apart<P: Primitive, W: World>() {
     guard.release().await.unwrap();
 }
 
-/// All of them, as the last words of the macro that makes them tests.
+/// Lists all tests for the macros that instantiate them.
 macro_rules! conformance {
     ($make:ident! $($words:tt)*) => {
         $make! {$($words)* "multi_thread":

@@ -1,4 +1,4 @@
-//! What the verbs cost in commands, counted by the server.
+//! The number of commands that each verb costs, counted by the server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lockset_testkit::{Server, eventually, unique_name};
 
 use crate::support::{SOON, idle, is_native, listening, patient_client, waiting};
 
-/// A call moves its future with it, and a debug build has room for few large ones on a stack.
+/// Boxed, because a debug build moves futures by value and would overflow the stack.
 #[tokio::test]
 async fn futures_are_small() {
     const MAX: usize = 8192;
@@ -32,7 +32,8 @@ async fn futures_are_small() {
     }
 }
 
-/// What clients sent since the last look: without what scripts call, and the kit's own looks.
+/// The commands sent by clients since the last call, without commands called by scripts and the
+/// testkit's own.
 async fn commands(server: &Server) -> BTreeMap<String, u64> {
     let mut commands = server.commandstats().await;
     let inside = [
@@ -83,7 +84,7 @@ async fn by_script_an_uncontended_cycle_is_two_evalsha_and_nothing_else() {
         lock.lock().await.unwrap().release().await.unwrap();
         drop(lock.try_lock().await.unwrap().expect("it is free"));
     }
-    // The last release is on its way: this attempt goes behind it.
+    // The last release is in flight. This attempt is sent after it.
     drop(lock.try_lock().await.unwrap().expect("it is free"));
     let expected = BTreeMap::from([("evalsha".to_owned(), 2 * 201)]);
     idle(&client).await;
@@ -109,8 +110,8 @@ async fn contention_inside_a_client_costs_no_round_trip() {
     for task in tasks {
         task.await.unwrap();
     }
-    // Each of them took two requests when alone. In turn they pass it on in memory, but for a look at
-    // who else waits now and then.
+    // Alone, each task took two requests. In turn, the tasks hand the lock off in memory, and only
+    // check for other waiters now and then.
     let commands = commands(&server).await;
     let known = ["evalsha", "restore"];
     assert!(
@@ -136,7 +137,7 @@ async fn a_contended_wait_is_two_attempts_a_subscription_a_recall_and_one_attemp
     listening(&server).await;
     held.release().await.unwrap();
     let guard = waiter.await.unwrap();
-    // Three attempts of the waiter, a recall beside them; and the release, if that is a script.
+    // Three attempts of the waiter and a recall, and the release if it is a script.
     let expected = 4 + u64::from(!is_native());
     let asked = |commands: &BTreeMap<String, u64>| {
         commands["evalsha"] + commands.get("restore").unwrap_or(&0)

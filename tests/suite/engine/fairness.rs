@@ -1,6 +1,7 @@
-//! What one task of one client gets of a lock that 64 tasks of another want all the time.
+//! The share of grants that one task gets of a lock that 64 tasks of another client keep
+//! requesting.
 //!
-//! `docs/design/fairness.md` lists these shares, measured by these tests with `--nocapture`.
+//! ARCHITECTURE.md states the shares. They were measured by these tests, with `--nocapture`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,13 +13,13 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Multi, Primitive};
 use crate::support::{idle, nothing_left, patient_client};
 
-/// The tasks of the other client.
+/// The number of tasks of the other client.
 const CROWD: usize = 64;
 
-/// A bound on all of that, on a busy machine.
+/// An upper bound for all turns on a busy machine.
 const ENOUGH: Duration = Duration::from_secs(100);
 
-/// What one of many tasks does until it is told to stop.
+/// Acquires and releases the lock until `stop` is set.
 async fn in_and_out<L: Primitive>(lock: L, grants: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let guard = lock.lock().await.unwrap();
@@ -27,7 +28,7 @@ async fn in_and_out<L: Primitive>(lock: L, grants: Arc<AtomicU64>, stop: Arc<Ato
     }
 }
 
-/// The part of all grants that one task gets in so many turns: one of `One`, of which the crowd has others.
+/// Measures the share of all grants that a task with a `One` gets over `turns` of its own.
 async fn share<One: Primitive, Crowd: Primitive>(
     (kind, turns): (&str, u64),
     one: impl Fn(One) -> One,
@@ -46,7 +47,7 @@ async fn share<One: Primitive, Crowd: Primitive>(
         .collect();
     let lock = one(One::of(&lone, &name));
     let measured = async {
-        // The first has to make itself heard.
+        // The first grant includes connecting.
         lock.lock().await.unwrap().release().await.unwrap();
         let before = grants.load(Ordering::Relaxed);
         for _ in 0..turns {
@@ -67,8 +68,8 @@ async fn share<One: Primitive, Crowd: Primitive>(
     share
 }
 
-/// One task of this kind among tasks of that kind gets one grant in so many at least, in so many turns of the one.
-/// What depends on chance takes more of them.
+/// Asserts that one task of the first kind among a crowd of the second gets at least one grant in
+/// `$least`, over `$turns` grants of its own. Shares that depend on chance need more turns.
 macro_rules! shares {
     ($($test:ident: $one:ty, among $crowd:ty, $one_with:expr, $crowd_with:expr, one in $least:expr, $turns:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread")]
@@ -79,10 +80,10 @@ macro_rules! shares {
     };
 }
 
-/// So long that none ends by itself.
+/// Long enough that no lease ends during a test.
 const FIXED: Duration = Duration::from_secs(30);
 
-/// Two read holds of their client, each of which 1024 readers may join within 5 ms.
+/// Two read holds of the client, each joined by up to 1024 readers within 5 ms.
 const READERS: u32 = 2 * 1024;
 
 shares! {

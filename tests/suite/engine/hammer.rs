@@ -1,4 +1,4 @@
-//! Many tasks and clients on one lock. They come alone: `make test`.
+//! Many tasks and clients on one lock. `make test` runs these tests alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{client, idle, nothing_left, patient_client};
 
-/// What is done under the lock: adds one in two steps, with room for another task in between; who
-/// shares the lock only looks, twice.
+/// The work under the lock: increments a counter in two steps with a yield in between. Holders that
+/// share the lock only read, twice.
 async fn work<L: Primitive>(counter: &AtomicU64) {
     let seen = counter.load(Ordering::Relaxed);
     tokio::task::yield_now().await;
@@ -29,7 +29,7 @@ async fn work_rounds<L: Primitive>(lock: L, counter: Arc<AtomicU64>, rounds: u64
         last = guard.fencing_token();
         work::<L>(&counter).await;
         assert!(!guard.is_lost());
-        // Both ways out.
+        // Alternates between releasing and dropping.
         if (parity + round).is_multiple_of(2) {
             guard.release().await.unwrap();
         }
@@ -69,7 +69,7 @@ async fn an_unprotected_counter_is_exact<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// A client with a queue of its own tasks does not keep others out.
+/// A client with many queued tasks does not starve other clients.
 async fn no_client_starves<P: Primitive>() {
     let server = Server::start();
     let name = unique_name("lock");
@@ -100,7 +100,7 @@ async fn gets_in_beside<C: Primitive, L: Primitive>(crowded: C, lone: L) {
     }
 }
 
-/// Dropped guards by the thousand do not delay the renewal of another hold.
+/// Thousands of dropped guards do not delay the renewal of another hold.
 async fn releases_do_not_delay_renewals<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -108,7 +108,7 @@ async fn releases_do_not_delay_renewals<P: Primitive>() {
     let short = P::of(&client, &unique_name("short")).lease(lease);
     let held = short.lock().await.unwrap();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    // As many locks for every kind, however many one takes.
+    // The same number of locks at the server for every kind.
     let crowd: Vec<_> = (0..400 / P::names("").len())
         .map(|_| {
             let lock = P::of(&client, &unique_name("lock"));

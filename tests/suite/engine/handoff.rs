@@ -1,7 +1,7 @@
-//! Crowds of tasks that hand a lock off to each other, in one client and between two.
+//! Crowds of tasks that hand a lock off to each other, within one client and between two.
 //!
-//! Whatever ends a task in the middle, and whatever happens to the lock: there are never two inside
-//! that both may be, and nothing is left behind.
+//! Whatever ends a task or the lock, two exclusive holders are never inside together, and nothing
+//! is left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,17 +18,17 @@ use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, hold_counts, idle, nothing_left, patient_client};
 use crate::world::{World, for_every_world};
 
-/// A bound on what a crowd takes.
+/// An upper bound for a crowd.
 const CROWD: Duration = Duration::from_secs(30);
 
-/// A client with short leases whose calls go on for longer than a crowd on a busy machine keeps the server
-/// from answering.
+/// A client with short leases whose calls may take longer than a busy machine delays the server's
+/// answers.
 async fn client(url: &str) -> Client {
     let builder = Client::builder(url).lease(LEASE).give_up_after(SOON);
     builder.build().await.expect("a client")
 }
 
-/// The guards that tasks have just now.
+/// The guards that tasks currently have.
 #[derive(Default)]
 struct Inside {
     guards: Mutex<Vec<Seen>>,
@@ -41,7 +41,7 @@ struct Seen {
     is_lost: Box<dyn Fn() -> bool + Send>,
 }
 
-/// One that is inside; leaves when dropped, before its guard.
+/// Marks a task as inside. Dropped before its guard.
 struct Mark {
     inside: Arc<Inside>,
     number: u64,
@@ -63,7 +63,8 @@ impl Inside {
         }
     }
 
-    /// Who was granted the lock before another one of this client was is told so first.
+    /// If a guard exists while another of this client was granted the lock, the older guard must
+    /// already be lost.
     fn check(&self) {
         let guards = self.guards.lock();
         let held: Vec<_> = guards.iter().filter(|guard| !(guard.is_lost)()).collect();
@@ -86,7 +87,7 @@ impl Drop for Mark {
     }
 }
 
-/// The terms on which the tasks of a crowd ask.
+/// The options with which the tasks of a crowd acquire.
 fn on_terms<L: Primitive>(lock: L, nth: usize) -> L {
     match nth % 6 {
         3 => lock.fixed_lease(LEASE * 10),
@@ -96,7 +97,7 @@ fn on_terms<L: Primitive>(lock: L, nth: usize) -> L {
     }
 }
 
-/// One time in and out, or not in: each way to wait, each way to leave.
+/// One acquire and release in one of several ways, or a failed attempt.
 async fn a_visit<L: Primitive>(
     lock: &L,
     inside: &Arc<Inside>,
@@ -155,7 +156,7 @@ async fn a_visit<L: Primitive>(
     Ok(())
 }
 
-/// Tasks that come and go until they are told to stop, or until an error that `ends` them.
+/// Spawns tasks that acquire and release until `stop` is set or an error `ends` them.
 fn crowd<P: Primitive>(
     client: &Client,
     name: &str,
@@ -206,7 +207,7 @@ async fn ended(tasks: Vec<tokio::task::JoinHandle<u64>>) -> u64 {
     visits
 }
 
-/// Cancels at any poll, panics, re-entries and all ways to leave, in two clients at once.
+/// Cancellation at any poll, panics, re-entries and all ways to release, in two clients at once.
 async fn whoever_ends_in_the_middle<P: Primitive, W: World>() {
     let world = W::start().await;
     let (ours, theirs) = (world.patient_client().await, world.patient_client().await);
@@ -227,7 +228,7 @@ async fn whoever_ends_in_the_middle<P: Primitive, W: World>() {
     next.expect("it is free").release().await.unwrap();
 }
 
-/// The server never has more than one holder of a lock that is held alone.
+/// The server never has more than one holder of an exclusive lock.
 async fn the_server_has_one_holder<P: Primitive>() {
     let server = Server::start();
     let ours = patient_client(&server.url()).await;
@@ -249,14 +250,14 @@ async fn the_server_has_one_holder<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Freed by an operator, deleted, cut off and started anew, amid hand-offs.
+/// The lock is force-unlocked, deleted, disconnected and restarted during hand-offs.
 async fn whatever_happens_to_the_lock<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
     let (inside, stop) = (Arc::default(), Arc::default());
     let tasks = crowd::<P>(&ours, &name, 24, (&inside, &stop), |error| {
-        // A lost guard says so when it is released; a server that is not there, or starts, is told.
+        // A lost guard reports the loss on release. Calls report a server that is down or starting.
         error.is_not_held() || error.is_io() || error.is_refused()
     });
     for round in 0..15 {
@@ -266,7 +267,7 @@ async fn whatever_happens_to_the_lock<P: Primitive>() {
             1 => drop(P::of(&ours, &name).force_unlock().await),
             2 => delete::<P>(&server, &name).await,
             3 => {
-                // It may be on its way back from the restart.
+                // The client may still be reconnecting after the restart.
                 let killed = async || kill_connections(&server, "").await > 0;
                 eventually(SOON, "connections are killed", killed).await;
             }
@@ -283,7 +284,7 @@ async fn whatever_happens_to_the_lock<P: Primitive>() {
     next.expect("it is free").release().await.unwrap();
 }
 
-/// Everybody is told, and what was held is over with its lease at the latest.
+/// Every task gets the error, and holds end with their lease at the latest.
 async fn a_shutdown_during_a_handoff<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
@@ -296,16 +297,16 @@ async fn a_shutdown_during_a_handoff<P: Primitive>() {
     within(SOON, ours.clone().shutdown()).await.unwrap();
     assert!(ended(tasks).await > 0);
     idle(&ours).await;
-    // Fixed leases among them last ten times as long as others.
+    // Fixed leases last ten times as long.
     let next = within(LEASE * 20, P::rival(&theirs, &name).lock()).await;
     next.unwrap().release().await.unwrap();
     nothing_left(&server).await;
 }
 
-/// How often each of many tasks has it: on a cluster a fenced multi-lock takes its time.
+/// Grants per task. A fenced multi-lock on a cluster is slow.
 const ROUNDS: u64 = 10;
 
-/// What a resource sees that is written to with tokens only, from two clients.
+/// A resource that checks fencing tokens never sees an old one, with two clients.
 async fn tokens_grow_wherever_it_goes<P: Primitive, W: World>() {
     let world = W::start().await;
     let name = world.name();
@@ -348,7 +349,8 @@ async fn tokens_grow_wherever_it_goes<P: Primitive, W: World>() {
     world.nothing_left(&name).await;
 }
 
-/// While many tasks of a client hand it off, one of another process waits for a few slices of that.
+/// While many tasks of a client hand the lock off, a waiter in another process waits for a few
+/// slices.
 async fn another_client_gets_its_turn<P: Primitive>() {
     let server = Server::start();
     let (busy, lone) = (
@@ -377,7 +379,7 @@ async fn another_client_gets_its_turn<P: Primitive>() {
         within(CROWD, task).await.unwrap();
     }
     waited.sort_unstable();
-    // Seventeen make a slice. The first two may be over before it is known that somebody waits.
+    // A slice is seventeen grants. The first two may end before the client knows of the waiter.
     assert!(waited[waited.len() / 2] <= 17 * 5, "{waited:?}");
     assert!(grants.load(Ordering::Relaxed) > 40, "both get on");
 }
@@ -396,7 +398,7 @@ fn pass_round<L: Primitive>(
     })
 }
 
-/// Redisson waits for a message, too, and for the time that is left.
+/// Redisson waits for a message, too, and for the remaining time.
 #[tokio::test(flavor = "multi_thread")]
 async fn redisson_gets_its_turn() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Handles that give up sooner than the server has to answer: what that means for the connection that all share.
+//! Handles whose time limit is shorter than the server's response time, and their effect on the
+//! shared connection.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ async fn through_a_proxy() -> (Server, Proxy, Client) {
     (server, proxy, client)
 }
 
-/// A busy machine may take longer to answer than a handle waits: then it is asked once more.
+/// Retries, because a busy machine may take longer to answer than the handle waits.
 async fn taken(lock: &ReentrantLock) -> ReentrantGuard {
     for _ in 0..20 {
         if let Ok(guard) = lock.lock().await {
@@ -28,7 +29,7 @@ async fn taken(lock: &ReentrantLock) -> ReentrantGuard {
     panic!("no answer in time, twenty times");
 }
 
-/// A server that answers is slow, not dead: its connection stays.
+/// A server that answers is slow, not dead: the connection is kept.
 #[tokio::test]
 async fn they_do_not_take_the_others_their_connection() {
     let (server, proxy, client) = through_a_proxy().await;
@@ -55,7 +56,7 @@ async fn they_do_not_take_the_others_their_connection() {
     nothing_left(&server).await;
 }
 
-/// They do not take the others the connection for renewals either, when they leave a lock held.
+/// Abandoned calls that leave a lock held do not break the renewal connection of others either.
 #[tokio::test]
 async fn who_leaves_a_lock_held_does_not_take_the_others_their_renewals() {
     let (server, proxy, client) = through_a_proxy().await;
@@ -81,7 +82,7 @@ async fn who_leaves_a_lock_held_does_not_take_the_others_their_renewals() {
     nothing_left(&server).await;
 }
 
-/// Renewals have no time to lose: where the lease is short among those of its client, so is the wait for a reply.
+/// If a short lease is among the client's leases, the reply timeout of renewals is short as well.
 #[tokio::test]
 async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
     let (server, proxy, client) = through_a_proxy().await;
@@ -90,13 +91,13 @@ async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
     assert!(timeout(LEASE * 2, guard.lost()).await.is_err());
     proxy.blackhole_existing();
     assert!(timeout(LEASE * 3, guard.lost()).await.is_err());
-    // The connection of callers is dead as well.
+    // The connection for calls is dead as well.
     drop(guard);
     idle(&client).await;
     nothing_left(&server).await;
 }
 
-/// Nobody who asks waits for as long as a silent connection is waited for.
+/// No caller waits for the full timeout of a silent connection.
 #[tokio::test]
 async fn they_find_out_together_that_a_connection_is_dead() {
     let (server, proxy, client) = through_a_proxy().await;

@@ -1,4 +1,4 @@
-//! Operations on one hold, or one lock, that meet: each of these once went wrong.
+//! Operations that interleave on one hold or lock. Each test reproduces a defect of the past.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::support::{SOON, idle, listening, nothing_left, patient_client, took_less, waiting};
 
-/// Well below every poll and heartbeat of a client with the default lease.
+/// Well below the poll interval and the heartbeat of a client with the default lease.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Reading {
@@ -34,7 +34,7 @@ impl Reading {
         }
     }
 
-    /// The write hold is gone at the server, so others read.
+    /// The write hold is gone at the server: other clients can read.
     async fn others_read(&self) {
         let other = self.theirs.rw_lock(&self.name);
         eventually(SOON, "another client reads", async || {
@@ -44,7 +44,7 @@ impl Reading {
     }
 }
 
-/// The re-entry takes the turn before the release of the dropped guard does.
+/// The re-entry runs before the release of the dropped guard.
 #[tokio::test]
 async fn a_re_entry_does_not_hide_a_dropped_writer() {
     let scene = Reading::new().await;
@@ -70,7 +70,7 @@ async fn a_re_entry_does_not_hide_a_released_writer() {
     third.unwrap();
     writing.unwrap();
     scene.others_read().await;
-    // Nothing of the hold is thought to be on its way for ever.
+    // No request of the hold is considered in flight forever.
     let started = Instant::now();
     let another = scene.ours.rw_lock(&scene.name).try_read().await.unwrap();
     took_less(started, BY_MESSAGE);
@@ -105,7 +105,7 @@ async fn a_re_entry_does_not_hide_a_downgrade() {
     nothing_left(&scene.server).await;
 }
 
-/// The first member was given back when the second was lost; its deadline means nothing any more.
+/// The first member was released when the second was lost, so its deadline is irrelevant.
 #[tokio::test]
 async fn the_loss_of_a_bundle_is_reported_at_any_time() {
     let server = Server::start();
@@ -141,7 +141,7 @@ async fn the_loss_of_a_bundle_is_reported_at_any_time() {
     assert_eq!(guard.release().await.unwrap_err().lock_name(), Some(&*b));
 }
 
-/// A waiter comes while the subscription of the one before it is about to be given up.
+/// A waiter arrives while the previous waiter's subscription is being closed.
 #[tokio::test]
 async fn a_new_waiter_is_not_silenced_by_an_old_one() {
     let server = Server::start();
@@ -161,7 +161,7 @@ async fn a_new_waiter_is_not_silenced_by_an_old_one() {
         let lock = ours.lock(&name);
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         waiting(&ours, 1).await;
-        // Past the time for which an old subscription lingers.
+        // Longer than an old subscription lingers.
         tokio::time::sleep(Duration::from_millis(150)).await;
         listening(&server).await;
         let released = Instant::now();
@@ -171,7 +171,8 @@ async fn a_new_waiter_is_not_silenced_by_an_old_one() {
     }
 }
 
-/// Two guards over the same holds, taken in different ways, and an operation on one of the holds.
+/// Two guards over the same holds, acquired in different ways, and an operation on one of the
+/// holds.
 #[tokio::test]
 async fn bundles_over_the_same_holds_do_not_wait_for_each_other() {
     let server = Server::start();
@@ -198,7 +199,8 @@ async fn bundles_over_the_same_holds_do_not_wait_for_each_other() {
     }
 }
 
-/// A writer that waits behind a reader of its own client keeps nobody out at the server meanwhile.
+/// A writer that waits behind a reader of its own client does not block other clients at the
+/// server.
 #[tokio::test]
 async fn a_multi_lock_is_no_phantom_writer() {
     let server = Server::start();
@@ -229,7 +231,7 @@ async fn a_multi_lock_is_no_phantom_writer() {
     nothing_left(&server).await;
 }
 
-/// An owner costs its waiters nothing at the server.
+/// Waiters with an owner cause no extra requests.
 #[tokio::test]
 async fn a_fair_queue_of_owners_costs_what_one_of_strangers_does() {
     const WAITERS: usize = 16;
@@ -263,6 +265,6 @@ async fn a_fair_queue_of_owners_costs_what_one_of_strangers_does() {
         scripts.push(server.commandstats().await["evalsha"]);
         idle(&ours).await;
     }
-    // A poll of somebody may fall into either.
+    // A waiter's poll may fall into either count.
     assert!(scripts[1] <= scripts[0] + 2 * WAITERS as u64, "{scripts:?}");
 }

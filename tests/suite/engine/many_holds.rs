@@ -1,4 +1,4 @@
-//! Many holds of one client: their renewals go together, and none comes late.
+//! Many holds of one client: renewals are batched, and none is late.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn ten_thousand_holds_are_renewed_for_a_minute() {
     const HOLDS: usize = 10_000;
     let server = Server::start();
-    // With as much to spare as a crowd of other tests may take.
+    // With enough slack for other tests running at the same time.
     let builder = Client::builder(&server.url()).lease(Duration::from_secs(15));
     let client = builder.build().await.unwrap();
     let prefix = unique_name("lock");
@@ -31,16 +31,16 @@ async fn ten_thousand_holds_are_renewed_for_a_minute() {
         slowest = slowest.max(looked.elapsed());
         looked = Instant::now();
         let lost = guards.iter().filter(|guard| guard.is_lost()).count();
-        // Where the machine stood still, 200 ms took longer than that too.
+        // If the machine stalled, 200 ms took longer too.
         let when = started.elapsed();
         assert_eq!(lost, 0, "after {when:?}, 200 ms took up to {slowest:?}");
     }
-    // Every hold was due about twelve times, and went with a hundred others.
+    // Every hold was due about twelve times, in batches of about a hundred.
     let scripts = server.commandstats().await["evalsha"];
     assert!((800..4_000).contains(&scripts), "{scripts} renewal scripts");
     assert_eq!(client.stats().holds, HOLDS);
     drop(guards);
-    // One release each: beside other tests that takes a while.
+    // One release per hold, which takes a while beside other tests.
     let idle = async || client.stats().is_idle();
     eventually(MINUTE, "all are released", idle).await;
     nothing_left(&server).await;

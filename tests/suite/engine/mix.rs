@@ -1,5 +1,5 @@
-//! A random mix of all kinds on a few names, with calls that are dropped at any moment and connections
-//! that are killed: nothing is left behind that has no end, and nothing at all of clients that live on.
+//! A random mix of all kinds on a few names, with calls dropped at any moment and killed
+//! connections: every leftover expires, and clients that continue leave none.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::failures::faults::kill_connections;
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{SOON, client, idle, nothing_left, patient_client, waiting};
 
-/// So short that what is given up after a lease, or a part of it, is given up often.
+/// Short, so that timeouts derived from the lease are reached often.
 const LEASE: Duration = Duration::from_millis(150);
 
-/// For how long it is mixed. More finds more: set `LOCKSET_MIX_SECONDS`.
+/// How long the mix runs. A longer run finds more: set `LOCKSET_MIX_SECONDS`.
 const MIX: Duration = Duration::from_secs(3);
 
 fn span() -> Duration {
@@ -27,10 +27,10 @@ fn span() -> Duration {
     seconds.map_or(MIX, Duration::from_secs)
 }
 
-/// Of a plain lock, two fair ones and one for readers and writers.
+/// A reentrant lock, two fair locks and a read-write lock.
 type Names = [String; 4];
 
-/// A call, dropped at some poll, or after some time, or driven to its end.
+/// A call that is dropped at some poll or after some time, or driven to its end.
 async fn some_of<F: Future>(call: F, random: &mut Rng) -> Option<F::Output> {
     let polls = random.usize(1..6);
     match random.u8(0..4) {
@@ -44,7 +44,7 @@ async fn some_of<F: Future>(call: F, random: &mut Rng) -> Option<F::Output> {
     }
 }
 
-/// Whether a lock was taken and given back. What a killed connection does to a call is told.
+/// Accepts the errors that killed connections cause.
 fn expected(error: &Error) {
     let is_expected = error.is_io() || error.is_not_held();
     assert!(is_expected, "{error}");
@@ -80,7 +80,7 @@ async fn take<P: Primitive>(lock: P, random: &mut Rng) {
     visit(got, random).await;
 }
 
-/// Some of the names, in any order, each of the kind that goes with it.
+/// Some of the names in any order, each with its kind.
 fn some_members(client: &Client, names: &Names, random: &mut Rng) -> MultiLock {
     let [plain, fair, second, shared] = names;
     let mut members = vec![
@@ -154,7 +154,7 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
     let began = Instant::now();
     let mut random = Rng::with_seed(4);
     while began.elapsed() < span() {
-        // Now and then in a row, so that what is repeated is cut off again.
+        // Sometimes several in a row, so that retries are cut off too.
         let pause = if random.bool() { 0..10 } else { 20..200 };
         tokio::time::sleep(Duration::from_millis(random.u64(pause))).await;
         let lane = ["command", "push", "renewal", ""][random.usize(0..4)];
@@ -180,7 +180,7 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
     nothing_left(&server).await;
 }
 
-/// Whatever is at the server while somebody waits has an end, should that one die.
+/// Every key that exists while a client waits expires if that client dies.
 async fn what_a_waiter_leaves_has_an_end<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (
@@ -215,7 +215,7 @@ async fn what_a_waiter_leaves_has_an_end<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// In this time each of them has asked some times.
+/// Long enough for each waiter to poll several times.
 fn ours_polls() -> Duration {
     Duration::from_millis(600)
 }

@@ -1,4 +1,5 @@
-//! The terms of a hold are those of the guards that are there: of one owner, each with its own lease.
+//! Guards of one owner share a hold, each with its own lease: the hold follows the guards that
+//! remain.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, client, idle, nothing_left};
 
-/// A helper with a renewed lease enters a hold with a fixed one, and leaves.
+/// A helper with a renewed lease re-enters a hold with a fixed lease, and leaves.
 async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -25,7 +26,7 @@ async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
         }
         assert!(!guard.is_lost() && guard.remaining() <= fixed);
         assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
-        // Nobody renews it any more, though the guard is still there.
+        // The hold is no longer renewed, although the first guard exists.
         nothing_left(&server).await;
         assert!(guard.release().await.unwrap_err().is_not_held());
     }
@@ -33,7 +34,7 @@ async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// A guard with a fixed lease in a hold that is renewed for another ends when it said.
+/// A guard with a fixed lease ends on time in a hold that is renewed for another guard.
 async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -70,7 +71,7 @@ async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Whoever is renewed goes on after one that is not, in whatever order they came.
+/// A guard with a renewed lease outlives one with a fixed lease, in either order of acquisition.
 async fn the_guards_that_are_left_decide<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -82,7 +83,7 @@ async fn the_guards_that_are_left_decide<P: Primitive>() {
     assert_eq!(within(SOON, outer.lost()).await, LostReason::Expired);
     assert!(outer.release().await.unwrap_err().is_not_held());
     assert!(tokio::time::timeout(LEASE * 2, inner.lost()).await.is_err());
-    // And now the other way round.
+    // The opposite order.
     let last = fixed.lock().await.unwrap();
     inner.release().await.unwrap();
     assert_eq!(within(SOON, last.lost()).await, LostReason::Expired);

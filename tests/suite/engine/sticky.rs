@@ -1,4 +1,5 @@
-//! Holds that stay with their client when their last guard is released, and waiters that recall them.
+//! Sticky holds, which stay with the client after the last guard is released, and the waiters that
+//! recall them.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::world::{OnCluster, World};
 /// Longer than a test.
 const LONG: Duration = Duration::from_secs(40);
 
-/// What clients sent about locks since the last look.
+/// The number of lock commands that clients sent since the last call.
 async fn sent(server: &Server) -> u64 {
     let commands = server.commandstats().await;
     let of_locks = ["restore", "evalsha", "eval", "hdel", "publish"];
@@ -22,7 +23,7 @@ async fn sent(server: &Server) -> u64 {
     sent.sum()
 }
 
-/// Waits until the server has these clients' recall channels.
+/// Waits until the server has the recall channels of these clients.
 async fn listens(server: &Server, client: &Client) {
     let channel = format!("lockset_recall:{}", client.id());
     eventually(SOON, "the client listens for recalls", async || {
@@ -61,7 +62,7 @@ for_sticky_locks! {
     tokens_grow_from_task_to_task
 }
 
-/// What the tests need of a lock that can be sticky.
+/// The operations that the tests need of a sticky lock.
 trait Sticky: lockset::Lock + Clone {
     fn sticky(self, span: Duration) -> Self;
     fn member(&self) -> lockset::Member;
@@ -89,7 +90,7 @@ async fn client(server: &Server) -> Client {
     patient_client(&server.admin_url()).await
 }
 
-/// A server, its client, and a lock that stays with that for long.
+/// A server, its client, and a lock that is sticky for a long time.
 async fn sticky<L: Sticky>(of: impl Fn(&Client, &str) -> L) -> (Server, Client, L) {
     let server = Server::start();
     let client = client(&server).await;
@@ -97,7 +98,7 @@ async fn sticky<L: Sticky>(of: impl Fn(&Client, &str) -> L) -> (Server, Client, 
     (server, client, lock)
 }
 
-/// Ends the client, and looks at what is left.
+/// Shuts the client down and checks what is left.
 async fn ends(client: Client, server: &Server) {
     client.shutdown().await.unwrap();
     nothing_left(server).await;
@@ -143,13 +144,13 @@ async fn a_waiter_elsewhere_gets_it_at_once<L: Sticky>(of: impl Fn(&Client, &str
     let lock = of(&client, "lock").sticky(LONG);
     lock.lock().await.unwrap().release().await.unwrap();
     listens(&server, &client).await;
-    // One that does not wait does not ask either.
+    // A caller that does not wait does not recall either.
     assert!(of(&other, "lock").try_lock().await.unwrap().is_none());
     assert!(other.stats().is_idle());
     let began = Instant::now();
     let theirs = within(SOON, of(&other, "lock").lock()).await.unwrap();
     took_less(began, Duration::from_millis(900));
-    // While somebody else has it there is nothing to keep.
+    // While another client holds the lock, there is nothing to keep.
     let next = of(&client, "lock").try_lock().await.unwrap();
     assert!(next.is_none());
     theirs.release().await.unwrap();
@@ -168,7 +169,7 @@ async fn a_waiter_that_cannot_ask_gets_it_when_its_time_is_over<L: Sticky>(
     let guard = lock.lock().await.unwrap();
     let began = Instant::now();
     guard.release().await.unwrap();
-    // As Redisson: it tries, and hears nothing but the release.
+    // Like Redisson: it tries, and only listens for the release.
     eventually(SOON, "the key is gone", async || {
         !server.keys().await.contains(&"lock".to_owned())
     })
@@ -187,7 +188,7 @@ async fn what_is_used_again_and_again_is_released_in_time<L: Sticky>(
     let lock = of(&client, "lock").sticky(span);
     let mut first = None;
     let began = Instant::now();
-    // One hold after the other, each for one span.
+    // One hold after another, each for one span.
     let mut holds = 0;
     while holds < 3 {
         let guard = lock.lock().await.unwrap();
@@ -296,7 +297,7 @@ async fn tokens_grow_from_task_to_task<L: Sticky>(of: impl Fn(&Client, &str) -> 
         holders.insert(guard.holder_id().to_owned());
         guard.release().await.unwrap();
     }
-    // 17 tokens come with a grant.
+    // A grant comes with 17 tokens.
     assert_eq!(holders.len(), 3);
     client.shutdown().await.unwrap();
 }
@@ -319,7 +320,7 @@ async fn what_cannot_be_sticky_is_refused() {
     }
 }
 
-/// A waiter of Redisson's subscribes and hears of the release.
+/// A Redisson waiter subscribes and receives the release message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_of_redisson_hears_of_the_release() {
     let server = Server::start();
@@ -343,7 +344,7 @@ async fn a_waiter_of_redisson_hears_of_the_release() {
     redisson.lock_release("lock", 1).await;
 }
 
-/// A reader of this client asks behind the release.
+/// A reader of this client is sent after the release.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_of_this_client_does_not_wait_for_a_writer_that_is_gone() {
     let server = Server::start();
@@ -368,7 +369,7 @@ async fn a_reader_of_this_client_does_not_wait_for_a_writer_that_is_gone() {
     ends(client, &server).await;
 }
 
-/// While tasks of this client wait it goes to them, as without.
+/// While tasks of this client wait, the lock is handed off to them, as without `sticky`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_two_clients_takes_turns() {
     let server = Server::start();
@@ -409,7 +410,7 @@ async fn a_crowd_of_two_clients_takes_turns() {
     nothing_left(&server).await;
 }
 
-/// With the last handle gone the hold ends by its time, and with it the client.
+/// After the last handle is dropped, the hold ends on time, and the client with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_dropped_releases_it_in_time() {
     let server = Server::start();
@@ -464,7 +465,7 @@ async fn what_is_kept_at_the_server_is_not_sticky() {
     assert!(left != first && left.starts_with(client.id()), "{left}");
 }
 
-/// A hold that was granted until the end of `max_hold` gives the next task a span of its own.
+/// A hold granted until the end of `max_hold` gives the next task its own span.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_guard_has_its_own_longest_time() {
     let server = Server::start();
@@ -484,7 +485,7 @@ async fn each_guard_has_its_own_longest_time() {
     ends(client, &server).await;
 }
 
-/// Nobody waits, so nothing resolves; then somebody does.
+/// The future is pending without a waiter, and resolves with one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_learns_that_somebody_waits_elsewhere() {
     let server = Server::start();
@@ -498,7 +499,7 @@ async fn a_guard_learns_that_somebody_waits_elsewhere() {
         tokio::spawn(async move { lock.lock().await })
     };
     within(SOON, guard.recalled()).await;
-    // Again, and for another guard of the same hold.
+    // Again, for another guard of the same hold.
     let inner = guard.reenter().await.unwrap();
     assert!(guard.recalled().now_or_never().is_some());
     assert!(inner.recalled().now_or_never().is_some());
@@ -530,7 +531,7 @@ async fn a_guard_learns_that_somebody_waits_in_its_client() {
     reading.release().await.unwrap();
 }
 
-/// All kinds of guards, with the waiter at another client.
+/// All kinds of guards, with a waiter at another client.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_guard_learns_of_it() {
     async fn learns<L: lockset::Lock>(server: &Server, holder: &Client, mine: L, theirs: L) {
@@ -581,7 +582,7 @@ async fn readers_learn_of_a_writer() {
     guard.release().await.unwrap();
 }
 
-/// The connection that recalls come over is lost: the client listens again.
+/// The connection for recalls is lost: the client subscribes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn recalls_come_again_after_a_reconnect() {
     let server = Server::start();
@@ -595,7 +596,7 @@ async fn recalls_come_again_after_a_reconnect() {
     guard.release().await.unwrap();
 }
 
-/// A client has one channel for the locks of all slots, whichever node serves them.
+/// A client has one recall channel for locks of all slots and nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn recalls_reach_the_client_from_every_node() {
     let world = OnCluster::start().await;
@@ -628,7 +629,7 @@ async fn recalls_reach_the_client_from_every_node() {
     world.nothing_left(&name).await;
 }
 
-/// A user who may not use these channels: everything goes on by its time.
+/// A user without the rights to these channels: sticky holds end by time.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_recall_the_time_decides() {
     let server = Server::start();
@@ -664,12 +665,12 @@ async fn without_the_right_to_recall_the_time_decides() {
     assert_eq!(a.stats().totals.background_failures, 0);
 }
 
-/// Where nobody listens, waiters ask once in a while.
+/// Waiters recall rarely if the holder's client is not subscribed.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_do_not_listen_are_not_asked_for_each_wait() {
     let server = Server::start();
     let (a, b) = (client(&server).await, client(&server).await);
-    // Long enough for a subscription, which outlasts the wait.
+    // Long enough for the subscription to be made.
     let wait = Duration::from_millis(200);
     for nth in 0..20 {
         let name = format!("lock:{nth}");

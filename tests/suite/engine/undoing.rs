@@ -1,4 +1,4 @@
-//! Attempts that nobody waits for any more, at a server that stands still or is away for long.
+//! Abandoned attempts at a server that is stopped or away for a long time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use lockset_testkit::{Server, eventually, unique_name};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::SOON;
 
-/// Long enough to be told from what is over at once.
+/// Long enough to tell a lease from an immediate end.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// So long is waited for an answer that does not come.
+/// How long to wait for an answer that does not come.
 const MOMENT: Duration = Duration::from_millis(30);
 
 async fn client(server: &Server) -> Client {
@@ -20,8 +20,8 @@ async fn client(server: &Server) -> Client {
     builder.build().await.unwrap()
 }
 
-/// The server executes an attempt when it can, which may be after more than its lease. Nobody holds
-/// the lock then.
+/// The server executes an attempt late, possibly after more than its lease. Afterwards the lock is
+/// free.
 async fn an_attempt_that_runs_late_is_undone<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
@@ -43,7 +43,7 @@ async fn an_attempt_that_runs_late_is_undone<P: Primitive>() {
     crate::support::idle(&ours).await;
 }
 
-/// The same of a request to enter again, whose hold is over by then.
+/// As above, for a re-entry whose hold is over when it runs.
 async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
@@ -52,7 +52,7 @@ async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
     server.stop();
     let entry = tokio::time::timeout(MOMENT, guard.reenter()).await;
     assert!(entry.is_err(), "it was answered");
-    // The connection that carries it is given up.
+    // The client abandons the connection that carries the re-entry.
     tokio::time::sleep(LEASE / 2).await;
     drop(guard);
     tokio::time::sleep(LEASE * 3 / 2).await;
@@ -65,8 +65,8 @@ async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
     crate::support::idle(&ours).await;
 }
 
-/// A place that is given up while the server stands still is given up when that goes on, though any
-/// lease is over by then: a place in a queue at the server has none.
+/// A waiter that leaves while the server is stopped is removed once the server continues, though
+/// its lease is over: a place in the server's queue has no lease.
 async fn a_place_is_given_up_however_late<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
@@ -78,26 +78,28 @@ async fn a_place_is_given_up_however_late<P: Primitive>() {
         let waits = tokio::time::timeout(LEASE / 4, &mut call).await;
         assert!(waits.is_err(), "it is held elsewhere");
         server.stop();
-        // Until the connection that it asked on is given up, so that nothing leaves any more.
+        // Lasts until the client abandons the connection of the attempt, so that no further command
+        // is sent.
         let told = tokio::time::timeout(LEASE / 2, &mut call).await;
         assert!(!matches!(told, Ok(Ok(_))), "nobody grants it");
     }
     tokio::time::sleep(LEASE * 3 / 2).await;
     server.cont();
     crate::support::idle(&ours).await;
-    // Of itself: whoever releases or asks would find that its heartbeat is over.
+    // The cleanup must not depend on another release or attempt, which would find the heartbeat
+    // expired.
     crate::support::nothing_left(&server).await;
     drop(guard);
 }
 
-/// What waited in vain for a connection was executed by nobody.
+/// A command that was still waiting for a connection was never executed, so it needs no undo.
 async fn what_was_never_sent_is_not_undone<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server).await;
     let name = unique_name("unsent");
     let lock = P::of(&ours, &name);
     server.stop();
-    // The connection there was is given up.
+    // The client abandons its connection.
     assert!(lock.try_lock().await.is_err());
     eventually(SOON, "no more than one queue is left", async || {
         ours.stats().background <= 1
@@ -113,7 +115,7 @@ async fn what_was_never_sent_is_not_undone<P: Primitive>() {
     crate::support::nothing_left(&server).await;
 }
 
-/// However many they are, they wait together.
+/// All undos wait together.
 async fn many_attempts_are_undone_together<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server).await;

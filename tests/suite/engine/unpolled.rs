@@ -1,7 +1,7 @@
-//! Calls that were polled and are not any more: a branch of a `select!` in a loop, a place in a
-//! stream whose buffer is full.
+//! Calls that were polled and no longer are, like a branch of a `select!` in a loop or an entry of
+//! a full buffered stream.
 //!
-//! They keep their claim, and keep the lock from nobody.
+//! They keep their claim without blocking other callers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +17,10 @@ use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, wa
 
 type Call<G> = Pin<Box<dyn Future<Output = lockset::Result<G>> + Send>>;
 
-/// For how long a call is polled before it is left alone: once, or until it has surely been refused.
+/// How long a call is polled before it is left: once, or until it has certainly been refused.
 const SPANS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(60)];
 
-/// A call that was polled for so long, and is not any more. On one thread, no answer comes within the
-/// first poll.
+/// Polls a call for `span` and leaves it. On one thread, no answer arrives within the first poll.
 async fn left_alone<P: Primitive>(client: &Client, name: &str, span: Duration) -> Call<P::Guard> {
     let lock = P::of(client, name);
     let mut call: Call<P::Guard> = Box::pin(async move { lock.lock().await });
@@ -34,7 +33,7 @@ async fn left_alone<P: Primitive>(client: &Client, name: &str, span: Duration) -
     call
 }
 
-/// Tasks that take it one after the other, or together if they may.
+/// Tasks that acquire one after another, or together if the lock is shared.
 fn behind<P: Primitive>(client: &Client, name: &str) -> Vec<JoinHandle<lockset::Result<()>>> {
     async fn visit<L: Primitive>(lock: L) -> lockset::Result<()> {
         lock.lock().await?.release().await
@@ -52,7 +51,7 @@ async fn all_get_it(tasks: Vec<JoinHandle<lockset::Result<()>>>) {
     }
 }
 
-/// It is released elsewhere, and the first of ours does not come for it.
+/// Another client releases the lock, and our first caller does not take it.
 async fn it_is_free_for_those_behind<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (
@@ -67,7 +66,7 @@ async fn it_is_free_for_those_behind<P: Primitive>() {
         waiting(&ours, 4).await;
         guard.release().await.unwrap();
         all_get_it(tasks).await;
-        // It has kept its claim.
+        // The first caller has kept its claim.
         let guard = within(SOON, first).await.unwrap();
         assert!(!guard.is_lost());
         guard.release().await.unwrap();
@@ -76,7 +75,7 @@ async fn it_is_free_for_those_behind<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// It is released here, and would pass to one that does not come for it.
+/// This client releases the lock, which would pass to a caller that does not take it.
 async fn it_passes_to_those_behind<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -94,7 +93,7 @@ async fn it_passes_to_those_behind<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Granted to one that does not come for it: that lasts for a lease, and no longer.
+/// A grant that its caller does not take lasts for a lease, and no longer.
 async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -107,7 +106,7 @@ async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// It was the first to need a connection, and is not there when that could be made.
+/// The first caller that needed a connection is gone when the connection could be made.
 async fn a_connection_is_made_for_the_others<P: Primitive>() {
     let server = Server::start();
     let builder = Client::builder(&server.url()).lease(LEASE).lazy();
@@ -125,7 +124,7 @@ async fn a_connection_is_made_for_the_others<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Those behind one are told at once, and so is that one when it is polled again.
+/// A shutdown fails the callers behind at once, and the unpolled call when it is polled again.
 async fn a_shutdown_reaches_those_behind<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (

@@ -1,4 +1,4 @@
-//! A server that stood still, or was away: what a client under load does meanwhile and when it is back.
+//! A server that was stopped or away: how a client under load behaves during and after that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use tokio::time::sleep;
 
 use crate::support::{SOON, idle};
 
-/// The target is a second; a busy machine takes longer.
+/// The target is one second; a busy machine takes longer.
 const BACK: Duration = Duration::from_secs(3);
 
-/// How long a machine that is busy with other things may take to come to the full rate at first.
+/// How long a busy machine may take to reach the full rate at first.
 const BEFORE: Duration = Duration::from_secs(30);
 
-/// Calls are counted for this long to know their rate.
+/// The window over which the rate of calls is measured.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// For so long a server stands still: longer than any reply is waited for.
+/// How long the server is stopped: longer than any reply timeout.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
-/// Calls that come at a rate, whatever becomes of those before.
+/// Starts calls at a fixed rate, regardless of the calls before.
 struct Load {
     rate: u64,
     done: Arc<AtomicU64>,
@@ -32,7 +32,7 @@ struct Load {
 }
 
 impl Load {
-    /// Each takes and releases a free lock of its own.
+    /// Each call acquires and releases its own free lock.
     fn on(client: &Client, rate: u64) -> Self {
         let done = Arc::<AtomicU64>::default();
         let (client, counted) = (client.clone(), Arc::clone(&done));
@@ -66,14 +66,14 @@ impl Load {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Waits until a call succeeds that has not yet.
+    /// Waits until a new call succeeds.
     async fn succeeds(&self, bound: Duration) {
         let before = self.done();
         let more = async || self.done() > before;
         eventually(bound, "a call succeeds", more).await;
     }
 
-    /// Waits until about as many calls succeed as come.
+    /// Waits until calls succeed at about the rate at which they start.
     async fn is_at_full_rate(&self, bound: Duration) {
         let at_rate = async || {
             let (before, began) = (self.done(), Instant::now());
@@ -85,16 +85,17 @@ impl Load {
     }
 }
 
-/// How a server was used again.
+/// The measurements of a recovery.
 struct Comeback {
-    /// From when it was back until a call succeeded, and until the calls of half a second did.
+    /// From the server's return until the first call succeeded, and until the calls of half a
+    /// second did.
     first: Duration,
     full: Duration,
-    /// How many connections were made, from when it stood still.
+    /// The number of connections opened since the server was stopped.
     opened: u64,
 }
 
-/// A server that stands still for two seconds, so far away, while calls come at this rate.
+/// Stops a server at this distance for two seconds while calls start at this rate.
 async fn comes_back(distance: Duration, rate: u64) -> Comeback {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -162,7 +163,7 @@ async fn so_is_one_far_away() {
     comes_back(Duration::from_millis(50), 200).await;
 }
 
-/// Whoever asks, and however many ask.
+/// For all kinds of callers, and any number of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_is_asked_a_few_times_a_second() {
     let server = Server::start();
@@ -205,12 +206,12 @@ async fn a_node_that_stood_still_is_used_again() {
     let before = cluster.proxy(frozen).asked_for();
     frozen.cont();
     load.is_at_full_rate(SOON * 2).await;
-    // To this node: the client's three, and a few looks at the map.
+    // Connections to this node: the client's three, and a few for the slot map.
     let opened = cluster.proxy(frozen).asked_for() - before;
     assert!(opened <= 20, "{opened} connections");
 }
 
-/// A client that is gone dials no more, whoever waited for it.
+/// A dropped client stops dialling, even if its callers were waiting.
 #[tokio::test]
 async fn a_client_that_is_gone_dials_no_more() {
     let server = Server::start();
@@ -226,8 +227,7 @@ async fn a_client_that_is_gone_dials_no_more() {
     eventually(SOON, "it hangs up", async || proxy.connections() == 0).await;
 }
 
-/// A client outlives the runtime on which its connection was being made.
-/// A server of which nobody gets an answer, and a client without a connection.
+/// A server that never answers, and a client without a connection.
 async fn without_an_answer() -> (Server, Proxy, Client) {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -236,7 +236,8 @@ async fn without_an_answer() -> (Server, Proxy, Client) {
     (server, proxy, client)
 }
 
-/// Asks on a runtime of its own, in vain, which is not driven any more after that. Blocks.
+/// Calls on a separate runtime, without an answer, and returns the runtime, which is not driven
+/// afterwards. Blocks.
 fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
     let builder = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -247,7 +248,7 @@ fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
     runtime
 }
 
-/// A runtime may be kept and not be driven any more, by a thread that has asked for something once.
+/// A thread may make a single call on a runtime and keep the runtime without driving it.
 #[tokio::test]
 async fn a_runtime_that_stands_still_holds_nobody_up() {
     let (_server, proxy, client) = without_an_answer().await;

@@ -1,4 +1,4 @@
-//! Servers that are far away, and what a connection to them carries.
+//! Distant servers, and the load that a connection to them can carry.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockset_testkit::{Cluster, Proxy, Server, eventually, unique_name, within};
 
 use crate::support::{SOON, nothing_left};
 
-/// Across an ocean, and by a way that is not the shortest.
+/// The round trip across an ocean by an indirect route.
 const FAR: Duration = Duration::from_millis(400);
 
 async fn works(client: &Client) -> bool {
@@ -66,7 +66,7 @@ async fn a_connect_timeout_bounds_each_step() {
     connect(FAR).await.unwrap();
 }
 
-/// How many scripts were sent, by the server's count.
+/// The number of scripts sent, counted by the server.
 async fn sent(server: &Server) -> u64 {
     let commands = server.commandstats().await;
     let loads = commands.iter().filter(|(name, _)| *name == "script|load");
@@ -80,7 +80,7 @@ async fn scripts_are_sent_to_who_does_not_know_them() {
     let client = Client::connect(&proxy.url()).await.unwrap();
     assert!(works(&client).await);
     if !server.commandstats().await.contains_key("script|load") {
-        // It does not tell the two apart.
+        // Old servers do not count subcommands separately.
         return;
     }
     server.reset_stats().await;

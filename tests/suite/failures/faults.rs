@@ -1,4 +1,4 @@
-//! Faults caused on purpose, on servers, connections and data.
+//! Faults caused on purpose in servers, connections and data.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,12 @@ use crate::support::{
     took_less, waiting,
 };
 
-/// Of what goes wrong one time in six where it can; there are as many for each kind of lock.
+/// Rounds for a race that goes wrong one time in six without its fix; the same number for each kind
+/// of lock.
 const ROUNDS: usize = 20;
 
-/// A loss is told when the deadline passes, which is shortly before the lease ends: as soon as a busy
-/// machine lets the task run that waits for it.
+/// How late a busy machine may run the task that waits for the deadline, which is shortly before
+/// the end of the lease.
 const SCHEDULING: Duration = Duration::from_millis(500);
 
 /// Deletes the keys of a lock.
@@ -25,7 +26,7 @@ pub(crate) async fn delete<P: Primitive>(server: &Server, name: &str) {
     }
 }
 
-/// Kills the connections of lockset clients whose name contains `part`; says how many.
+/// Kills the connections of lockset clients whose name contains `part`, and returns how many.
 pub(crate) async fn kill_connections(server: &Server, part: &str) -> usize {
     let clients = server.clients(ClientKind::All).await;
     let ours: Vec<_> = clients
@@ -67,7 +68,7 @@ async fn killed_connections_are_replaced<P: Primitive>() {
         let inner = within(SOON, guard.reenter()).await.unwrap();
         within(SOON, inner.release()).await.unwrap();
     }
-    // Two leases later everything that had to be renewed was renewed.
+    // After two leases, every hold that had to be renewed has been renewed.
     assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
     assert!(!held.is_lost());
     listening(&server).await;
@@ -77,7 +78,7 @@ async fn killed_connections_are_replaced<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// The message of a release falls into the gap of a killed subscription, again and again.
+/// The release message falls into the gap of a killed subscription, several times.
 async fn a_lost_message_costs_a_look_not_the_lock<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
@@ -94,7 +95,7 @@ async fn a_lost_message_costs_a_look_not_the_lock<P: Primitive>() {
     }
 }
 
-/// Freed without any message, as by expiry or by an operator.
+/// Freed without a message, as by expiry or by an operator.
 async fn a_lock_freed_silently_is_found_by_the_timer<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -111,7 +112,7 @@ async fn a_lock_freed_silently_is_found_by_the_timer<P: Primitive>() {
     guard.release().await.unwrap();
 }
 
-/// A subscription on a connection that is open, and dead.
+/// The connection of the subscription stays open but delivers nothing.
 async fn a_black_hole_is_left_behind<P: Primitive>() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -132,7 +133,7 @@ async fn a_black_hole_is_left_behind<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// Requests arrive, replies do not, for longer than a lease.
+/// Requests arrive but replies do not, for longer than a lease.
 async fn an_asymmetric_partition_is_a_loss<P: Primitive>() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -145,7 +146,7 @@ async fn an_asymmetric_partition_is_a_loss<P: Primitive>() {
     took_less(cut, LEASE + SCHEDULING);
     drop(guard);
     proxy.pass();
-    // Renewals may have been executed all the time: the release of the guard ends that.
+    // Renewals may have been executed all along. The guard's release ends the hold.
     nothing_left(&server).await;
     idle(&ours).await;
 }
@@ -176,7 +177,7 @@ async fn a_paused_server_costs_time_only<P: Primitive>() {
     for mode in ["ALL", "WRITE"] {
         let guard = lock.lock().await.unwrap();
         command(&server, &["CLIENT", "PAUSE", "1500", mode]).await;
-        // Longer than one reply is waited for: the call is repeated on a new connection.
+        // Longer than the reply timeout: the call is retried on a new connection.
         let inner = within(SOON, guard.reenter()).await.unwrap();
         assert_eq!(guard.hold_count(), 2);
         inner.release().await.unwrap();
@@ -220,7 +221,7 @@ async fn a_deleted_key_is_a_loss<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-/// The server executes, the reply is swallowed, the connection cut: each verb in turn.
+/// Each verb in turn: the server executes the command, the reply is dropped and the connection cut.
 async fn a_lost_reply_counts_once<P: Primitive>() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -259,8 +260,8 @@ async fn a_lost_reply_counts_once<P: Primitive>() {
     idle(&ours).await;
 }
 
-/// An acquire is caught on its way, its caller gives up, the connection breaks, everything is
-/// cleaned up over a new one, and then the acquire arrives.
+/// The proxy holds back an acquire, the caller gives up, the connection breaks, the cleanup runs
+/// over a new connection, and then the acquire arrives.
 async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
@@ -276,10 +277,10 @@ async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
         if round % 2 == 0 {
             proxy.cut();
         }
-        // Without the cut, the client finds out by itself that nothing comes back.
+        // Without the cut, the client notices by itself that no reply comes.
         idle(&ours).await;
         proxy.release_held();
-        // Behind everything that was released: a round trip on a connection of the same proxy.
+        // This round trip on another connection of the proxy is after everything that was released.
         let other = client(&proxy.url()).await;
         assert!(
             !P::of(&other, &name).is_locked().await.unwrap(),
@@ -290,20 +291,20 @@ async fn a_late_acquire_leaves_no_orphan<P: Primitive>() {
     }
 }
 
-/// As measured to go wrong in one of six: the server stands still, the connection of the acquire
-/// is closed, and the cancellation comes on another one.
+/// Went wrong one time in six: the server is stopped, the connection of the acquire is closed, and
+/// the cancellation comes on another connection.
 async fn a_cancel_cannot_overtake_its_acquire<P: Primitive>() {
     let server = Server::start();
     for round in 0..ROUNDS {
         let ours = client(&server.url()).await;
         let name = unique_name("lock");
         let lock = P::of(&ours, &name).lease(Duration::from_secs(30));
-        // So that the scripts and the connection are not what is waited for.
+        // So that the test does not measure loading the scripts or connecting.
         lock.lock().await.unwrap().release().await.unwrap();
         server.stop();
         let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
         assert!(call.await.is_err());
-        // The cancellation gets no reply either: its connection is replaced.
+        // The cancellation gets no reply either, and its connection is replaced.
         tokio::time::sleep(LEASE / 6 + Duration::from_millis(30)).await;
         server.cont();
         idle(&ours).await;
@@ -324,7 +325,7 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
             .await
             .expect_err("no server"),
         within(SOON, lock.is_locked()).await.unwrap_err(),
-        // By now it is too late for a reader to join the other one without asking.
+        // By now a reader may no longer join the other's hold without asking.
         within(SOON, lock.try_lock()).await.expect_err("no server"),
     ];
     for error in errors {

@@ -1,7 +1,7 @@
-//! A server that is away: how long each call goes on without an answer, and what it says then.
+//! A server that is away: how long each call waits for an answer, and which error it returns.
 //!
-//! Bounds are upper ones, and a second above what is promised: a busy machine makes a call end later,
-//! never sooner.
+//! All bounds are upper bounds, one second above the promise, because a busy machine makes calls
+//! end later, never sooner.
 
 use std::error::Error as _;
 use std::io;
@@ -14,10 +14,10 @@ use lockset_testkit::{Proxy, Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting};
 
-/// What a patient client gives one reply.
+/// The reply timeout of a patient client.
 const REPLY: Duration = Duration::from_secs(1);
 
-/// What the socket said, by way of the causes.
+/// The I/O error among the causes of an error.
 fn socket_error(error: &Error) -> Option<io::ErrorKind> {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -29,7 +29,7 @@ fn socket_error(error: &Error) -> Option<io::ErrorKind> {
     None
 }
 
-/// A server, and a way to it.
+/// A server and the proxy in front of it.
 struct Way {
     server: Server,
     proxy: Proxy,
@@ -71,7 +71,7 @@ impl Way {
     }
 }
 
-/// Asserts that a call fails because of the outage, and in time.
+/// Asserts that a call fails in time because of the outage.
 async fn fails_within<T>(bound: Duration, call: impl Future<Output = lockset::Result<T>>) -> Error {
     let began = Instant::now();
     let error = within(SOON * 4, call).await.err().expect("an outage");
@@ -94,7 +94,7 @@ async fn an_outage_is_transient_and_keeps_what_the_socket_said<P: Primitive>() {
     assert_eq!(said, Some(io::ErrorKind::ConnectionRefused), "{error}");
 }
 
-/// Attempts on one connection after the other are all parts of one call.
+/// The attempts on successive connections are all parts of one call.
 async fn a_timed_call_ends_in_time<P: Primitive>() {
     for outage in OUTAGES {
         let way = Way::new().await;
@@ -122,7 +122,7 @@ async fn a_timed_call_ends_in_time<P: Primitive>() {
     }
 }
 
-/// Every call of a handle goes on for as long as the handle says, those of its guards too.
+/// Every call of a handle and of its guards ends after the handle's limit.
 async fn a_handle_says_when_to_give_up<P: Primitive>() {
     const GIVE_UP: Duration = Duration::from_millis(300);
     let bound = GIVE_UP + SLACK;
@@ -141,7 +141,7 @@ async fn a_handle_says_when_to_give_up<P: Primitive>() {
         fails_within(bound, lock.is_locked()).await;
         fails_within(bound, lock.force_unlock()).await;
         fails_within(bound, held.reenter()).await;
-        // What a guard could not say in time is said in the background, and not by its caller.
+        // A release that did not finish in time continues in the background, without its caller.
         let began = Instant::now();
         let released = within(SOON, other.release()).await;
         took_less(began, bound);
@@ -153,7 +153,7 @@ async fn a_handle_says_when_to_give_up<P: Primitive>() {
     }
 }
 
-/// All who wait are told within one bound, not one after the other: a third of a lease.
+/// All waiters get the error within one bound, a third of a lease, not one after another.
 async fn a_crowd_is_told_at_once<P: Primitive>() {
     const CROWD: usize = 12;
     let lease = Duration::from_secs(3);
@@ -181,7 +181,7 @@ async fn a_crowd_is_told_at_once<P: Primitive>() {
             let error = waiter.unwrap().expect("an outage");
             assert!(error.is_io() || error.is_quorum(), "{error}");
         }
-        // A poll of half a second, and a third of the lease.
+        // A poll interval of half a second and a third of the lease.
         let took = began.elapsed();
         assert!(took < lease / 2 + SLACK, "{took:?}");
         way.end(outage);
@@ -191,7 +191,7 @@ async fn a_crowd_is_told_at_once<P: Primitive>() {
     }
 }
 
-/// An answer that takes longer than the lease is no guard, and not a lock that others hold.
+/// A grant that takes longer than its lease is an error, not a guard and not a held lock.
 async fn a_lease_shorter_than_the_way_is_said_so<P: Primitive>() {
     let way = Way::new().await;
     let ours = patient_client(&way.proxy.url()).await;
@@ -219,7 +219,7 @@ async fn a_lease_shorter_than_the_way_is_said_so<P: Primitive>() {
     idle(&ours).await;
 }
 
-/// One that was late once is asked for again.
+/// After one late answer, the lock is requested again.
 async fn a_late_grant_is_no_guard<P: Primitive>() {
     const SHORT: Duration = Duration::from_millis(300);
     let way = Way::new().await;
@@ -231,7 +231,7 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
         assert!(!guard.is_lost());
         guard.release().await
     });
-    // It is granted, and its lease passes.
+    // The lock is granted, and its lease passes.
     tokio::time::sleep(SHORT * 2).await;
     way.proxy.pass();
     within(SOON, call).await.unwrap().unwrap();
@@ -269,7 +269,7 @@ async fn a_refused_connect_keeps_what_the_socket_said() {
     assert_eq!(kind, Some(io::ErrorKind::ConnectionRefused), "{error}");
 }
 
-/// What a client says is the default of its handles, and a handle may say otherwise.
+/// The client's limit is the default of its handles, and a handle may override it.
 #[tokio::test]
 async fn a_client_says_when_to_give_up() {
     let server = Server::start();
@@ -284,7 +284,8 @@ async fn a_client_says_when_to_give_up() {
     let lock = ours.lock("x").give_up_after(Duration::MAX);
     let patient = tokio::spawn(async move { lock.lock().await });
     waiting(&ours, 1).await;
-    // Behind one that goes on, and may merely not be polled: two replies later.
+    // The call is queued behind one that continues, which may just not be polled: two reply
+    // timeouts later.
     let bound = Duration::from_millis(300) + REPLY * 2 + SLACK;
     fails_within(bound, ours.lock("x").lock()).await;
     assert!(!patient.is_finished());
@@ -311,7 +312,8 @@ async fn a_quorum_that_comes_too_late_is_said_so() {
     );
 }
 
-/// A server that stood still for longer than any reply is used again at once by all who go on asking.
+/// After the server was stopped for longer than any reply timeout, every caller uses it again at
+/// once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_back_is_used_at_once() {
     const TASKS: usize = 64;

@@ -1,6 +1,6 @@
-//! Holders that die or stand still: processes of their own, ended or stopped by signals.
+//! Holders that die or are stopped: separate processes that get signals.
 //!
-//! The other process is this test binary again, told to run one of its ignored tests.
+//! The other process is this test binary, which runs one of its ignored tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -37,10 +37,10 @@ impl Process {
         let questions = process.stdin.take().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (send, answers) = mpsc::channel();
-        // Ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // The test harness writes on the same line before the first answer.
+                // The test harness writes to the same line before the first answer.
                 if let Some((_, answer)) = line.split_once("answer:") {
                     let _ = send.send(answer.to_owned());
                 }
@@ -68,7 +68,7 @@ impl Process {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Stops it, and returns when it stands still.
+    /// Stops the process, and returns once it is stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let pid = rustix::process::Pid::from_child(&self.process);
@@ -76,7 +76,7 @@ impl Process {
         rustix::process::waitpid(Some(pid), options).unwrap();
     }
 
-    /// Kills it, and returns when it is dead.
+    /// Kills the process, and returns once it is dead.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -84,7 +84,7 @@ impl Process {
 }
 
 impl Process {
-    /// Waits until it has ended by itself.
+    /// Waits until the process exits by itself.
     async fn ended(&mut self) {
         eventually(SOON, "it has ended", async || {
             self.process.try_wait().unwrap().is_some()
@@ -95,13 +95,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have been killed by the test.
+        // The test may have killed it already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// In the other process: the server and the lock it was started for; `None` in any other.
+/// In the other process: the URL of the server and the name of the lock. `None` in the test
+/// process.
 pub(crate) fn started_for() -> Option<(String, String)> {
     Some((std::env::var(URL).ok()?, std::env::var(NAME).ok()?))
 }
@@ -127,7 +128,7 @@ fn holder() {
     println!("answer:held");
     for question in std::io::stdin().lines() {
         question.unwrap();
-        // The very first thing this process does after it was stopped.
+        // The first thing this process does after it continues.
         let lost = guard.is_lost();
         let reason = lost.then(|| runtime.block_on(guard.lost()));
         println!("answer:{reason:?}");
@@ -165,11 +166,12 @@ async fn a_stopped_holder_learns_of_its_loss_at_its_first_check() {
     let guard = within(SOON, ours.lock(&name).fenced().lock())
         .await
         .unwrap();
-    // Waits for it when it wakes up.
+    // This answer comes after the process continues.
     holder.ask("?");
     holder.signal(Signal::CONT);
     assert_eq!(holder.answer(), format!("{:?}", Some(LostReason::Expired)));
-    // What it sends when it wakes up, renewals and releases, concerns nobody.
+    // Renewals and releases that the process sends after it continues must not affect other
+    // holders.
     drop(holder);
     assert!(
         tokio::time::timeout(LEASE + Duration::from_millis(100), guard.lost())
@@ -180,7 +182,7 @@ async fn a_stopped_holder_learns_of_its_loss_at_its_first_check() {
     nothing_left(&server).await;
 }
 
-/// Takes a lock, drops the guard and ends; if it is asked to, not before its client.
+/// Takes a lock, drops the guard and exits. If asked to, it waits for the release first.
 #[test]
 #[ignore = "not a test: the other process of the tests in this module"]
 fn ends() {
@@ -209,7 +211,8 @@ fn ends() {
     });
 }
 
-/// Twenty of twenty. One that just ends leaves the lock taken, most times, until its lease is over.
+/// In each of twenty runs. A process that just exits mostly leaves the lock held until its lease
+/// ends.
 #[tokio::test]
 async fn a_program_that_ends_with_a_shutdown_leaves_nothing() {
     let server = Server::start();

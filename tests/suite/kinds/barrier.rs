@@ -1,4 +1,4 @@
-//! `Client::barrier`: parties that wait for each other, round after round.
+//! `Client::barrier`: parties wait for each other, round after round.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::{
     LEASE, SLACK, SOON, ask, client, command, idle, listening, patient_client, took_less,
 };
 
-/// Well below every poll of a client with the default lease.
+/// Well below every poll interval of a client with the default lease.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
@@ -48,7 +48,7 @@ impl Scene {
         tokio::spawn(async move { barrier.wait().await })
     }
 
-    /// So many parties wait at the server.
+    /// Waits until `count` parties wait at the server.
     async fn have_come(&self, count: u64) {
         let key = format!("lockset_barrier_arrived:{{{}}}", self.name);
         let mut admin = self.server.admin().await;
@@ -93,7 +93,7 @@ async fn all_go_on_when_the_last_one_comes_round_after_round() {
     scene.nobody_is_left().await;
 }
 
-/// Tasks of two clients without a pause: nobody is a round ahead, and each round has one leader.
+/// Tasks of two clients without pauses: no party is a round ahead, and each round has one leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_rounds_of_many() {
     let scene = Scene::new().await;
@@ -178,19 +178,19 @@ async fn one_that_gives_up_breaks_the_round_for_all() {
 #[tokio::test]
 async fn a_dropped_future_withdraws_its_party() {
     let scene = Scene::new().await;
-    // It looks again after 150 ms.
+    // The client checks again after 150 ms.
     let ours = client(&scene.server.url()).await;
     for polls in 1..10 {
         for moment in [Duration::ZERO, Duration::from_millis(5)] {
             let barrier = ours.barrier(&scene.name, 2);
             let waited = poll_times(barrier.wait(), (polls, moment)).await;
             assert!(waited.is_none());
-            // Until then it counts.
+            // Until then, the dropped party counts.
             idle(&ours).await;
         }
     }
     scene.nobody_is_left().await;
-    // The others wait on.
+    // The others keep waiting.
     let waiter = scene.waits(scene.other(2));
     scene.have_come(1).await;
     poll_times(scene.barrier(3).wait(), (1, Duration::ZERO)).await;
@@ -199,7 +199,7 @@ async fn a_dropped_future_withdraws_its_party() {
     scene.nobody_is_left().await;
 }
 
-/// The server has executed it, and nobody has heard of that.
+/// The server executed the call, and its reply is lost.
 #[tokio::test]
 async fn a_lost_reply_counts_once() {
     let scene = Scene::new().await;
@@ -221,7 +221,7 @@ async fn a_lost_reply_counts_once() {
     assert_eq!(proxy.fired(), 3);
 }
 
-/// The messages of the time in between were missed.
+/// The messages sent during the disconnection were missed.
 #[tokio::test]
 async fn a_cut_connection_delays_a_party_by_a_look() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! `Client::election`: one of several candidates leads, and says something that all can read.
+//! `Client::election`: one of several candidates leads and publishes a value that all can read.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::support::{
     waiting,
 };
 
-/// Well below every poll of a client with the default lease.
+/// Well below every poll interval of a client with the default lease.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
@@ -50,7 +50,7 @@ impl Scene {
     }
 }
 
-/// The next thing that a stream says.
+/// The next item of a stream.
 async fn next(leaders: &mut Leaders) -> Option<Leader> {
     within(SOON, leaders.next())
         .await
@@ -94,14 +94,14 @@ async fn one_leads_and_says_who_it_is() {
     assert!(next.token() > token);
     let seen = election.leader().await.unwrap();
     assert_eq!(value(seen.as_ref()), Some("c"));
-    // In the background.
+    // The resignation runs in the background.
     drop(next);
     idle(&scene.theirs).await;
     assert_eq!(election.leader().await.unwrap(), None);
     nothing_left(&scene.server).await;
 }
 
-/// The lock stays with the client and keeps its holder id: nobody is taken for the one before.
+/// The lock stays with the client under the same holder id. The new leader must still be distinguishable.
 #[tokio::test]
 async fn candidates_of_one_client_follow_each_other() {
     let scene = Scene::new().await;
@@ -157,7 +157,7 @@ async fn observers_see_the_last_value_and_each_leader() {
     let second = scene.election().value("49").campaign().await.unwrap();
     let seen = next(&mut leaders).await.unwrap();
     assert_eq!((seen.token, &*seen.value), (second.token(), "49"));
-    // One that begins to look now sees what is there.
+    // A new observer sees the current leader.
     assert_eq!(next(&mut scene.election().observe()).await.unwrap(), seen);
     drop(leaders);
     second.resign().await.unwrap();
@@ -169,7 +169,7 @@ async fn listening_to_leaders(scene: &Scene) {
     listening(&scene.server).await;
 }
 
-/// The messages of the time in between were missed.
+/// The messages sent during the disconnection were missed.
 #[tokio::test]
 async fn an_observer_looks_again_after_a_gap() {
     let scene = Scene::new().await;
@@ -210,7 +210,7 @@ async fn a_killed_leader_is_replaced_within_a_lease() {
     assert_eq!(value(seen.as_ref()), Some("ours"));
 }
 
-/// What it said is there for longer than its lease, and is nobody's.
+/// The value outlives the leader's lease, but must not be shown.
 #[tokio::test]
 async fn a_dead_leader_is_not_shown() {
     let scene = Scene::new().await;
@@ -273,7 +273,7 @@ async fn a_leader_that_lost_says_nothing_more() {
     assert!(lost.is_lost());
 }
 
-/// A leader that says nothing new keeps its value at the server, and puts it back.
+/// A leader that sets no new value keeps its value at the server, and restores it if it is lost.
 #[tokio::test]
 async fn the_value_is_kept_and_comes_back() {
     let server = Server::start();
@@ -352,7 +352,7 @@ async fn a_shut_down_client_ends_campaigns_and_observers() {
     let (told, end) = within(SOON, observing).await.unwrap();
     assert!(told.unwrap().unwrap_err().is_closed() && end.is_none());
     assert_eq!(leadership.lost().await, LostReason::Closed);
-    // What was dropped before is free.
+    // Elections dropped earlier are free.
     assert!(
         scene
             .theirs
@@ -364,7 +364,7 @@ async fn a_shut_down_client_ends_campaigns_and_observers() {
     );
 }
 
-/// The server has executed it, and nobody has heard of that.
+/// The server executed the call, and its reply is lost.
 #[tokio::test]
 async fn a_lost_reply_changes_nothing() {
     let server = Server::start();

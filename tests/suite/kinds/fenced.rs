@@ -1,4 +1,4 @@
-//! Locks with a fencing token: tokens grow whatever becomes of the counter, the server or the connection.
+//! Fencing tokens keep growing after faults of the counter, the server or the connection.
 
 use lockset::{Client, ReentrantGuard, ReentrantLock};
 use lockset_testkit::{Server, eventually, within};
@@ -15,7 +15,7 @@ fn token_of(guard: &ReentrantGuard) -> u64 {
     guard.fencing_token().expect("it is fenced").get()
 }
 
-/// Takes and releases the lock. Returns its token.
+/// Acquires and releases the lock, and returns its token.
 async fn cycle(lock: &ReentrantLock) -> u64 {
     let guard = within(SOON, lock.lock()).await.unwrap();
     let token = token_of(&guard);
@@ -141,7 +141,7 @@ async fn a_spoilt_counter_is_named_and_left_alone() {
         command(&server, &["DEL", COUNTER]).await;
         nothing_left(&server).await;
     }
-    // One that has room for a last token.
+    // This counter has room for one last token.
     command(&server, &["SET", COUNTER, "9007199254740990"]).await;
     let last = cycle(&client.lock("x").fenced()).await;
     assert_eq!(last, 9_007_199_254_740_991);

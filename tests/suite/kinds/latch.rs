@@ -1,4 +1,4 @@
-//! `Client::latch`: many wait until others have counted down.
+//! `Client::latch`: callers wait until others have counted down.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use crate::engine::cancellation::poll_times;
 use crate::support::{SOON, ask, client, command, idle, listening, patient_client, took_less};
 
-/// Well below every poll of a client with the default lease.
+/// Well below every poll interval of a client with the default lease.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
@@ -37,7 +37,7 @@ impl Scene {
         }
     }
 
-    /// As Redisson 4.7 counts down.
+    /// Counts down like Redisson 4.7.
     async fn java_counts_down(&self) {
         let script = "local v = redis.call('decr', KEYS[1]) if v <= 0 then redis.call('del', KEYS[1]) end \
                       if v == 0 then redis.call('publish', KEYS[2], '0') end";
@@ -69,7 +69,7 @@ async fn all_who_wait_go_on_when_the_last_one_counts_down() {
     }
     took_less(since, BY_MESSAGE);
     assert_eq!(scene.latch.count().await.unwrap(), 0);
-    // It is open.
+    // The latch is open.
     scene.latch.count_down().await.unwrap();
     within(SOON, scene.theirs.wait()).await.unwrap();
     idle(&scene.ours).await;
@@ -87,7 +87,7 @@ async fn a_wait_has_an_end_and_a_last_look() {
     let limit = Duration::from_millis(150);
     assert!(!scene.latch.wait_for(limit).await.unwrap());
     assert!(since.elapsed() >= limit);
-    // Nobody tells it.
+    // The waiter gets no message.
     let waiter = scene.latch.clone();
     let waiter = tokio::spawn(async move { waiter.wait_for(Duration::from_millis(400)).await });
     listening(&scene.server).await;
@@ -125,7 +125,7 @@ async fn an_id_counts_once_and_not_in_the_next_round() {
     assert_eq!(scene.latch.count().await.unwrap(), 1);
 }
 
-/// It is closed again before those who wait have looked.
+/// The latch is set again before the waiters have checked it.
 #[tokio::test]
 async fn who_waits_for_one_round_is_not_kept_by_the_next() {
     let scene = Scene::new().await;
@@ -199,14 +199,14 @@ async fn a_shut_down_client_ends_the_wait() {
     assert!(scene.latch.count().await.unwrap_err().is_closed());
 }
 
-/// The server has executed it, and nobody has heard of that.
+/// The server executed the call, and its reply is lost.
 #[tokio::test]
 async fn a_lost_reply_counts_once() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let ours = client(&proxy.url()).await;
     let latch = ours.latch(unique_name("latch"));
-    // The scripts are known by then.
+    // This loads the scripts.
     latch.init(3).await.unwrap();
     latch.count_down().await.unwrap();
     latch.delete().await.unwrap();
@@ -221,7 +221,7 @@ async fn a_lost_reply_counts_once() {
     assert_eq!(proxy.fired(), 3);
 }
 
-/// The subscription went with the connection, and with it the message.
+/// The subscription was lost with the connection, and with it the message.
 #[tokio::test]
 async fn a_cut_connection_delays_a_wait_by_a_look() {
     let server = Server::start();
@@ -261,7 +261,7 @@ async fn a_dropped_wait_leaves_nothing() {
     assert_eq!(scene.server.keys().await, keys);
 }
 
-/// Of many who count down at once each counts, and each waiter goes on.
+/// Every one of many concurrent count-downs counts, and every waiter continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_count_and_many_wait() {
     let scene = Scene::new().await;

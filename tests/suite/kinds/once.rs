@@ -1,4 +1,4 @@
-//! Once per key and window, and jobs: `Client::once` and `Client::job`.
+//! `Client::once` and `Client::job`: once per key and window.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -14,11 +14,11 @@ use crate::support::{
     LEASE, SLACK, SOON, ask, client, idle, nothing_left, patient_client, took_less,
 };
 
-/// Long enough for what a test does in it.
+/// Longer than a test.
 const WINDOW: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(600);
 
-/// What a body of ours says when it fails.
+/// The error type of the bodies.
 #[derive(Debug)]
 enum Failure {
     Ours(u8),
@@ -56,7 +56,7 @@ async fn one_claim_per_window() {
     assert!(since.elapsed() >= SHORT, "a dropped claim stands");
     took_less(since, SHORT + SLACK);
     next.undo().await.unwrap();
-    // At once, and by anybody.
+    // Any client can claim the key again at once.
     let claim = ours.once(&key).per(SHORT).claim().await.unwrap();
     claim.expect("it was given back").undo().await.unwrap();
     idle(&ours).await;
@@ -75,7 +75,7 @@ async fn eventually_claimed(client: &Client, key: &str) -> lockset::Claim {
     }
 }
 
-/// What somebody else claimed since is nobody's to give back.
+/// A late undo must not undo a newer claim of another client.
 #[tokio::test]
 async fn an_undo_that_comes_late_gives_nothing_back() {
     let server = Server::start();
@@ -177,7 +177,7 @@ async fn a_call_that_is_dropped_claims_nothing() {
     idle(&ours).await;
 }
 
-/// A lost answer is no second claim, and no claim that nobody has.
+/// After a lost reply there is neither a second claim nor a claim without a holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_claims_once() {
     let server = Server::start();
@@ -226,8 +226,8 @@ async fn windows_that_cannot_work_are_refused() {
 
 const POSTS: usize = 100;
 
-/// 200 posts of one form at once, from two processes: one of them counts. The processes are dead by the time
-/// the window is looked at.
+/// Two processes post a form 200 times at once, and one post counts. The processes are dead when
+/// the window is checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_many_posts_of_two_processes_passes() {
     let server = Server::start();
@@ -282,7 +282,7 @@ async fn poster() {
         passed += usize::from(post.await.unwrap().ran().is_some());
     }
     println!("answer:{passed}");
-    // Until it is killed.
+    // Runs until it is killed.
     let _ = questions.next();
 }
 
@@ -296,7 +296,7 @@ async fn a_job_runs_in_one_process_at_a_time() {
             Skipped { remaining, .. } => assert!(remaining <= LEASE),
             JobRun::Ran(()) => panic!("two at once"),
         }
-        // Much longer than its lease.
+        // Much longer than the lease.
         tokio::time::sleep(LEASE * 2).await;
         7
     };
@@ -353,7 +353,7 @@ async fn a_job_that_hangs_is_dropped() {
     assert!(contradiction.run(async {}).await.unwrap_err().is_invalid());
 }
 
-/// Once the work is done, the run counts.
+/// A run counts once its work is done.
 #[tokio::test]
 async fn a_job_whose_release_cannot_be_sent_has_run() {
     let server = Server::start();
@@ -366,7 +366,7 @@ async fn a_job_whose_release_cannot_be_sent_has_run() {
     assert_eq!(within(SOON, ran).await.unwrap(), JobRun::Ran(7));
 }
 
-/// Its lease ends it, and not `at_least` or `at_most`.
+/// The run ends with its lease, not by `at_least` or `at_most`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_dies_keeps_its_job_for_a_lease() {
     let server = Server::start();
@@ -397,13 +397,14 @@ async fn worker() {
         .at_most(WINDOW);
     let work = async {
         println!("answer:running");
-        // Until it is killed.
+        // Runs until it is killed.
         std::future::pending::<()>().await;
     };
     job.run(work).await.unwrap();
 }
 
-/// As Redisson's `tryLock(0, 15, SECONDS)` has it: a hash of one holder, with the window as its lease.
+/// The format of Redisson's `tryLock(0, 15, SECONDS)`: a hash with one holder, whose lease is the
+/// window.
 #[tokio::test]
 async fn on_the_wire_a_claim_is_a_lock_with_a_fixed_lease() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! `Client::plain_semaphore`: permits that belong to nobody, shared with Java.
+//! `Client::plain_semaphore`: permits without an owner, shared with Java.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use crate::engine::cancellation::poll_times;
 use crate::failures::process::{Process, started_for};
 use crate::support::{SOON, client, command, idle, listening, patient_client, took_less};
 
-/// Well below every poll of a client with the default lease.
+/// Well below every poll interval of a client with the default lease.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
@@ -111,7 +111,7 @@ async fn a_waiter_is_woken_by_rust_and_by_java() {
     let second = within(SOON, waiting).await.unwrap().unwrap();
     took_less(since, BY_MESSAGE);
     second.forget();
-    // Java gives back what Rust took, and the other way round.
+    // Java releases permits that Rust acquired, and the reverse.
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
     listening(&scene.server).await;
     let since = Instant::now();
@@ -149,7 +149,7 @@ async fn a_wait_has_an_end_and_a_last_look() {
     let waiting =
         tokio::spawn(async move { waiter.try_acquire_for(Duration::from_millis(400)).await });
     listening(&scene.server).await;
-    // Nobody tells it.
+    // No message is sent.
     command(&scene.server, &["INCR", &scene.name]).await;
     assert!(waiting.await.unwrap().unwrap().is_some(), "the last look");
 }
@@ -186,14 +186,14 @@ async fn what_java_deleted_is_not_made_again() {
     assert!(scene.other().try_set(2).await.unwrap());
     assert!(!scene.other().try_set(5).await.unwrap());
     let permit = scene.other().acquire().await.unwrap();
-    // The data of the server is lost.
+    // The server loses its data.
     command(&scene.server, &["FLUSHALL"]).await;
     let error = permit.release().await.unwrap_err();
     assert!(error.is_not_held(), "{error}");
     assert_eq!(scene.other().available().await.unwrap(), 0);
 }
 
-/// The server has executed it, and nobody has heard of that.
+/// The server executed the call, and its reply is lost.
 #[tokio::test]
 async fn a_lost_reply_counts_once() {
     let server = Server::start();
@@ -214,7 +214,7 @@ async fn a_lost_reply_counts_once() {
     assert_eq!(proxy.fired(), 3);
 }
 
-/// Polled any number of times and dropped, under replies that come, come late, or never come.
+/// Polled any number of times and dropped, with replies that arrive, arrive late, or never arrive.
 #[tokio::test]
 async fn a_dropped_future_leaves_nothing() {
     let server = Server::start();
@@ -246,7 +246,7 @@ async fn a_dropped_future_leaves_nothing() {
                 proxy.pass();
                 idle(&scene.ours).await;
                 assert_eq!(scene.other().available().await.unwrap(), 1);
-                // A release that is dropped, too.
+                // A dropped release, too.
                 let permit = within(SOON, semaphore.acquire()).await.unwrap();
                 set(replies);
                 poll_times(permit.release(), (polls, moment))
@@ -301,7 +301,8 @@ async fn a_shut_down_client_ends_waits_and_gives_back_what_was_dropped() {
     kept.forget();
 }
 
-/// The danger of this kind: the permits of a process that was killed are gone, until somebody adds them.
+/// The weakness of plain semaphores: the permits of a killed process are lost until permits are
+/// added by hand.
 #[tokio::test]
 async fn a_killed_process_takes_its_permits_with_it() {
     let scene = Scene::new().await;
@@ -332,7 +333,7 @@ async fn process_that_holds_a_permit() {
     std::future::pending::<()>().await;
 }
 
-/// Never more are held than there are, and all are back at the end.
+/// At most the existing permits are held at any time, and all are available at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_take_few() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! What a recorder of the facade `metrics` is told, read from the page of an exporter.
+//! Metrics recorded through the facade `metrics`, read from an exporter's page.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
-/// To be the recorder of a test's own thread, on which its runtime runs.
+/// A recorder for the test's thread, on which its runtime runs.
 fn recorder() -> (PrometheusRecorder, Page) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let page = Page(recorder.handle(), RefCell::default());
     (recorder, page)
 }
 
-/// The page of an exporter, and the clients that hand over what they have counted before it is made.
+/// The page of an exporter. Clients flush their counts before the page is rendered.
 struct Page(PrometheusHandle, RefCell<Vec<Client>>);
 
 impl Page {
@@ -39,7 +39,7 @@ impl Page {
         self.0.render()
     }
 
-    /// The value of the series of this name that has all these labels; `None` if there is none.
+    /// The value of the series with this name and all these labels, or `None`.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let page = self.render();
         let has_all = |line: &&str| {
@@ -56,7 +56,7 @@ impl Page {
         Some(value.parse().expect("a number"))
     }
 
-    /// The same of one that is there.
+    /// Like `value`, for a series that must exist.
     #[track_caller]
     fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let value = self.value(name, labels);
@@ -64,7 +64,7 @@ impl Page {
     }
 }
 
-/// How a kind of lock is called in metrics.
+/// The name of a kind of lock in metrics.
 fn kind_of<P: Primitive>() -> &'static str {
     let name = std::any::type_name::<P>();
     let kinds = [
@@ -79,7 +79,7 @@ fn kind_of<P: Primitive>() -> &'static str {
     kind.expect("a kind of lock").1
 }
 
-/// A call that gets the lock, one that is refused, one that is dropped; and how long it is held.
+/// A granted call, a refused call and a dropped call, and the hold time.
 async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     let server = Server::start();
     let (recorder, page) = recorder();
@@ -97,7 +97,7 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     assert_eq!(calls("granted"), Some(1.0));
     assert_eq!(page.of("lockset_held", &labels), 1.0);
     assert_eq!(page.of("lockset_hold_seconds_count", &labels), 0.0);
-    // Longer than what is asserted by more than times are rounded.
+    // Longer than the asserted time, by more than rounding can take away.
     tokio::time::sleep(Duration::from_millis(55)).await;
     guard.release().await.unwrap();
     assert_eq!(page.of("lockset_held", &labels), 0.0);
@@ -111,7 +111,8 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     {
         let mut call = std::pin::pin!(lock.lock());
         assert!(call.as_mut().now_or_never().is_none());
-        // It has begun. Longer than what is asserted by more than times are rounded.
+        // The wait has begun. It is longer than the asserted time, by more than rounding can take
+        // away.
         let wait = tokio::time::sleep(Duration::from_millis(55));
         tokio::select! {
             _ = call => unreachable!("it is held"),
@@ -124,7 +125,7 @@ async fn a_call_and_its_hold_by_kind_and_group<P: Primitive>() {
     assert!((0.05..SOON.as_secs_f64()).contains(&waited), "{waited}");
     drop(other);
     idle(&client).await;
-    // By name nobody sees what is locked.
+    // Metrics do not reveal the names of locks.
     assert!(!page.render().contains("secret"));
 }
 
@@ -133,7 +134,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_call_and_its_hold_by_kind_and_group a_guard_that_is_the_last_of_its_client
 }
 
-/// What its client has counted is told when that ends, the end of this guard included.
+/// The counts of a client are flushed when the client ends, including the end of this guard.
 async fn a_guard_that_is_the_last_of_its_client<P: Primitive>() {
     let server = Server::start();
     let (recorder, page) = recorder();
@@ -186,7 +187,7 @@ async fn who_waits_and_what_is_granted() {
         let labels = [("kind", "reentrant"), ("path", path), group];
         page.value("lockset_grants_total", &labels)
     };
-    // In memory, unless the client has had its share of turns by then.
+    // In memory, unless the client has used up its turns.
     let all = ["server", "memory"].map(|path| grants(path).unwrap_or_default());
     assert!(all[0] >= 1.0 && all[0] + all[1] == 2.0, "{all:?}");
     assert!(lock.try_lock().await.unwrap().is_none());
@@ -194,7 +195,7 @@ async fn who_waits_and_what_is_granted() {
     drop(next);
 }
 
-/// A constant is as good as a text.
+/// A constant works like a literal.
 const ATTRIBUTE: &str = "attribute";
 
 #[locked("x", group = ATTRIBUTE)]
@@ -228,7 +229,8 @@ async fn the_group_of_a_function_under_a_lock() {
     }
 }
 
-/// The facade keeps nothing for a recorder that comes later, and the client looks for one now and then.
+/// The facade keeps nothing for a recorder that is installed later. The client checks for a
+/// recorder now and then.
 #[tokio::test]
 async fn a_recorder_that_comes_after_the_client() {
     let server = Server::start();
@@ -253,7 +255,7 @@ async fn a_recorder_that_comes_after_the_client() {
         assert!(unseen < 1_000.0, "it does not look");
     };
     assert_eq!(held(), Some(1.0));
-    // Its call was not seen, so its end is not either.
+    // The call was not recorded, so its end is not either.
     before.release().await.unwrap();
     assert_eq!(held(), Some(1.0));
     guard.release().await.unwrap();
@@ -263,7 +265,8 @@ async fn a_recorder_that_comes_after_the_client() {
     assert_eq!(f64::from(by_server), unseen + 1.0);
 }
 
-/// Nobody looks at the client: what is counted comes to the page by itself, and what is left with its end.
+/// Without a call to the client, counts reach the page by a timer, and the rest when the client
+/// ends.
 #[tokio::test]
 async fn what_is_counted_is_told_soon_and_once() {
     let server = Server::start();
@@ -287,7 +290,7 @@ async fn what_is_counted_is_told_soon_and_once() {
     drop(lock);
 }
 
-/// Of so many that an exporter would have to keep each: all are counted, some are timed.
+/// More calls than an exporter should store times of: all are counted, and some are timed.
 #[tokio::test]
 async fn more_calls_than_an_exporter_can_keep() {
     const CALLS: u32 = 10_000;
@@ -306,7 +309,7 @@ async fn more_calls_than_an_exporter_can_keep() {
     assert_eq!(page.of("lockset_calls_total", &calls), all);
     assert_eq!(page.of("lockset_held", &calls[..1]), 0.0);
     let timed = page.of("lockset_acquire_seconds_count", &calls);
-    // A tick may have come meanwhile, and each has so many.
+    // Other ticks may have passed, each with its own budget of timed calls.
     let ticks = f64::from(u32::try_from(began.elapsed().as_millis() / 250 + 2).unwrap());
     assert!(
         timed >= 1.0 && timed <= (5_000.0 * ticks).min(all),
@@ -340,7 +343,7 @@ async fn renewals_losses_and_round_trips() {
         let labels = [("reason", reason), ("group", group)];
         page.of("lockset_lost_total", &labels)
     };
-    // They are there before anything is lost, so that the first one is seen as an increase.
+    // The series exist before anything is lost, so that the first loss is seen as an increase.
     for reason in ["expired", "revoked", "closed", "max_hold"] {
         assert_eq!((lost(reason, ""), lost(reason, "losses")), (0.0, 0.0));
     }
@@ -354,7 +357,7 @@ async fn renewals_losses_and_round_trips() {
     drop(guard);
 }
 
-/// A release that is refused, a connection that breaks, a key that is no lock.
+/// A refused release, a broken connection, and a key that is not a lock.
 #[tokio::test]
 async fn what_goes_wrong() {
     let server = Server::start();
@@ -380,7 +383,7 @@ async fn what_goes_wrong() {
     assert_eq!(page.of("lockset_acquire_seconds_count", &errors), 1.0);
 }
 
-/// What a hold is counted under goes with it from task to task.
+/// A hold keeps its labels when it is handed off to another task.
 #[tokio::test]
 async fn a_hand_off_to_another_group() {
     let server = Server::start();
@@ -389,7 +392,7 @@ async fn a_hand_off_to_another_group() {
     let client = patient_client(&server.url()).await;
     page.serves(&client);
     let mut tries = 0;
-    // A client that has had its share of turns hands nothing off.
+    // A client that has used up its turns hands nothing off.
     let next = loop {
         let guard = client.lock("x").group("first").lock().await.unwrap();
         let next = tokio::spawn({
@@ -414,7 +417,7 @@ async fn a_hand_off_to_another_group() {
     drop(next);
 }
 
-/// Each metric has a text, and none has a label that grows with the program.
+/// Each metric has a description, and no label grows with the program's data.
 #[tokio::test]
 async fn every_metric_is_described_and_bounded() {
     let server = Server::start();
@@ -446,7 +449,7 @@ async fn every_metric_is_described_and_bounded() {
     assert!(seen > 8, "{rendered}");
 }
 
-/// Panics whenever it is told something but grants, and if so also when it is asked for a handle.
+/// Panics on everything except grants, and optionally when asked for a handle.
 struct Broken {
     has_handles: bool,
     grants: Arc<AtomicU64>,
@@ -523,7 +526,7 @@ impl Recorder for Broken {
     }
 }
 
-/// Renewals and releases go on, and so does who waits. What can be told is told.
+/// Renewals, releases and waiters continue, and the other metrics are recorded.
 #[tokio::test]
 async fn a_recorder_that_panics_takes_no_lock_along() {
     for has_handles in [true, false] {

@@ -1,4 +1,4 @@
-//! What is counted, and what an observer is told, of what no caller learns.
+//! Counters and observer events for things that no caller learns of.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lockset_testkit::{Server, eventually, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, command, cycle, idle};
 
-/// Keeps what it is told.
+/// An observer that stores its events.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Event<'static>>>>);
 
@@ -23,7 +23,7 @@ impl Told {
         builder.build().await.unwrap()
     }
 
-    /// Waits until it was told of such an event.
+    /// Waits for such an event.
     async fn of(&self, what: &str, is_it: impl Fn(&Event<'_>) -> bool) {
         eventually(SOON, what, async || {
             self.0.lock().unwrap().iter().any(&is_it)
@@ -41,7 +41,7 @@ impl Told {
     }
 }
 
-/// A server, what an observer is told, and its client.
+/// A server, an observer's events, and the client.
 async fn observed(lease: Duration) -> (Server, Told, Client) {
     let (server, told) = (Server::start(), Told::default());
     let client = told.client(&server.url(), lease).await;
@@ -64,7 +64,7 @@ async fn grants_by_how_a_call_got_them() {
     for guard in [again, inner, outer] {
         guard.release().await.unwrap();
     }
-    // From task to task, as long as there is one.
+    // Handed off from task to task while tasks wait.
     let tasks = (0..20).map(|_| {
         let lock = client.lock("y");
         tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
@@ -108,7 +108,7 @@ async fn a_fair_lock_that_the_server_hands_over() {
     guard.release().await.unwrap();
     within(SOON, next).await.unwrap().release().await.unwrap();
     let fair = other.stats().totals.fair;
-    // By the message, or by the question that was under way.
+    // By the message, or by the request that was in flight.
     assert_eq!(fair.handed_over + fair.by_server, 1, "{fair:?}");
     assert_eq!(other.stats().totals.waits, 1);
 }
@@ -126,14 +126,14 @@ async fn a_loss() {
     let losses = client.stats().totals.losses;
     assert_eq!((losses.of(LostReason::Revoked), losses.total()), (1, 1));
     drop(guard);
-    // A normal release is none.
+    // A normal release is not such an event.
     cycle(&client.lock("x")).await;
     idle(&client).await;
     assert_eq!(client.stats().totals.losses.total(), 1);
     assert_eq!(told.count(|event| matches!(event, Event::Lost { .. })), 1);
 }
 
-/// The server stands still: renewals fail, then the lease is over.
+/// The server is stopped: renewals fail, then the lease ends.
 #[tokio::test]
 async fn renewals_that_fail() {
     let (server, told, client) = observed(LEASE).await;
@@ -159,7 +159,7 @@ async fn renewals_that_fail() {
     assert!(client.stats().totals.script_errors > 0);
 }
 
-/// A user who may acquire and not release: nobody waits for the release of a dropped guard.
+/// The user may acquire but not release, and no caller waits for the release of a dropped guard.
 #[tokio::test]
 async fn a_release_that_is_refused_in_the_background() {
     let server = Server::start();
@@ -201,7 +201,7 @@ async fn a_call_that_waits_for_long<P: Primitive>() {
 }
 
 impl Told {
-    /// Where those stood who waited for long: those at the server last, each in the order of the numbers.
+    /// The places of the long waits: those at the server last, each in the order of its number.
     fn places(&self) -> Vec<Place> {
         let events = self.0.lock().unwrap();
         let places = events.iter().filter_map(|event| match event {
@@ -257,7 +257,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_call_that_waits_for_long where_calls_stand_that_wait_for_long
 }
 
-/// In the queue at the server waiters of all clients stand together; elsewhere each client has its own.
+/// The server's queue has the waiters of all clients. Otherwise each client has its own queue.
 #[tokio::test]
 async fn a_place_at_the_server_counts_other_clients() {
     let (server, first, client) = observed(LONG).await;
@@ -319,7 +319,8 @@ async fn connections_that_break() {
     assert_eq!(client.stats().totals.reconnects.command, 1);
 }
 
-/// Whoever comes back may have lost what was held: all of it is checked, and that is told.
+/// After a reconnect to a server that may have lost data, all holds are checked, and the losses
+/// reported.
 #[tokio::test]
 async fn a_server_that_is_another_one() {
     let (server, told, client) = observed(LEASE).await;
@@ -344,7 +345,7 @@ async fn a_lock_that_is_freed_by_force() {
     drop(guard);
 }
 
-/// By whom and how it was taken away: at the next renewal, and by a release that comes before that.
+/// Reports who took the lock away and why: at the next renewal, or at an earlier release.
 #[tokio::test]
 async fn why_an_operator_took_a_lock_away() {
     let (server, told, client) = observed(LEASE).await;
@@ -372,7 +373,7 @@ async fn why_an_operator_took_a_lock_away() {
     assert_eq!(within(SOON, reader.lost()).await, LostReason::Revoked);
     is_told("read", reader.holder_id().to_owned(), "a new format").await;
 
-    // Not renewed: only the release finds it gone.
+    // This hold is not renewed, so only the release finds the loss.
     let queued = client
         .fair_lock("one")
         .fixed_lease(LONG)
@@ -388,7 +389,7 @@ async fn why_an_operator_took_a_lock_away() {
     assert!(queued.release().await.unwrap_err().is_not_held());
     is_told("one", id, "by id").await;
 
-    // The first bytes of a long one, and never a part of a letter.
+    // Long reasons are cut after a number of bytes, never within a character.
     let long: String = std::iter::repeat_n('ß', 1_000).collect();
     let guard = client.lock("long").lock().await.unwrap();
     assert!(
@@ -404,7 +405,7 @@ async fn why_an_operator_took_a_lock_away() {
             if lock == "long" && long.starts_with(&**reason) && reason.len() == 1_024)
     })
     .await;
-    // What is left at the server ends by itself.
+    // The stored reasons expire at the server.
     let kept = command(&server, &["KEYS", "lockset_client:*:freed:*"]).await;
     let kept: Vec<String> = redis::from_redis_value(kept).unwrap();
     assert_eq!(kept.len(), 4);
@@ -419,7 +420,8 @@ async fn why_an_operator_took_a_lock_away() {
     assert_eq!(told.count(freed), 4, "each is told once");
 }
 
-/// Neither the operator nor the holder may use the key: the lock is freed, and the loss is told.
+/// Neither the operator nor the holder may access the key of the reason: the lock is still freed
+/// and the loss reported.
 #[tokio::test]
 async fn a_reason_that_cannot_be_left_holds_up_nobody() {
     let server = Server::start();

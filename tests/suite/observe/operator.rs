@@ -1,4 +1,4 @@
-//! What operators see: locks among other keys, who holds them and since when, who waits.
+//! The operator's view: locks among other keys, their holders and since when, and the waiters.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn named<'a>(locks: &'a [LockInfo], name: &str) -> &'a LockInfo {
     lock.unwrap_or_else(|| panic!("{name} is listed: {locks:#?}"))
 }
 
-/// One of each kind, Java's among them, beside what applications keep.
+/// One lock of each kind, including Java's, among the data of an application.
 #[tokio::test]
 async fn locks_are_found_among_the_hashes_of_applications() {
     let server = Server::start();
@@ -59,7 +59,7 @@ async fn locks_are_found_among_the_hashes_of_applications() {
             (LockKind::ReadWrite, mode)
         );
     }
-    // Its connections say that it is one of ours; Java's do not.
+    // Our connections are recognized, and Java's are not.
     let ours = seen.holders[0].client.as_ref().expect("it is known");
     assert_eq!(ours.id, client.id());
     assert!(ours.addresses[0].starts_with("127.0.0.1:"), "{ours:?}");
@@ -154,7 +154,7 @@ async fn what_is_held_or_awaited_for_long_is_announced_with_the_process() {
     });
     let watcher = patient_client(&server.url()).await;
     eventually(SOON * 2, "both have announced themselves", async || {
-        // Anew each time: a survey believes for a while what it has read.
+        // A new survey each time, because a survey caches what it has read.
         let found = watcher.survey().inspect("{long}").await.unwrap();
         found.is_some_and(|found| {
             !found.announced_waits.is_empty() && found.lock.held_for() > Some(OFTEN)
@@ -226,7 +226,7 @@ async fn a_client_announces_itself_at_once_when_asked() {
     nothing_left(&server).await;
 }
 
-/// A client that uses no lock writes nothing; one that must not write is none the worse.
+/// A client that uses no lock writes nothing, and a client without the right to write still works.
 #[tokio::test]
 async fn nothing_is_announced_without_a_lock_or_without_the_right() {
     let server = Server::start();
@@ -299,7 +299,7 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
     client.shutdown().await.unwrap();
 }
 
-/// Scores are whatever somebody wrote, and a share may be none.
+/// Scores may be arbitrary numbers, and a share may be missing.
 #[tokio::test]
 async fn scores_that_are_no_times_are_shown_all_the_same() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The spans and events that `tracing` gets.
+//! The spans and events of the feature `tracing`.
 
 use std::fmt::{Debug, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::support::{LEASE, SOON, client, command, patient_client};
 
-/// What a subscriber saw, one line each.
+/// The output of a subscriber, one line per span or event.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<String>>>);
 
@@ -79,16 +79,17 @@ impl Seen {
         self.0.lock().unwrap().push(line);
     }
 
-    /// Which lines have come since the last look.
+    /// The lines since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// A subscriber for this thread, on which the runtime of a test runs.
+/// Sets a subscriber for this thread, on which the test's runtime runs.
 fn subscribe(layer: impl Layer<Registry> + Send + Sync) -> DefaultGuard {
-    // While there is but one, whether a place in the code is of interest is what the thread says that comes there
-    // first: of another test, it has no subscriber.
+    // With a single subscriber, `tracing` caches the interest of a call site from the first thread
+    // to reach it, which may belong to another test without a subscriber. A second one prevents
+    // that.
     static ANOTHER: LazyLock<Dispatch> =
         LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
     LazyLock::force(&ANOTHER);
@@ -172,7 +173,7 @@ async fn a_loss_is_a_warning() {
     drop(guard);
 }
 
-/// Asks at each span whether a guard is lost; how often it was told no.
+/// Checks at each span whether a guard is lost, and counts how often it was not.
 #[derive(Clone, Default)]
 struct Asks {
     of: Arc<Mutex<Option<Loss>>>,
@@ -188,7 +189,8 @@ impl<S: Subscriber> Layer<S> for Asks {
     }
 }
 
-/// A vote that comes late is told like any other hold, to whoever asks about all of them then.
+/// A late vote is reported like any other hold. The subscriber may then check whether all holds are
+/// lost.
 #[test]
 fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
     let asked = async || {
@@ -213,7 +215,7 @@ fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
         assert!(asks.held.load(Ordering::Relaxed) > 0, "it was told");
     };
     let (ended, end) = std::sync::mpsc::channel();
-    // In a thread that a bound can be set to: a mutex that is taken twice waits for ever.
+    // On a separate thread with a time limit, because locking a mutex twice would hang.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

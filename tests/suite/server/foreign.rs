@@ -1,4 +1,4 @@
-//! Hashes that are no locks: an application's data under the name of a lock is refused and not touched.
+//! Hashes that are not locks: application data under the name of a lock is refused and left alone.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use redis::aio::MultiplexedConnection;
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, client, idle, patient_client};
 
-/// The id of a holder, as Redisson makes them.
+/// A holder id in Redisson's format.
 const HOLDER: &str = "8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57";
 
-/// What applications keep in hashes, with a lease or without one: `k` is the key.
+/// Hashes that applications may have, with or without a lease. `k` is the key.
 fn hashes() -> Vec<String> {
     let persisted = format!("HSET k {HOLDER} 1");
     let stray = format!("HSET k {HOLDER} 1 state shipped; PEXPIRE k 60000");
@@ -54,7 +54,7 @@ async fn make(admin: &mut MultiplexedConnection, hash: &str, key: &str) {
     }
 }
 
-/// All that is known of a key: its content, and whether it has a lease.
+/// The content of a key, and whether it has a lease.
 async fn seen(admin: &mut MultiplexedConnection, key: &str) -> (Vec<u8>, bool) {
     let lease: i64 = ask(admin, "PTTL k", key).await;
     (ask(admin, "DUMP k", key).await, lease == -1)
@@ -93,7 +93,7 @@ async fn a_hash_that_is_no_lock_is_refused_and_not_touched<P: Primitive>() {
     }
 }
 
-/// However many fields it has, three are looked at.
+/// The script looks at three fields, however many the hash has.
 async fn a_hash_of_many_fields_is_refused<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -128,8 +128,8 @@ async fn a_hash_of_many_fields_is_refused<P: Primitive>() {
     assert_eq!(ask::<i64>(&mut admin, "HLEN k", name).await, 5_001);
 }
 
-/// An application writes over a lock that is held: the holder is told, and what it gives back is not
-/// the application's.
+/// An application overwrites a held lock: the holder is notified, and its release leaves the data
+/// alone.
 async fn a_hash_in_the_place_of_a_hold_is_not_touched<P: Primitive>() {
     let server = Server::start();
     let client = client(&server.url()).await;
@@ -164,7 +164,8 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_hash_in_the_place_of_a_hold_is_not_touched
 }
 
-/// The name of a holder may be that of any field: an operator who takes a hold away ends no data of an application.
+/// A holder id could name any field: force-unlocking a holder must not delete an application's
+/// data.
 #[tokio::test]
 async fn a_holder_that_is_taken_away_is_one_of_a_lock() {
     let server = Server::start();
@@ -196,7 +197,7 @@ async fn a_holder_that_is_taken_away_is_one_of_a_lock() {
     assert_eq!(server.keys().await, [""; 0]);
 }
 
-/// Who writes and reads is one holder, by the name of either field.
+/// A writer that also reads is one holder, under either of its fields.
 #[tokio::test]
 async fn a_writer_that_reads_too_is_taken_away_whole() {
     let server = Server::start();
@@ -219,7 +220,8 @@ async fn a_writer_that_reads_too_is_taken_away_whole() {
     }
 }
 
-/// A lease taken away by hand: to others it is no lock any more, and the renewal of its holder heals it.
+/// The lease is removed by hand: other clients do not take the key for a lock, and the holder's
+/// next renewal restores the lease.
 #[tokio::test]
 async fn a_lock_without_a_lease_is_healed_by_its_holder() {
     let server = Server::start();
@@ -253,7 +255,7 @@ async fn a_lock_without_a_lease_is_healed_by_its_holder() {
     guards.2.release().await.unwrap();
 }
 
-/// Whatever Redisson calls its holders is known: threads, negative ids, transactions.
+/// All of Redisson's holder formats are recognized: threads, negative ids, transactions.
 #[tokio::test]
 async fn every_holder_of_redisson_is_known() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Servers and users that allow less: full memory, few connections, few rights.
+//! Servers and users with restrictions: full memory, few connections, few rights.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_full_server_renews_and_releases<P: Primitive>() {
         "{refused}"
     );
     assert!(names_it::<P>("another", refused.lock_name()));
-    // Renewals go on.
+    // Renewals continue.
     assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
     inner.release().await.unwrap();
     guard.reenter().await.unwrap().release().await.unwrap();
@@ -45,19 +45,19 @@ async fn no_connection_left_for_messages<P: Primitive>() {
     let theirs = patient_client(&server.url()).await;
     let name = unique_name("lock");
     let held = P::rival(&theirs, &name).lock().await.unwrap();
-    // Ours has two, theirs too, and the change of the limit came on a fifth.
+    // Each client has two connections, and the command to change the limit used a fifth.
     config(&server, "maxclients", "1").await;
     let lock = P::of(&ours, &name);
     let waiter = tokio::spawn(async move { lock.lock().await });
     waiting(&ours, 1).await;
     tokio::time::sleep(LEASE).await;
     held.release().await.unwrap();
-    // By its timer, not after the third of a lease for which a command is repeated.
+    // By the waiter's timer, not after the third of a lease for which a command is retried.
     let guard = within(SOON, waiter).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 
-/// The rights the documentation names are enough, each lane included.
+/// The documented rights are enough, on each lane.
 async fn a_user_with_the_documented_rights<P: Primitive>() {
     let server = Server::start();
     let rights = rows(P::RIGHTS);
@@ -74,7 +74,7 @@ async fn a_user_with_the_documented_rights<P: Primitive>() {
     work_together::<P>(&server, &ours, &theirs).await;
 }
 
-/// Without the rights that only save time or close gaps, it still works, by polling.
+/// Without the rights that only save time or close gaps, the lock still works by polling.
 async fn a_user_with_the_bare_minimum<P: Primitive>() {
     let server = Server::start();
     let rights = &rows(P::RIGHTS) | &rows(&["every lock", "fenced locks, also"]);
@@ -101,7 +101,8 @@ async fn a_missing_right_is_named<P: Primitive>() {
     assert!(error.is_denied(), "{error}");
 }
 
-/// A right taken away while a lock is held: renewals fail until the deadline, then it is lost.
+/// A right is revoked while a lock is held: renewals fail until the deadline, then the lock is
+/// lost.
 async fn a_right_taken_away_is_a_loss<P: Primitive>() {
     let server = Server::start();
     let (ours, _) = users(&server, "~* &* +@all").await;
@@ -144,7 +145,7 @@ async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Cl
     assert!(rival.is_locked().await.unwrap());
     assert!(rival.force_unlock().await.unwrap());
     drop(next);
-    // A cut in the middle of a call, with or without the right to kill what is left of it.
+    // Cut in the middle of a call, with or without the right to kill the old connection.
     let call = tokio::time::timeout(Duration::from_micros(200), lock.lock());
     drop(call.await);
     eventually(SOON, "it can be taken again", async || {
@@ -155,8 +156,8 @@ async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Cl
     nothing_left(server).await;
 }
 
-/// Connections are replaced and calls abandoned by a user who may not kill his own connections:
-/// nothing stays for longer than a part of the lease.
+/// Connections are replaced and calls abandoned by a user who may not kill connections: leftovers
+/// last for at most a part of the lease.
 async fn orphans_are_short_lived_without_the_right_to_kill<P: Primitive>() {
     let server = Server::start();
     let rights = "~* &* +@all -client|kill -client|info";
@@ -171,15 +172,15 @@ async fn orphans_are_short_lived_without_the_right_to_kill<P: Primitive>() {
     let call = tokio::time::timeout(Duration::from_millis(20), lock.lock());
     assert!(call.await.is_err());
     proxy.cut();
-    // Cancelled once over a new connection; then the acquire arrives late.
+    // The attempt is cancelled over a new connection; then the acquire arrives late.
     tokio::time::sleep(LEASE).await;
     proxy.release_held();
     let next = within(SOON, P::rival(&theirs, &name).lock()).await.unwrap();
     next.release().await.unwrap();
 }
 
-/// A server that refuses all writes for a while: the release of a dropped guard waits for the end
-/// of that, not for the end of the lease.
+/// A server refuses all writes for a while: the release of a dropped guard is retried until then,
+/// not until the lease ends.
 async fn a_release_outlasts_a_refusal<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -195,7 +196,7 @@ async fn a_release_outlasts_a_refusal<P: Primitive>() {
     idle(&ours).await;
 }
 
-/// Another user's script keeps the server busy: connections are replaced meanwhile, and settled.
+/// Another user's script blocks the server: connections are replaced, and their calls settled.
 async fn a_busy_server_is_waited_for<P: Primitive>() {
     let server = Server::start();
     config(&server, "busy-reply-threshold", "50").await;
@@ -223,12 +224,12 @@ async fn a_busy_server_is_waited_for<P: Primitive>() {
     let _: () = kill.query_async(&mut admin).await.unwrap();
     assert!(endless.await.unwrap().is_err());
     lock.lock().await.unwrap().release().await.unwrap();
-    // Nothing is cancelled again and again for the rest of the lease.
+    // No cancellation is repeated for the rest of the lease.
     idle(&ours).await;
     nothing_left(&server).await;
 }
 
-/// The server becomes a replica, and a primary again.
+/// The server becomes a replica, and then a primary again.
 async fn a_replica_is_refused_and_left<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
@@ -259,7 +260,7 @@ async fn a_replica_is_refused_and_left<P: Primitive>() {
     lock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// A timed call of an owner who holds the lock is timed too.
+/// The time limit of a call also applies to an owner that already holds the lock.
 async fn a_timed_re_entry_does_not_wait_for_ever<P: Primitive>() {
     let server = Server::start();
     let proxy = lockset_testkit::Proxy::start(server.addr()).await;
@@ -290,7 +291,7 @@ for_every_primitive! {"multi_thread":
     a_timed_re_entry_does_not_wait_for_ever
 }
 
-/// Who waits for a connection takes what became of it, and does not try again after the others.
+/// Callers that wait for a connection share its result, instead of each trying to connect.
 #[tokio::test]
 async fn a_server_that_turns_connections_away_is_not_stormed() {
     const CALLS: usize = 100;
@@ -315,7 +316,7 @@ async fn a_server_that_turns_connections_away_is_not_stormed() {
     let lock = ours.lock("x");
     let calls = (0..CALLS).map(|_| lock.is_locked());
     for answer in within(SOON, join_all(calls)).await {
-        // The first finds out that its connection is gone.
+        // The first caller finds out that the connection is gone.
         assert!(answer.is_err_and(|error| error.is_denied() || error.is_io()));
     }
     let made = received().await - before;

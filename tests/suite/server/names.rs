@@ -1,4 +1,5 @@
-//! Two names that Redisson gives the same helper keys and channels: `x` and `{x}`. They are two locks.
+//! `x` and `{x}` are two locks, although Redisson derives the same helper keys and channels from
+//! both names.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +18,7 @@ fn two_names() -> [String; 2] {
     [name, braced]
 }
 
-/// Both ways round.
+/// Both orders.
 fn both_ways() -> [[String; 2]; 2] {
     let [plain, braced] = two_names();
     [[plain.clone(), braced.clone()], [braced, plain]]
@@ -32,7 +33,7 @@ async fn three_clients(server: &Server) -> [Client; 3] {
     ]
 }
 
-/// A release of one wakes nobody into holding the other beside its holder.
+/// A release of one lock must not make a waiter hold the other beside its holder.
 async fn a_release_of_one_hands_nobody_the_other<P: Primitive>() {
     let server = Server::start();
     for [this, other] in both_ways() {
@@ -47,7 +48,7 @@ async fn a_release_of_one_hands_nobody_the_other<P: Primitive>() {
         })
         .await;
         released.release().await.unwrap();
-        // The other one is free, and nobody waits for it.
+        // The other lock is free and has no waiters.
         let again = P::of(&stranger, &other).try_lock().await.unwrap();
         again.expect("it is free").release().await.unwrap();
         assert!(!waits.is_finished() && !held.is_lost());
@@ -62,7 +63,7 @@ async fn a_release_of_one_hands_nobody_the_other<P: Primitive>() {
     }
 }
 
-/// Whoever waits for one keeps nobody from the other: not who tries, nor who waits.
+/// A waiter for one lock blocks neither attempts nor waiters of the other.
 async fn a_waiter_for_one_keeps_nobody_from_the_other<P: Primitive>() {
     let server = Server::start();
     for [this, other] in both_ways() {
@@ -87,7 +88,8 @@ async fn a_waiter_for_one_keeps_nobody_from_the_other<P: Primitive>() {
     }
 }
 
-/// One client waits for both at once: each hears of its own, also when the other listens no more.
+/// One client waits for both locks: each waiter gets its own messages, even after the other
+/// unsubscribes.
 async fn one_client_listens_for_both<P: Primitive>() {
     let server = Server::start();
     for [this, other] in both_ways() {
@@ -103,7 +105,7 @@ async fn one_client_listens_for_both<P: Primitive>() {
             }));
             waiting(&waiter, waits.len()).await;
         }
-        // Each is past its first attempts, and has nothing to go by but messages and its poll.
+        // Each waiter is past its first attempts, and depends on messages and its poll.
         let mut late = 0;
         for (held, waits) in held.into_iter().zip(waits) {
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -121,7 +123,7 @@ async fn one_client_listens_for_both<P: Primitive>() {
     }
 }
 
-/// Guards of one name exclude each other, and nobody is kept from either for long.
+/// Guards of one name exclude each other, and callers of both names make progress.
 async fn tasks_of_three_clients_take_both_at_random<P: Primitive>() {
     const ROUNDS: usize = 40;
     let server = Server::start();
@@ -198,7 +200,8 @@ fn pairs_of(client: &Client, [a, b]: &[String; 2]) -> BTreeMap<&'static str, Mul
     ])
 }
 
-/// A multi-lock of both gets both, also if it has to wait for each, and for others like it.
+/// A multi-lock of both names gets both, even if it has to wait for each, and beside others like
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_multi_lock_of_both_takes_both() {
     let server = Server::start();
@@ -231,7 +234,7 @@ async fn a_multi_lock_of_both_takes_both() {
                 tokens.push(within(SOON * 2, wait).await.unwrap());
             }
             tokens.sort_unstable();
-            // Both draw from Redisson's one counter, and each sees it grow.
+            // Both use Redisson's single counter, and each sees it grow.
             let grows =
                 |token: &Vec<_>| token.iter().all(Option::is_some) && Some(token) > last.as_ref();
             assert!(kind != "fenced" || tokens.iter().all(grows), "{tokens:?}");
@@ -244,7 +247,7 @@ async fn a_multi_lock_of_both_takes_both() {
     }
 }
 
-/// A waiter of Redisson's cannot be told apart: it keeps its turn, whichever of the two it waits for.
+/// The two names look the same for a Redisson waiter: both locks respect its place in the queue.
 #[tokio::test]
 async fn a_waiter_of_redissons_is_respected_by_both() {
     let server = Server::start();
@@ -279,7 +282,7 @@ async fn a_waiter_of_redissons_is_respected_by_both() {
     nothing_left(&server).await;
 }
 
-/// Each lock has its own waiters, and its own order.
+/// Each lock has its own waiters and its own order.
 #[tokio::test]
 async fn each_fair_lock_serves_its_own_in_order() {
     let server = Server::start();

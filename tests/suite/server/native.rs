@@ -1,5 +1,5 @@
-//! Locks that are taken and released by plain commands: what the server has then, what happens where these
-//! are not allowed, and what a fault between them leaves.
+//! Locks acquired and released by plain commands: the state at the server, the fallback where these
+//! commands are denied, and faults between the commands.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn behind_a_proxy() -> (Server, Proxy, Client) {
     (server, proxy, client)
 }
 
-/// Messages of this lock's channel, from now on.
+/// Subscribes to the messages of this lock.
 async fn messages(server: &Server, name: &str) -> redis::aio::PubSub {
     let url = redis::Client::open(server.admin_url()).unwrap();
     let mut messages = url.get_async_pubsub().await.unwrap();
@@ -36,13 +36,13 @@ async fn messages(server: &Server, name: &str) -> redis::aio::PubSub {
     messages
 }
 
-/// What each command was called so far.
+/// How often a command was called.
 async fn calls(server: &Server, command: &str) -> u64 {
     let calls = server.commandstats().await;
     calls.get(command).copied().unwrap_or(0)
 }
 
-/// What the server has after an acquire, but for the holder.
+/// The state at the server after an acquire, without the holder.
 async fn shape(server: &Server, name: &str) -> (Vec<String>, String, Vec<String>, bool) {
     let mut admin = server.admin().await;
     let values: Vec<String> = ask(&mut admin, &["HVALS", name]).await;
@@ -66,7 +66,7 @@ async fn what_the_server_has_is_what_the_script_makes() {
     ] {
         let guard = client.lock("the lock").lock().await.unwrap();
         shapes.push(shape(&server, "the lock").await);
-        // All that follows finds it as it should be.
+        // Later operations find the state they expect.
         let inner = guard.reenter().await.unwrap();
         assert!(client.lock("the lock").try_lock().await.unwrap().is_none());
         inner.release().await.unwrap();
@@ -93,7 +93,7 @@ async fn which_way_is_taken_is_told() {
     assert_eq!(calls(&server, "evalsha").await, 2, "those of the other");
 }
 
-/// A server or a user without `RESTORE` is asked once, and no call fails.
+/// `RESTORE` is tried once on a server or for a user that denies it, and no call fails.
 #[tokio::test]
 async fn without_restore_scripts_take_the_lock() {
     let unknown = Server::builder()
@@ -115,7 +115,7 @@ async fn without_restore_scripts_take_the_lock() {
     }
 }
 
-/// A key that is no lock is refused by either way, for taking and for releasing.
+/// A key that is not a lock is refused by either way, when acquiring and when releasing.
 #[tokio::test]
 async fn a_foreign_key_is_refused() {
     let server = Server::start();
@@ -144,7 +144,8 @@ async fn a_foreign_key_is_refused() {
     }
 }
 
-/// What is refused once goes by script for a while, which knows who holds it and for how long.
+/// After a refusal, attempts use the script for a while, which reports the holder and the remaining
+/// time.
 #[tokio::test]
 async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
     let server = Server::start();
@@ -157,7 +158,7 @@ async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
     held.release().await.unwrap();
     let guard = within(SOON, waiter).await.unwrap();
     assert_eq!(calls(&server, "restore").await, 1);
-    // Behind the subscription, and after the message; and a recall beside them.
+    // The attempts are after the subscription and after the message, with a recall beside them.
     eventually(SOON, "the recall is sent", async || {
         calls(&server, "evalsha").await >= 3
     })
@@ -166,7 +167,7 @@ async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
     guard.release().await.unwrap();
 }
 
-/// The reply to `RESTORE` is lost: the script knows its holder again, and there is one hold.
+/// The reply to `RESTORE` is lost: the script recognizes its holder, and there is one hold.
 #[tokio::test]
 async fn a_restore_without_a_reply_is_found_again() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -184,7 +185,7 @@ async fn a_restore_without_a_reply_is_found_again() {
     nothing_left(&server).await;
 }
 
-/// A `RESTORE` that arrives when its caller is gone, and what undoes it with it.
+/// A `RESTORE` arrives after its caller is gone, together with its undo.
 #[tokio::test]
 async fn a_restore_that_comes_late_is_undone() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -195,7 +196,7 @@ async fn a_restore_that_comes_late_is_undone() {
         assert!(call.is_err(), "it was answered");
         eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
         if round % 2 == 0 {
-            // The connection is gone by then, too.
+            // By this time the connection is gone too.
             proxy.cut();
         }
         proxy.release_held();
@@ -206,7 +207,8 @@ async fn a_restore_that_comes_late_is_undone() {
     }
 }
 
-/// The connection is cut when the hold is gone and nobody was told: the message comes all the same.
+/// The connection is cut after the hold was removed and before the message: the message is still
+/// published.
 #[tokio::test]
 async fn a_release_that_was_cut_in_two_is_told() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -214,7 +216,7 @@ async fn a_release_that_was_cut_in_two_is_told() {
         let name = unique_name("lock");
         let guard = client.lock(&name).lock().await.unwrap();
         let mut told = messages(&server, &name).await;
-        // As if `PUBLISH` had not got through: only `HDEL` was executed, and there is no reply.
+        // Simulates a lost `PUBLISH`: only `HDEL` was executed, and its reply is lost.
         proxy.hold_request_containing(b"HDEL");
         let release = tokio::spawn(guard.release());
         eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
@@ -229,7 +231,7 @@ async fn a_release_that_was_cut_in_two_is_told() {
     nothing_left(&server).await;
 }
 
-/// Executed, and the reply lost: it was released, and says so.
+/// The release was executed and its reply lost: it is reported as a success.
 #[tokio::test]
 async fn a_release_without_a_reply_is_no_loss() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -242,7 +244,7 @@ async fn a_release_without_a_reply_is_no_loss() {
     nothing_left(&server).await;
 }
 
-/// A hold that is gone is still told to be, and that of another is left alone.
+/// A release of a missing hold reports the loss, and leaves another holder alone.
 #[tokio::test]
 async fn a_release_of_a_hold_that_is_gone_says_so() {
     let server = Server::start();
@@ -255,7 +257,7 @@ async fn a_release_of_a_hold_that_is_gone_says_so() {
     rival.release().await.unwrap();
 }
 
-/// A lease that ends is one, however short.
+/// A lease is detected, however short.
 #[tokio::test]
 async fn a_short_lease_ends() {
     let server = Server::start();
@@ -271,7 +273,7 @@ async fn a_short_lease_ends() {
     assert_eq!(calls(&server, "restore").await, 1);
 }
 
-/// Without the right to publish, a release frees the lock all the same.
+/// Without the right to publish, a release still frees the lock.
 #[tokio::test]
 async fn who_may_not_publish_releases() {
     let server = Server::start();
@@ -280,7 +282,7 @@ async fn who_may_not_publish_releases() {
     nothing_left(&server).await;
 }
 
-/// Redisson's side is refused, is woken by the message, and keeps us out until it unlocks.
+/// Redisson is refused, woken by the message, and excludes us until it unlocks.
 #[tokio::test]
 async fn redisson_respects_a_restored_lock_and_hears_its_release() {
     let server = Server::start();

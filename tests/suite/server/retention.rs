@@ -1,4 +1,4 @@
-//! How long counters of fencing tokens are kept, and where they are kept for ever.
+//! The retention of fencing-token counters, and the counters that are kept forever.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn counters(server: &Server) -> Vec<String> {
     keys
 }
 
-/// The leases of all counters, in ms; -1: for ever.
+/// The remaining lives of all counters in ms, or -1 for those kept forever.
 async fn leases(server: &Server) -> Vec<i64> {
     let mut admin = server.admin().await;
     let mut leases = Vec::new();
@@ -55,7 +55,8 @@ async fn a_counter_ends_some_time_after_the_last_grant<P: Primitive>() {
         "{first:?}"
     );
 
-    // Each grant by a script counts it anew, and the first of a client is by one.
+    // Each grant by a script extends the counter's life, and a client's first grant uses the
+    // script.
     let mut admin = server.admin().await;
     for key in counters(&server).await {
         let _: i64 = ask(&mut admin, &["PEXPIRE", &key, "50000"]).await;
@@ -97,7 +98,7 @@ async fn tokens_grow_without_their_counter<P: Primitive>() {
     }
 }
 
-/// Redisson's fenced lock adds 1 to the counter, and begins with 1 where there is none.
+/// Redisson's fenced lock adds 1 to the counter, and starts with 1.
 async fn a_counter_of_redissons_is_kept_for_ever<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -154,13 +155,13 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_counter_ahead_of_the_clock_is_kept_for_ever
 }
 
-/// A clock that was set back: the counter is all that knows of the larger tokens.
+/// The clock was set back, so only the counter knows that larger tokens exist.
 async fn a_counter_ahead_of_the_clock_is_kept_for_ever<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let mut admin = server.admin().await;
     token(&P::of(&client, "k").fenced()).await;
-    // One that knows nothing of the counter, and so does not raise it by a plain command.
+    // This client does not know the counter, so it does not raise it by a plain command.
     let another = patient_client(&server.url()).await;
     let lock = P::of(&another, "k").fenced();
     let ahead = 8_000_000_000_000_000_u64;
@@ -178,7 +179,7 @@ async fn a_counter_ahead_of_the_clock_is_kept_for_ever<P: Primitive>() {
     }
 }
 
-/// The token of a waiter that is handed the lock is counted by whoever releases it.
+/// When the lock is handed over, the releasing client draws the waiter's token.
 #[tokio::test]
 async fn the_counter_of_a_lock_that_is_handed_over_ends_too() {
     let server = Server::start();
@@ -202,7 +203,7 @@ async fn the_counter_of_a_lock_that_is_handed_over_ends_too() {
     guard.release().await.unwrap();
 }
 
-/// A grant that comes with tokens for others of its client.
+/// A grant that includes tokens for other tasks of its client.
 #[tokio::test]
 async fn the_counter_is_beyond_all_tokens_that_were_handed_off() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Counters of fencing tokens that nobody has used for long: found, and removed.
+//! Finding and removing fencing-token counters that have not been used for a long time.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::support::{SOON, ask, client, listening, waiting};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// As a program with an endless retention leaves it, whose last grant was so long ago.
+/// Creates a counter whose last grant was this long ago, as a program with an endless retention
+/// leaves it.
 async fn counter(admin: &mut MultiplexedConnection, lock: &str, age: Duration) -> u64 {
     let now: (u64, u64) = ask(admin, &["TIME"]).await;
     let then = now.0 * 1_000_000 + now.1 - u64::try_from(age.as_micros()).unwrap();
@@ -48,7 +49,7 @@ async fn counters_that_nobody_has_used_for_long_are_found_and_removed() {
     ] {
         counter(&mut admin, lock, DAY * days).await;
     }
-    // Redisson begins with 1; and a clock was set back.
+    // Redisson starts with 1, as a clock that was set back might.
     let _: u64 = ask(&mut admin, &["INCR", "redisson_lock_token:{app:java}"]).await;
     let (): () = ask(
         &mut admin,
@@ -109,7 +110,7 @@ async fn how_many_counters_stay_is_said() {
     assert_eq!((found, scan.passed_over()), (1, 1));
 }
 
-/// Whichever of two locks that share a counter is used, however.
+/// Using either of two locks that share a counter counts as a use.
 #[tokio::test]
 async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
     let server = Server::start();
@@ -126,7 +127,7 @@ async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
         guard.release().await.unwrap();
         assert!(!unused(&holder, "*", DAY).await[0].in_use);
     }
-    // Held is another lock with the same channel, for which it is waited.
+    // Another lock with the same channel is held and has a waiter.
     let guard = holder.lock("{a}").lock().await.unwrap();
     let waits = tokio::spawn({
         let lock = waiter.lock("{a}");

@@ -1,6 +1,7 @@
-//! What other clients of the same wire format see, and what we make of what they do.
+//! Compatibility with other clients of the wire format: the state they see, and our reaction to
+//! theirs.
 //!
-//! The other side is played by plain commands, as Redisson's scripts would issue them.
+//! The tests play the other side by plain commands, as Redisson's scripts would issue them.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ async fn a_foreign_hold_is_respected_and_its_message_heard() {
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     let channel = format!("redisson_lock__channel:{{{name}}}");
-    // Whatever a message says, it only leads to another look.
+    // A message only leads to another attempt, whatever its payload.
     for payload in ["-5", "nonsense", "99999999999999999999", ""] {
         let _: i64 = ask(&mut admin, &["PUBLISH", &channel, payload]).await;
     }
@@ -88,16 +89,16 @@ async fn fencing_tokens_are_shared_with_plain_counters() {
     let guard = lock.lock().await.unwrap();
     let ours = guard.fencing_token().unwrap().get();
     guard.release().await.unwrap();
-    // Redisson's fenced lock simply counts on.
+    // Redisson's fenced lock increments the counter.
     let theirs: u64 = ask(&mut admin, &["INCR", "redisson_lock_token:{x}"]).await;
     assert_eq!(theirs, ours + 1);
-    // A counter ahead of the clock is counted on too.
+    // A counter ahead of the clock is incremented too.
     let _: () = ask(
         &mut admin,
         &["SET", "redisson_lock_token:{x}", "9007199254740000"],
     )
     .await;
-    // By one, where the counter was not raised by a plain command before.
+    // By 1, because no plain command has raised the counter before.
     let another = patient_client(&server.url()).await.lock("x").fenced();
     let guard = another.lock().await.unwrap();
     assert_eq!(guard.fencing_token().unwrap().get(), 9_007_199_254_740_001);

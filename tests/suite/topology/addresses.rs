@@ -1,4 +1,4 @@
-//! Servers that tell addresses which do not lead to them from where the client is.
+//! Servers that announce addresses which clients cannot reach.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use lockset_testkit::{ClientKind, Cluster, Proxy, Sentinels, eventually, within}
 
 use crate::support::SOON;
 
-/// Nodes of a cluster that nothing happens to are looked at this often, on a busy machine too.
+/// How often an idle client checks the nodes of a cluster, on a busy machine too.
 const A_WHILE: Duration = Duration::from_secs(20);
 
-/// A cluster whose nodes tell names that nobody can look up.
+/// A cluster whose nodes announce host names that do not resolve.
 async fn with_inner_names() -> Cluster {
     let cluster = Cluster::start().await;
     for node in cluster.nodes() {
@@ -61,7 +61,7 @@ async fn nodes_of_a_cluster_are_reached_through_the_map() {
     }
 }
 
-/// What a node announces is compared with the map in use once it is translated.
+/// A node's announcement is translated before it is compared with the current map.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_agrees_has_the_map_asked_for_once() {
     let cluster = with_inner_names().await;
@@ -83,7 +83,7 @@ async fn a_node_that_agrees_has_the_map_asked_for_once() {
         is_inner.then(|| ("127.0.0.1".to_owned(), port))
     });
     let _client = within(SOON, mapped.build()).await.unwrap();
-    // Whoever only looks whether the map has changed does not ask whether the cluster is well.
+    // A check whether the map has changed does not ask for the state of the cluster.
     eventually(A_WHILE, "nodes were looked at", async || {
         let [slots, info] = asked().await;
         slots >= info + 4
@@ -93,7 +93,7 @@ async fn a_node_that_agrees_has_the_map_asked_for_once() {
     assert!(info <= 6, "each seed once, not {info}");
 }
 
-/// A slot that has moved is followed to where the map leads from what a redirection tells.
+/// A moved slot is followed to the address that the map translates from the redirection.
 #[tokio::test(flavor = "multi_thread")]
 async fn redirections_are_followed_through_the_map() {
     let cluster = with_inner_names().await;
@@ -120,7 +120,7 @@ async fn redirections_are_followed_through_the_map() {
     guard.release().await.unwrap();
 }
 
-/// The primary is behind something that translates its address.
+/// The primary is behind a proxy with another address.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_primary_that_sentinels_name_is_reached_through_the_map() {
     let sentinels = Sentinels::start().await;

@@ -1,4 +1,4 @@
-//! Connections over TLS: they work like any other, and one that cannot be trusted says why.
+//! TLS connections work like any other, and an untrusted connection reports why.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::support::{SOON, cycle};
 
-/// Long enough for a machine that stalls, short enough for a test that waits for its end.
+/// Long enough for a machine that stalls, and short enough for a test that waits for its end.
 const RENEWED_LEASE: Duration = Duration::from_secs(3);
 
 fn trusting(certificates: &Certificates) -> Tls {
@@ -34,7 +34,7 @@ async fn connect(url: &str, tls: Tls) -> Result<Client> {
     within(SOON, Client::builder(url).tls(tls).build()).await
 }
 
-/// Every kind of lock is taken, kept, waited for and released.
+/// Acquires, keeps, waits for and releases every kind of lock.
 async fn works(ours: &Client, theirs: &Client) {
     let members = |client: &Client| {
         MultiLock::new([
@@ -71,14 +71,14 @@ async fn locks_work_over_tls() {
     };
     works(&client().await, &client().await).await;
 
-    // By name too, and for both at once who speak TLS and who do not.
+    // By name too, and for clients with and without TLS at once.
     let by_name = format!("rediss://localhost:{}", server.tls_addr().port());
     let by_name = connect(&by_name, trusting(server.tls())).await.unwrap();
     let plain = Client::connect(&server.url()).await.unwrap();
     works(&by_name, &plain).await;
 }
 
-/// The certificate is checked for the name that is given, and the address is used to connect.
+/// The certificate is checked against the given name, and the address is used to connect.
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_name_is_checked_in_place_of_the_address() {
@@ -88,12 +88,12 @@ async fn a_server_name_is_checked_in_place_of_the_address() {
     let client = connect(&url, named("localhost")).await.unwrap();
     let guard = client.lock("x").lock().await.unwrap();
     guard.release().await.unwrap();
-    // It is not looked up, so it need not be one that is known here.
+    // The name is not resolved, so it need not exist.
     refused(connect(&url, named("cache.example")).await, "another host");
     refused(connect(&url, named("no name")).await, "server name");
 }
 
-/// Each connection that replaces another is made with the same certificates.
+/// Each new connection uses the same certificates.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_connection_is_replaced_over_tls() {
@@ -127,7 +127,7 @@ async fn a_connection_is_replaced_over_tls() {
     guard.release().await.unwrap();
 }
 
-/// Says that it is TLS, what to look at, and that trying again is pointless.
+/// Asserts that the error blames TLS, says what to check, and is not retryable.
 fn refused(client: Result<Client>, what: &str) -> Error {
     let error = client
         .err()
@@ -148,7 +148,7 @@ async fn a_server_that_cannot_be_trusted_is_refused() {
         connect(&url, trusting(&Certificates::new())).await,
         "root_certificates_pem",
     );
-    // The system knows nothing of it either.
+    // The system's roots do not have it either.
     refused(Client::connect(&url).await, "root_certificates_pem");
     let elsewhere = url.replace("127.0.0.1", "127.0.0.3");
     refused(
@@ -163,7 +163,8 @@ async fn a_server_that_cannot_be_trusted_is_refused() {
     );
 }
 
-/// Speaks TLS here, and says this to whoever connects, once it has heard something. How often it did.
+/// A TLS server that sends these bytes to each client that has sent something. Returns a count of
+/// these clients.
 fn says_over_tls(
     listener: TcpListener,
     certificates: &Certificates,
@@ -220,7 +221,7 @@ async fn what_is_no_redis_is_called_so_over_tls_too() {
     }
 }
 
-/// As a proxy does while the server behind it is away.
+/// Like a proxy whose server is down.
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
 async fn a_server_that_was_reached_is_waited_for_whatever_is_said_in_its_place() {
@@ -256,7 +257,7 @@ async fn a_server_that_asks_who_is_there_is_told() {
     refused(connect(&url, tls).await, "client_certificate_pem");
 }
 
-/// What is wrong with a certificate or a key is said before anything is sent, and never shown.
+/// An invalid certificate or key is reported before anything is sent, and never printed.
 #[tokio::test]
 async fn a_key_is_checked_and_never_shown() {
     let (ours, theirs) = (Certificates::new(), Certificates::new());
@@ -271,7 +272,7 @@ async fn a_key_is_checked_and_never_shown() {
     let error = refused(connect("rediss://127.0.0.1:1", tls).await, "client key");
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains(secret), "{shown}");
-    // A certificate that is no authority's, and a certificate in place of a key.
+    // A certificate of no authority, and a certificate in place of a key.
     let tls = trusting(&ours).client_certificate_pem(ours.client_cert_pem(), ours.ca_pem());
     refused(connect("rediss://127.0.0.1:1", tls).await, "client key");
 }
@@ -326,7 +327,7 @@ async fn sentinels_over_tls() {
     works(&ours, &theirs).await;
     let lock = ours.lock("x").lease(Duration::from_secs(60));
     let guard = lock.lock().await.unwrap();
-    // So that the replicas have it.
+    // Replicates the user.
     let mut admin = sentinels.primary().await.admin().await;
     let wait = redis::cmd("WAIT").arg(&["2", "5000"]).to_owned();
     let replicas: u32 = wait.query_async(&mut admin).await.unwrap();

@@ -1,4 +1,4 @@
-//! Each kind of lock, and what the body sees of it.
+//! Each kind of lock with the attribute, and what the body can access.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lockset_testkit::within;
 use super::{Failed, is_held, start};
 use crate::support::{SOON, client, hold_counts, nothing_left};
 
-/// How many are in a section at once.
+/// Counts how many callers are in a section at once.
 #[derive(Default)]
 struct Section {
     inside: AtomicU32,
@@ -80,7 +80,7 @@ macro_rules! excludes {
 
 excludes!(reentrant fair write all);
 
-/// Waits until as many are in it.
+/// Waits until `count` callers are inside.
 #[locked(read "x")]
 async fn read(_locks: &Client, together: &tokio::sync::Barrier) -> Result<(), Failed> {
     together.wait().await;
@@ -94,7 +94,7 @@ async fn readers_are_in_it_together_and_keep_a_writer_out() {
         Ok(Some(()))
     }
 
-    // Readers of one client may have one hold together.
+    // Readers of one client may share a hold.
     let (server, ours) = start().await;
     let theirs = client(&server.url()).await;
     let together = tokio::sync::Barrier::new(3);
@@ -194,7 +194,7 @@ async fn a_fixed_lease_and_computed_times() {
     nothing_left(&server).await;
 }
 
-/// Counts how often it is shown.
+/// Counts how often it is formatted.
 struct Counted<'a>(&'a AtomicU32);
 
 impl std::fmt::Display for Counted<'_> {

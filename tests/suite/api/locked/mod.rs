@@ -13,7 +13,7 @@ use lockset_testkit::Server;
 
 use crate::support::client;
 
-/// What functions here fail with.
+/// The error type of the functions in these tests.
 #[derive(Debug)]
 enum Failed {
     Lock(lockset::Error),
@@ -41,10 +41,10 @@ async fn start() -> (Server, Client) {
     (server, client)
 }
 
-/// Whether somebody holds an exclusive lock of this name.
+/// Whether an exclusive lock of this name is held.
 async fn is_held(client: &Client, name: &str) -> bool {
     client.lock(name).is_locked().await.expect("an answer")
 }
 
-/// Longer than anything here takes.
+/// Longer than any test.
 const LONG: Duration = Duration::from_secs(30);

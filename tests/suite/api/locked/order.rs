@@ -1,4 +1,5 @@
-//! Lock, body with its commit, release, return; and what happens when that is cut short.
+//! The order of lock, body with its commit, release and return, and what happens when a step is cut
+//! short.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 use super::{Failed, is_held, start};
 use crate::support::{SOON, client, idle, nothing_left, took_less, waiting};
 
-/// A value that one after the other raises, in a transaction of several steps.
+/// A value that callers increment one after another, in several steps.
 #[derive(Default)]
 struct Account {
     balance: Mutex<u32>,
@@ -24,7 +25,7 @@ impl Account {
     async fn raise(&self, locks: &Client) -> Result<u32, Failed> {
         let seen = *self.balance.lock().unwrap();
         tokio::task::yield_now().await;
-        // The commit. Its lock is still held.
+        // At the commit the lock is still held.
         assert!(is_held(locks, "account").await);
         *self.balance.lock().unwrap() = seen + 1;
         self.commits.lock().unwrap().push(seen + 1);
@@ -52,7 +53,7 @@ async fn the_next_holder_sees_what_was_committed() {
     nothing_left(&server).await;
 }
 
-/// `Ok` and `Err` alike: when the function has returned, the lock is free.
+/// The lock is free once the function has returned, with `Ok` or with `Err`.
 #[tokio::test]
 async fn it_is_released_when_the_function_returns() {
     #[locked("x")]
@@ -77,7 +78,7 @@ async fn it_is_released_when_the_function_returns() {
     }
 }
 
-/// Tells that it was dropped.
+/// Records that it was dropped.
 struct Dropped(Arc<AtomicBool>);
 
 impl Drop for Dropped {
@@ -118,7 +119,8 @@ async fn a_loss_drops_the_body_and_is_the_error() {
     nothing_left(&server).await;
 }
 
-/// Work that has ended when the loss is seen was not under the lock to its end.
+/// Work that ended before its loss was noticed was not protected to its end, so it is reported as
+/// lost.
 #[tokio::test]
 async fn a_body_that_blocked_past_its_lease_is_a_loss() {
     #[locked("x", fixed_lease = "100ms")]
@@ -149,7 +151,7 @@ async fn a_dropped_call_leaves_nothing() {
     idle(&client).await;
     nothing_left(&server).await;
 
-    // While it waits.
+    // Dropped while it waits.
     let held = client.lock("x").lock().await.unwrap();
     let call = tokio::spawn({
         let (client, body) = (client.clone(), Dropped(Arc::clone(&dropped)));
@@ -179,7 +181,7 @@ async fn a_panic_releases() {
     nothing_left(&server).await;
 }
 
-/// What is committed is committed: the caller must not do it again.
+/// A committed body must not be reported as failed, or the caller would repeat it.
 #[tokio::test]
 async fn a_body_that_ended_well_is_never_reported_as_failed() {
     #[locked("x")]
@@ -207,7 +209,7 @@ async fn a_body_that_ended_well_is_never_reported_as_failed() {
     })
     .await;
 
-    // Freed by another client, so this one has not heard of it when the body ends.
+    // Another client frees the lock, so this client does not know when the body ends.
     assert_eq!(is_freed(&client, &direct).await.unwrap(), "committed");
     nothing_left(&server).await;
 }

@@ -1,8 +1,10 @@
-//! What the compiler refuses of what the attribute makes: what it says first, and where it points.
+//! Programs that the compiler rejects because of the code that the attribute generates: the
+//! message, and where it points.
 //!
-//! What the attribute refuses by itself is tested in the crate that has it. Each file in `refused` is a
-//! program with one mistake. `// at: ..` is what the first error points at, and each `// says: ..` is a part
-//! of what it says. The first program has no mistake: it finds the library among what was built.
+//! Errors of the attribute itself are tested in the macro crate. Each file in `refused` is a
+//! program with one mistake. `// at: ..` is the text that the first error points at, and each `//
+//! says: ..` is a part of its message. The first program has no mistake: it identifies the library
+//! among the build outputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,13 +24,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/api/locked/refused")
 }
 
-/// What was built for this test: its dependencies are beside it.
+/// The build directory of this test, which has its dependencies.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("this test");
     test.parent().expect("a folder").to_owned()
 }
 
-/// Compiles up to the end of all checks.
+/// Compiles without generating code.
 fn compile(library: &Path, program: &Path) -> Result<(), Refusal> {
     let out = std::env::temp_dir().join(lockset_testkit::unique_name("lockset-refused"));
     let compiled = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
@@ -79,7 +81,7 @@ fn pointed_at(span: &Value) -> String {
     pointed.unwrap_or_default().iter().collect()
 }
 
-/// The library as it was built for this test: the newest with which the right program compiles.
+/// The library built for this test: the newest file with which the correct program compiles.
 fn library() -> PathBuf {
     let files = fs::read_dir(built()).expect("the folder");
     let files = files.filter_map(|file| file.ok().map(|file| file.path()));

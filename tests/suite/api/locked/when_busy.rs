@@ -1,4 +1,4 @@
-//! What a function returns if its lock is held.
+//! The result of a function whose lock is held.
 
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ async fn it_waits_as_long_as_it_says() {
     nothing_left(&server).await;
 }
 
-/// A server that does not answer is not a lock that is held.
+/// An unresponsive server is an error, not a held lock.
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_error_and_never_skipped() {
     let (server, _) = start().await;

@@ -1,5 +1,5 @@
-//! What a queue costs: waiters who do not spin, grants that cost the same however many wait, and no
-//! clock but the server's.
+//! The cost of a queue: waiters do not spin, grants cost the same for any queue length, and only
+//! the server's clock is used.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use crate::support::{SOON, idle, listening, patient_client};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How often scripts of ours are called while nothing happens for three polls of a second.
+/// The number of script calls during three poll intervals of a second.
 async fn calls_meanwhile(scene: &Scene) -> u64 {
     scene.server.reset_stats().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -28,7 +28,8 @@ async fn waiters_for_a_held_lock_ask_once_a_poll() {
     let waiters: Vec<_> = (0..5).map(|_| wait_for(&scene.lock_of(&client))).collect();
     scene.queued(5).await;
     let calls = calls_meanwhile(&scene).await;
-    // Each of them, to keep its place; one more may fall into the time on a slow machine.
+    // One call per poll and waiter to keep its place. On a slow machine, one more may fall into the
+    // window.
     assert!((5 * 2..=5 * 4).contains(&calls), "{calls}");
     held.release().await.unwrap();
     for waiter in waiters {
@@ -36,7 +37,7 @@ async fn waiters_for_a_held_lock_ask_once_a_poll() {
     }
 }
 
-/// The lock is free, but it is the turn of one who does not come.
+/// The lock is free, but the head of the queue does not take it.
 #[tokio::test]
 async fn waiters_behind_a_silent_head_ask_once_a_poll() {
     let scene = Scene::new().await;
@@ -60,8 +61,9 @@ async fn waiters_behind_a_silent_head_ask_once_a_poll() {
     }
 }
 
-/// What the server executes from the release by one holder to that by the next, with so many of ours
-/// behind them in the queue. `None` if a poll fell into it, or it took longer than a heartbeat.
+/// The commands that the server executes from one holder's release to the next, with `behind`
+/// waiters in the queue. `None` if a poll fell into the window, or if it took longer than a
+/// heartbeat.
 async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
@@ -81,7 +83,7 @@ async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
         !looks.contains(&&**name)
     });
     let are_alive = scene.queue().await.len() == behind;
-    // The one that hands it over and the one that ends it.
+    // The release that hands the lock over, and the last release.
     (are_alive && commands["evalsha"] == 2).then_some(commands)
 }
 
@@ -105,7 +107,7 @@ async fn a_turn_costs_the_same_however_many_wait() {
     assert!(!costs[0].contains_key("zincrby"), "{:?}", costs[0]);
 }
 
-/// Whether a word is a time near now, in whatever unit.
+/// Whether a word is a current timestamp, in any unit.
 fn is_a_time(word: &str) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.expect("it is after 1970").as_secs_f64();
@@ -117,8 +119,7 @@ fn is_a_time(word: &str) -> bool {
     })
 }
 
-/// A client's clock has no part in it: what clients send contains no time, what the scripts write
-/// does.
+/// Clients' clocks are not used: clients send no timestamps, and scripts write them.
 #[tokio::test]
 async fn clients_send_no_time() {
     let scene = Scene::new().await;
@@ -151,7 +152,7 @@ async fn clients_send_no_time() {
         if line.contains("no more calls") {
             break;
         }
-        // Its own time and the address come first.
+        // The line begins with the server's timestamp and the address.
         let (_, command) = line.split_once("] ").expect("an address");
         let mut words = command.split('"').skip(1).step_by(2);
         if line.contains(" lua] ") {

@@ -1,5 +1,5 @@
-//! A lock that whoever frees it hands to the next waiter: who gets it, for how long, and what if that
-//! one has died, stands still, or does not hear of it.
+//! A release hands the lock to the next waiter: which waiter gets it and for how long, and what
+//! happens if that waiter is dead, is stopped, or gets no message.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use super::{HELD, Scene, done, holder, wait_for};
 use crate::failures::process::Process;
 use crate::support::{SOON, idle, listening, nothing_left, patient_client, took_less};
 
-/// For how long a place of a waiting process in these tests is kept.
+/// How long the place of a waiter in another process is kept.
 const PLACE: Duration = Duration::from_secs(1);
 
-/// For how long one of ours is kept.
+/// How long the place of a waiter in this process is kept.
 const OUR_PLACE: Duration = Duration::from_secs(3);
 
-/// Another process with one waiter in the queue, which listens.
+/// Starts another process with one queued, subscribed waiter.
 async fn process_in(scene: &Scene) -> Process {
     let mut process = Process::start("kinds::fair::crowd", &scene.server, &scene.name);
     assert_eq!(process.answer(), "ready");
@@ -27,7 +27,7 @@ async fn process_in(scene: &Scene) -> Process {
     process
 }
 
-/// Waits until so many listen.
+/// Waits until `count` waiters are subscribed.
 async fn heard(scene: &Scene, count: usize) {
     eventually(SOON, "all of them listen", async || {
         scene.server.pubsub_channels().await.len() == count
@@ -104,8 +104,8 @@ async fn waiters_of_four_processes_hand_it_on_in_order() {
     nothing_left(&scene.server).await;
 }
 
-/// It stood still when it was handed the lock, and dies: the others wait for the rest of its place, and
-/// no longer.
+/// A stopped waiter is handed the lock and dies: the others wait for the rest of its place, and no
+/// longer.
 #[tokio::test]
 async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
     let scene = Scene::new().await;
@@ -123,7 +123,7 @@ async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
     assert!(lease.expect("the server takes it for alive") <= PLACE);
     dying.kill();
     let guard = done(next).await;
-    // The next one asks when that lease is over, or polls: every second.
+    // The next waiter asks when that lease ends, or at its poll, every second.
     let waited = handed.elapsed();
     assert!(waited < PLACE + Duration::from_secs(2), "{waited:?}");
     guard.release().await.unwrap();
@@ -135,8 +135,8 @@ async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
     nothing_left(&scene.server).await;
 }
 
-/// It stood still when it was handed the lock, and for longer than that lasted: when it goes on it does
-/// not take it for its own.
+/// A stopped waiter is handed the lock and continues after the hold has ended: it must not take the
+/// lock for its own.
 #[tokio::test]
 async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
     let scene = Scene::new().await;
@@ -151,7 +151,7 @@ async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
     assert_eq!(notifications.next().await, queue[0]);
     let guard = done(next).await;
     still.signal(Signal::CONT);
-    // Back in the queue, under whatever id: it has read its message by then.
+    // It has read its message, and queues again.
     scene.queued(1).await;
     assert_eq!(
         scene.ask::<i64>(&["EXISTS", HELD]).await,
@@ -169,7 +169,7 @@ async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
     nothing_left(&scene.server).await;
 }
 
-/// The message is lost with its connection: the waiter finds out that it holds the lock when it asks.
+/// The message is lost with its connection: the waiter finds the hold at its next request.
 #[tokio::test]
 async fn a_message_that_is_lost_costs_a_poll() {
     let scene = Scene::new().await;
@@ -199,8 +199,8 @@ async fn a_message_that_is_lost_costs_a_poll() {
     }
 }
 
-/// No message at all comes through, nor does anything else: nobody gets it from a server that says so to
-/// nobody, and when it is over the next one does.
+/// The waiter receives neither the message nor anything else. Other callers are refused until its
+/// hold ends, and then the next waiter is granted the lock.
 #[tokio::test]
 async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
     let scene = Scene::new().await;
@@ -230,8 +230,8 @@ async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
     nothing_left(&scene.server).await;
 }
 
-/// The release is repeated, as its answer was lost: the one that was handed the lock keeps it, and it is
-/// handed to nobody else.
+/// The reply is lost and the release is repeated: the waiter keeps the hold, and no other waiter is
+/// handed the lock.
 #[tokio::test]
 async fn a_repeated_release_hands_over_once() {
     let scene = Scene::new().await;
@@ -278,7 +278,7 @@ async fn a_fixed_lease_is_not_handed_over_and_lasts_in_full() {
     nothing_left(&scene.server).await;
 }
 
-/// The client of the head is closed at the moment at which it is handed the lock.
+/// The client of the head is shut down just as the head is handed the lock.
 #[tokio::test]
 async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
     let scene = Scene::new().await;
@@ -305,8 +305,9 @@ async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
     nothing_left(&scene.server).await;
 }
 
-/// No renewal can be sent while the only thread is blocked: a lock that was handed over lasts for what is
-/// left of the place, and says so; who wants its lease in full from the start asks for it.
+/// No renewal can be sent while the only thread is blocked. A lock that was handed over lasts only
+/// for the rest of the place and reports so; a holder that needs its full lease at once requests
+/// it.
 #[tokio::test]
 async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() {
     let scene = Scene::new().await;
@@ -319,7 +320,7 @@ async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() 
         } else {
             lock
         };
-        // In the task that gets it: nothing else runs before it has blocked the thread.
+        // In the granted task, so that nothing else runs before it blocks the thread.
         let section = tokio::spawn(async move {
             let guard = lock.lock().await.unwrap();
             let remaining = guard.remaining();

@@ -1,4 +1,4 @@
-//! A queue that is not as it should be: entries taken out by mistake, or left by nobody knows whom.
+//! A damaged queue: entries removed by mistake, or left by unknown clients.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::{Scene, done, holder, wait_for};
 use crate::support::{SOON, client, idle, nothing_left};
 
-/// Where the first of two waiters is taken out of.
+/// Removes the first of two waiters from these data structures.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     queue: bool,
@@ -17,8 +17,8 @@ struct Lost {
     alive: bool,
 }
 
-/// Whatever is lost of its place, it is queued again, at the end if it is not just a heartbeat; both
-/// waiters get the lock, and nothing stays.
+/// A waiter whose place is damaged queues again, at the end unless only its heartbeat is lost. Both
+/// waiters get the lock, and nothing is left.
 async fn comes_back(lost: Lost) {
     let scene = Scene::new().await;
     let ours = client(&scene.server.url()).await;
@@ -68,7 +68,7 @@ async fn a_waiter_evicted_by_mistake_comes_back() {
     }
 }
 
-/// Everything, as Redisson's `delete()` does it; or the queue alone, as an operator may.
+/// Everything is deleted, as by Redisson's `delete()`, or only the queue, as by an operator.
 #[tokio::test]
 async fn a_deleted_queue_takes_nobody_with_it() {
     for alone in [false, true] {
@@ -92,7 +92,7 @@ async fn a_deleted_queue_takes_nobody_with_it() {
             done(waiter).await.release().await.unwrap();
         });
         futures_util::future::join_all(turns).await;
-        // Those that were served without a place left something; it goes when a queue begins again.
+        // Waiters served without a place left entries, which the next queue removes when it starts.
         eventually(SOON, "the next queue begins without it", async || {
             let held = lock.lock().await.unwrap();
             let waiter = wait_for(&lock);
@@ -108,7 +108,7 @@ async fn a_deleted_queue_takes_nobody_with_it() {
     }
 }
 
-/// The zset of scores or the list is gone altogether.
+/// The set of scores or the list is missing entirely.
 #[tokio::test]
 async fn entries_without_a_score_never_block() {
     let scene = Scene::new().await;
@@ -127,7 +127,7 @@ async fn entries_without_a_score_never_block() {
     nothing_left(&scene.server).await;
 }
 
-/// Redisson itself would wait for it for ever.
+/// Redisson itself would wait for this entry forever.
 #[tokio::test]
 async fn a_scoreless_head_is_passed_over_for_whoever_comes_next() {
     const LEASE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The fair lock's own promises: the order of its queue, and what becomes of those in it.
+//! The promises of the fair lock: the order of its queue, and the waiters in it.
 
 mod cost;
 mod handover;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use crate::failures::process::started_for;
 use crate::support::{SOON, ask, patient_client};
 
-/// A server, the name of one lock on it, and what can be seen of its queue.
+/// A server, the name of a lock, and access to its queue.
 struct Scene {
     server: Server,
     name: String,
@@ -39,7 +39,7 @@ impl Scene {
         }
     }
 
-    /// The lock as a client of its own sees it, which polls once a second.
+    /// The lock as a handle of a new client, which polls once a second.
     async fn lock(&self) -> FairLock {
         self.lock_of(&patient_client(&self.server.url()).await)
     }
@@ -81,13 +81,13 @@ impl Scene {
         seconds * 1000 + micros / 1000
     }
 
-    /// Until when Redisson keeps a waiter, in ms of the server's clock.
+    /// The score of a waiter: until when Redisson keeps it, in ms of the server's clock.
     async fn score(&self, waiter: &str) -> Option<i64> {
         self.ask(&["ZSCORE", &self.timeouts_key(), waiter]).await
     }
 
-    /// Puts as many waiters of ours into the queue as the script would, called `called` and a number
-    /// from 1; their heartbeats last until `alive_ms` from now.
+    /// Adds `count` waiters to the queue as the script would, named `called` and a number from 1.
+    /// Their heartbeats last for `alive_ms`.
     async fn put(&self, count: usize, called: &str, alive_ms: i64) {
         let script = "for i = 1, ARGV[1] do
             redis.call('RPUSH', KEYS[1], ARGV[2] .. i)
@@ -113,7 +113,7 @@ impl Scene {
             .await;
     }
 
-    /// Whom the scripts tell from now on that it is their turn, or that they hold the lock.
+    /// Subscribes to the scripts' messages to waiters, which announce a turn or a hold.
     async fn notifications(&self) -> Notifications {
         let client = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = client.get_async_pubsub().await.unwrap();
@@ -135,12 +135,12 @@ struct Notifications {
 }
 
 impl Notifications {
-    /// The next one that is notified.
+    /// The next waiter that is notified.
     async fn next(&mut self) -> String {
         self.next_message().await.0
     }
 
-    /// The same, and the lease with which it was handed the lock, if it was.
+    /// Like `next`, with the lease if the waiter was handed the lock.
     async fn next_message(&mut self) -> (String, Option<Duration>) {
         let message = within(SOON, self.messages.on_message().next()).await;
         let message = message.expect("the subscription lasts");
@@ -161,29 +161,29 @@ impl Notifications {
         (waiter.to_owned(), lease)
     }
 
-    /// Returns when this one is notified.
+    /// Waits until this waiter is notified.
     async fn until(&mut self, waiter: &str) {
         while self.next().await != waiter {}
     }
 }
 
-/// A task that waits for the lock as long as it takes.
+/// Spawns a task that waits for the lock without a limit.
 fn wait_for(lock: &FairLock) -> JoinHandle<FairGuard> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-/// The result of a task, soon.
+/// The result of a task, within `SOON`.
 async fn done<T>(task: JoinHandle<T>) -> T {
     within(SOON, task).await.unwrap()
 }
 
-/// Who holds the lock.
+/// The id of the holder.
 async fn holder(lock: &FairLock) -> String {
     lock.holder().await.unwrap().expect("it is held").id
 }
 
-/// Takes turns at the lock: each holder leaves its holder id and its token on a list while it holds.
+/// Each holder appends its id and its token to this list.
 const HELD: &str = "held";
 
 async fn take_a_turn(lock: FairLock, mut list: MultiplexedConnection) {
@@ -199,8 +199,8 @@ async fn take_a_turn(lock: FairLock, mut list: MultiplexedConnection) {
     guard.release().await.unwrap();
 }
 
-/// Another process: a number of waiters and the lease of their client, in ms, on a line of the
-/// standard input makes so many wait for the lock, each to take a turn.
+/// The other process. Each line of its input has a number of waiters and their client's lease in
+/// ms: that many waiters each take a turn.
 #[test]
 #[ignore = "not a test: another process for the tests in this module"]
 fn crowd() {

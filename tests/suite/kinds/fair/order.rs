@@ -1,4 +1,4 @@
-//! Who is served when: in the order of the queue at the server, whichever process a waiter is in.
+//! The order of service follows the queue at the server, even across processes.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{HELD, Scene, done, holder, take_a_turn, wait_for};
 use crate::failures::process::Process;
 use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
 
-/// What each holder has left on the list: holder ids, and whether their tokens have grown.
+/// The entries of the list: the holder ids, after checking that their tokens have grown.
 async fn turns(scene: &Scene, count: usize) -> Vec<String> {
     eventually(Duration::from_secs(20), "all had their turn", async || {
         scene.ask::<usize>(&["LLEN", HELD]).await == count
@@ -79,7 +79,7 @@ async fn waiters_names_those_who_hold_it_next() {
     let mut held = lock.lock().await.unwrap();
     let mut tasks = Vec::new();
     for place in 1..=4 {
-        // Clients of their own.
+        // Each waiter has its own client.
         tasks.push(wait_for(&scene.lock().await));
         scene.queued(place).await;
     }
@@ -108,7 +108,7 @@ async fn try_lock_does_not_jump_the_queue() {
     assert_eq!(keys.len(), 3, "{keys:?}");
 }
 
-/// Redisson's tests of timed waits: such a wait delays nobody who comes later.
+/// Redisson's tests of timed waits: a wait that times out does not delay later waiters.
 #[tokio::test]
 async fn a_wait_that_times_out_leaves_nothing() {
     let scene = Scene::new().await;
@@ -132,7 +132,8 @@ async fn a_wait_that_times_out_leaves_nothing() {
     nothing_left(&scene.server).await;
 }
 
-/// Redisson's `testLeaseTimeout`: nobody releases, and each has it for a lease, in order.
+/// Redisson's `testLeaseTimeout`: leases run out without a release, and each waiter holds the lock
+/// for a lease, in order.
 #[tokio::test]
 async fn leases_that_run_out_are_followed_in_order() {
     const LEASE: Duration = Duration::from_millis(300);
@@ -213,7 +214,7 @@ async fn a_re_entry_does_not_queue() {
     done(stranger).await.release().await.unwrap();
 }
 
-/// The prefix is part of the name, so Redisson's name mapper leads to the same keys.
+/// The prefix is part of the name, so Redisson's name mapper produces the same keys.
 #[tokio::test]
 async fn a_key_prefix_is_inside_the_names_of_the_queue() {
     let scene = Scene::new().await;

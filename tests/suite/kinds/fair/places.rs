@@ -1,4 +1,4 @@
-//! Places that are given up, on purpose or by dying: whoever is next gets the lock, and is notified.
+//! Places released by waiters that leave or die: the next waiter gets the lock and a message.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{HELD, Scene, done, holder, wait_for};
 use crate::failures::process::Process;
 use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
 
-/// Another process with so many waiters in the queue, which hold their places for a second.
+/// Starts another process with `count` queued waiters, whose places last for a second.
 async fn process_with(scene: &Scene, count: usize) -> Process {
     let mut process = Process::start("kinds::fair::crowd", &scene.server, &scene.name);
     assert_eq!(process.answer(), "ready");
@@ -37,7 +37,7 @@ async fn fifty_heads_of_a_killed_process_are_passed_over() {
     nothing_left(&scene.server).await;
 }
 
-/// It is passed over while it stands still, and served when it comes back.
+/// A stopped waiter is skipped, and served after it continues.
 #[tokio::test]
 async fn a_stopped_process_loses_its_place_and_no_more() {
     let scene = Scene::new().await;
@@ -72,7 +72,8 @@ async fn waiters_that_are_cut_off_lose_their_places_and_no_more() {
     proxy.refuse(true);
     proxy.cut();
     held.release().await.unwrap();
-    // Theirs last for three polls of a second, and it asks once a second.
+    // The places in the other process last for three polls of a second, and this waiter polls once
+    // a second.
     let guard = within(SOON * 2, next).await.unwrap();
     proxy.refuse(false);
     scene.queued(10).await;
@@ -84,7 +85,7 @@ async fn waiters_that_are_cut_off_lose_their_places_and_no_more() {
     nothing_left(&scene.server).await;
 }
 
-/// Releases at once what a waiter gets.
+/// Releases the lock as soon as a waiter is granted it.
 async fn serve(waiter: tokio::task::JoinHandle<lockset::FairGuard>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move { done(waiter).await.release().await.unwrap() })
 }
@@ -100,7 +101,7 @@ async fn dropped_waits_give_up_their_places_at_once() {
     scene.queued(51).await;
     let queue = scene.queue().await;
     let mut notifications = scene.notifications().await;
-    // Half of them while it is held, half while it is freed.
+    // Half of them while the lock is held, and half during its release.
     for waiter in &dropped[..25] {
         waiter.abort();
     }
@@ -116,7 +117,7 @@ async fn dropped_waits_give_up_their_places_at_once() {
     nothing_left(&scene.server).await;
 }
 
-/// Whoever looks at a free lock tells the one whose turn it has become, once.
+/// An attempt on a free lock notifies the new head, once.
 #[tokio::test]
 async fn whoever_becomes_the_head_is_notified() {
     let scene = Scene::new().await;
@@ -131,7 +132,7 @@ async fn whoever_becomes_the_head_is_notified() {
     .await;
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(notifications.next().await, "live1");
-    // The next message is of the release that this one makes possible.
+    // This makes the release possible that sends the next message.
     let _: i64 = scene.ask(&["DEL", &scene.queue_key()]).await;
     let guard = lock.try_lock().await.unwrap().expect("nobody is in it");
     scene.put(1, "last", 600_000).await;
@@ -143,7 +144,7 @@ async fn whoever_becomes_the_head_is_notified() {
     );
 }
 
-/// One call does not clear any number of the dead; the next ones go on.
+/// One call removes a bounded number of dead waiters, and later calls continue.
 #[tokio::test]
 async fn thousands_of_dead_heads_are_cleared_in_steps() {
     let scene = Scene::new().await;
@@ -158,8 +159,8 @@ async fn thousands_of_dead_heads_are_cleared_in_steps() {
     nothing_left(&scene.server).await;
 }
 
-/// The time of the head is over at the very moment it is notified. Nobody gets a lock without having
-/// been notified of it, so that the message shows that it was no poll.
+/// The head's time ends just as it is notified. A grant requires a message here, which proves that
+/// it was not found by a poll.
 #[tokio::test]
 async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
     const ROUNDS: u64 = 40;
@@ -170,7 +171,7 @@ async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
     for round in 0..ROUNDS {
         let held = ours.lock().await.unwrap();
         let timed = ours.clone();
-        // Long enough to listen for it.
+        // Long enough to subscribe.
         let wait = Duration::from_millis(170);
         let deadline = tokio::time::Instant::now() + wait;
         let head = tokio::spawn(async move { timed.try_lock_for(wait).await.unwrap() });
@@ -186,7 +187,7 @@ async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
         })
         .await;
         let queue = scene.queue().await;
-        // From a millisecond before it to two after.
+        // From a millisecond before the deadline to two after it.
         let release_at = deadline - Duration::from_millis(1) + Duration::from_micros(round * 75);
         tokio::time::sleep_until(release_at).await;
         held.release().await.unwrap();
@@ -206,7 +207,8 @@ async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
     nothing_left(&scene.server).await;
 }
 
-/// The head is dropped when it was notified: before it reads that, while it asks, or when it has it.
+/// The head is dropped after its notification: before it reads the message, during its request, or
+/// once it holds the lock.
 #[tokio::test]
 async fn a_head_dropped_when_it_was_told_hands_on() {
     let scene = Scene::new().await;
@@ -228,7 +230,7 @@ async fn a_head_dropped_when_it_was_told_hands_on() {
         tokio::time::sleep(Duration::from_micros(round * 100)).await;
         let dropped = Instant::now();
         head.abort();
-        // Its guard goes with it, if it has one.
+        // This drops its guard too, if it has one.
         drop(head);
         assert_eq!(notifications.next().await, queue[1]);
         done(next).await.release().await.unwrap();
@@ -258,7 +260,7 @@ async fn a_forced_unlock_tells_the_head() {
     assert_eq!(holder(&lock).await, queue[0]);
     assert!(held.is_lost());
     assert!(held.release().await.unwrap_err().is_not_held());
-    // Not what it does not have any more, nor the queue.
+    // Neither the places it no longer has nor the queue.
     assert_eq!(scene.queue().await, queue[1..]);
     guard.release().await.unwrap();
     done(second).await.release().await.unwrap();

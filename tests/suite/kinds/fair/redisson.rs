@@ -1,4 +1,4 @@
-//! One queue with Redisson's waiters in it, which keep their own rule.
+//! A queue shared with Redisson's waiters, which follow their own rules.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{SOON, idle, nothing_left, patient_client};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How a thread of the peer waits, takes a turn and leaves.
+/// A thread of the peer that waits, takes a turn and releases.
 fn their_turn(scene: &Scene, peer: &Redisson, thread: u64) -> JoinHandle<()> {
     let (peer, name, mut list) = (peer.clone(), scene.name.clone(), scene.admin.clone());
     tokio::spawn(async move {
@@ -39,14 +39,14 @@ pub(super) fn our_turn(scene: &Scene, client: &lockset::Client) -> JoinHandle<()
     })
 }
 
-/// Rounds of waiters of both kinds, queued one after the other and served in that order.
+/// Rounds of waiters of both kinds, queued one after another and served in that order.
 async fn alternating(rounds: u64, clock_offset_ms: i64) {
     let scene = Scene::new().await;
     let ours = patient_client(&scene.server.url()).await;
     let peer = Redisson::connect(&scene.server).await;
     let peer = peer.clock_offset_ms(clock_offset_ms);
     for round in 0..rounds {
-        // Each kind opens the queue, and each frees it.
+        // Each kind starts the queue in turn, and each releases it.
         let ours_first = round % 2 == 0;
         let held = if round % 4 < 2 {
             Some(scene.lock_of(&ours).lock().await.unwrap())
@@ -109,7 +109,7 @@ async fn each_kind_notifies_a_head_of_the_other() {
     assert_eq!(notifications.next().await, peer.holder(1));
     done(theirs).await;
 
-    // The forced unlocks too.
+    // Also for force-unlocks.
     let held = lock.lock().await.unwrap();
     let theirs = their_turn(&scene, &peer, 2);
     scene.queued(1).await;
@@ -132,7 +132,7 @@ async fn each_kind_notifies_a_head_of_the_other() {
         assert_eq!(notifications.next().await, queue[0]);
         done(ours).await.release().await.unwrap();
     }
-    // A head of theirs that comes to it by one of ours leaving the queue.
+    // A Redisson waiter becomes the head because our waiter leaves.
     let silent = peer.fair_acquire(&scene.name, 4, LEASE, LEASE).await;
     assert_eq!(silent, None);
     let ours = wait_for(&lock);
@@ -147,7 +147,8 @@ async fn each_kind_notifies_a_head_of_the_other() {
     nothing_left(&scene.server).await;
 }
 
-/// The lock is free and nobody comes for it: theirs is kept as long as Redisson keeps it.
+/// The lock is free, but the Redisson head does not take it: its place lasts as long as in
+/// Redisson.
 #[tokio::test]
 async fn a_dead_head_of_theirs_is_passed_over_when_its_wait_is_over() {
     let scene = Scene::new().await;
@@ -170,8 +171,8 @@ async fn a_dead_head_of_theirs_is_passed_over_when_its_wait_is_over() {
     nothing_left(&scene.server).await;
 }
 
-/// Behind a head of ours that has died, one of theirs asks without a pause. It gets it once the
-/// heartbeat is over, and keeps none of ours from anything.
+/// Behind a dead head of ours, a Redisson waiter polls without a pause. It gets the lock once the
+/// heartbeat ends, and does not block our waiters.
 #[tokio::test]
 async fn their_spin_does_no_harm() {
     let scene = Scene::new().await;
@@ -207,7 +208,7 @@ async fn their_spin_does_no_harm() {
     nothing_left(&scene.server).await;
 }
 
-/// `tryLock()` of theirs does not jump our queue, nor does ours theirs.
+/// Redisson's `tryLock()` does not overtake our queue, nor ours Redisson's.
 #[tokio::test]
 async fn attempts_without_a_wait_respect_the_others_queue() {
     let scene = Scene::new().await;

@@ -1,5 +1,5 @@
-//! The scores in Redisson's set: until when it keeps a waiter. Ours outlive whatever it does to
-//! them, and neither theirs nor ours run away.
+//! The scores in Redisson's sorted set, which say until when it keeps a waiter. Our waiters survive
+//! all changes by Redisson, and no scores drift.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::support::{SOON, idle, nothing_left, patient_client};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What a waiter gets who names no wait, in ms.
+/// The place of a waiter without a time limit, in ms.
 const PLACE: i64 = 300_000;
 
-/// Redisson's drift tests: scores stay near what the places before a waiter are worth.
+/// Redisson's drift tests: a score stays close to the sum of the places before it.
 #[tokio::test]
 async fn scores_do_not_drift() {
     let scene = Scene::new().await;
@@ -30,7 +30,7 @@ async fn scores_do_not_drift() {
     }
     scene.queued(3).await;
     for round in 0..30 {
-        // Short waits that fail, and a queue that never gets empty.
+        // Short waits that time out, and a queue that is never empty.
         let wait = Duration::from_millis(round % 3);
         assert!(lock.try_lock_for(wait).await.unwrap().is_none());
         waiters.push_back(wait_for(&lock));
@@ -55,7 +55,7 @@ async fn scores_do_not_drift() {
     nothing_left(&scene.server).await;
 }
 
-/// Waits until nothing is in the hands of a client but so many waiters.
+/// Waits until a client has only `waiters` waiters and no other work.
 async fn idle_but(client: &Client, waiters: usize) {
     eventually(SOON, "only waiters are left", async || {
         let stats = client.stats();
@@ -64,7 +64,7 @@ async fn idle_but(client: &Client, waiters: usize) {
     .await;
 }
 
-/// Every waiter of theirs that leaves takes its wait off the scores of all behind it.
+/// Each Redisson waiter that leaves subtracts its wait from the scores behind it.
 #[tokio::test]
 async fn ours_outlive_any_number_of_their_shifts() {
     const THEIRS: u64 = 12;
@@ -105,7 +105,7 @@ async fn ours_outlive_any_number_of_their_shifts() {
     nothing_left(&scene.server).await;
 }
 
-/// Such a shift is as long as the wait was that its user named.
+/// The shift is as long as the wait that the caller specified.
 #[tokio::test]
 async fn ours_outlive_shifts_of_an_hour() {
     let scene = Scene::new().await;
@@ -114,7 +114,7 @@ async fn ours_outlive_shifts_of_an_hour() {
     let wait = Duration::from_secs(3_600);
     let acquired = peer.fair_acquire(&scene.name, 0, LEASE, wait).await;
     assert_eq!(acquired, None);
-    // Theirs, theirs, ours, ours, and again.
+    // Redisson, Redisson, ours, ours, and again.
     let mut ours = Vec::new();
     for place in 0..8 {
         match place % 4 {
@@ -130,7 +130,7 @@ async fn ours_outlive_shifts_of_an_hour() {
     let mut notifications = scene.notifications().await;
     let mut ours = ours.into_iter();
     for [takes, gives_up] in [[1, 2], [5, 6]] {
-        // At once, so that no poll of ours comes between a shift and a look at the scores.
+        // At once, so that our polls do not come between a shift and the reading of the scores.
         if takes == 1 {
             assert_eq!(peer.fair_release(&scene.name, 0).await, Some(1));
         }
@@ -151,14 +151,14 @@ async fn ours_outlive_shifts_of_an_hour() {
     nothing_left(&scene.server).await;
 }
 
-/// One who holds the lock or waits for it in its own task.
+/// A task of ours or a thread of the peer that holds the lock or waits for it.
 enum Turn {
     Ours(JoinHandle<FairGuard>),
     /// A thread of the peer.
     Theirs(u64),
 }
 
-/// In a queue of both that never gets empty, scores stay near what the places are worth.
+/// In a mixed queue that is never empty, scores stay close to the sum of the places.
 #[tokio::test]
 async fn scores_of_a_mixed_queue_do_not_drift() {
     let scene = Scene::new().await;
@@ -173,7 +173,7 @@ async fn scores_of_a_mixed_queue_do_not_drift() {
             peer.fair_acquire(&scene.name, round, LEASE, wait).await;
             Turn::Theirs(round)
         });
-        // One of ours that is first has got it, one of theirs has to ask.
+        // If our waiter is first, it has been granted the lock. A Redisson thread has to ask.
         let is_ours = matches!(turns.front(), Some(Turn::Ours(_)));
         scene.queued(turns.len() - usize::from(is_ours)).await;
         if round < 4 {
@@ -196,7 +196,7 @@ async fn scores_of_a_mixed_queue_do_not_drift() {
     }
 }
 
-/// Java programs that want to wait for ever name the longest time there is.
+/// Java programs that wait forever pass the longest time.
 #[tokio::test]
 async fn an_endless_wait_of_theirs_keeps_ours_from_nothing() {
     let scene = Scene::new().await;
@@ -222,7 +222,7 @@ async fn an_endless_wait_of_theirs_keeps_ours_from_nothing() {
     }
 }
 
-/// Behind many of ours its score is far ahead, and ours do not lower it at each turn.
+/// Behind many of our waiters its score is far ahead, and our turns do not lower it.
 #[tokio::test]
 async fn a_dead_head_of_theirs_behind_many_of_ours_is_kept_no_longer() {
     const OURS: usize = 10;
@@ -251,7 +251,7 @@ async fn a_dead_head_of_theirs_behind_many_of_ours_is_kept_no_longer() {
     assert!(lasts <= PLACE, "{lasts}");
     assert!(lasts > PLACE - 60_000, "{lasts}");
     assert!(lock.try_lock().await.unwrap().is_none());
-    // So long is too long for a test.
+    // The real time would be too long for a test.
     let soon = (scene.now().await + 300).to_string();
     let timeouts = scene.timeouts_key();
     let changed = ["ZADD", &*timeouts, "XX", "CH", &*soon, &*peer.holder(1)];

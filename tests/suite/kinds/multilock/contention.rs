@@ -1,4 +1,4 @@
-//! Many clients, many members: no dead end, nobody left out, counters exact.
+//! Many clients and many members: no deadlock, no starvation, exact counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use lockset_testkit::{Server, unique_name, within};
 use super::{Kind, names};
 use crate::support::{idle, nothing_left};
 
-/// A counter for each member, which nothing but the lock protects.
+/// One counter per member, protected only by the lock.
 pub(super) struct Counters(Vec<AtomicU64>);
 
 impl Counters {
@@ -18,14 +18,14 @@ impl Counters {
         Self((0..members).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Adds one in two steps, with room for another task in between.
+    /// Increments a counter in two steps with a yield in between.
     pub(super) async fn write(&self, member: usize) {
         let seen = self.value(member);
         tokio::task::yield_now().await;
         self.0[member].store(seen + 1, Ordering::Relaxed);
     }
 
-    /// Sees the same twice, with room for a writer in between.
+    /// Reads a counter twice with a yield in between, and expects the same value.
     async fn read(&self, member: usize) {
         let seen = self.value(member);
         tokio::task::yield_now().await;
@@ -37,7 +37,7 @@ impl Counters {
     }
 }
 
-/// A client that takes no stall of a busy machine for a dead server.
+/// A client that tolerates stalls of a busy machine.
 async fn client(url: &str) -> Client {
     let builder = Client::builder(url).lease(Duration::from_secs(6));
     builder.build().await.unwrap()
@@ -83,8 +83,7 @@ async fn reversed_lists_do_not_block_each_other() {
     nothing_left(&server).await;
 }
 
-/// Two reentrant, two fair and two read-write locks; subsets of these as multi-locks, and each by
-/// itself.
+/// Two reentrant, two fair and two read-write locks: subsets as multi-locks, and each alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn overlapping_subsets_and_single_locks_are_exact() {
     const ROUNDS: usize = 40;
@@ -130,7 +129,7 @@ async fn overlapping_subsets_and_single_locks_are_exact() {
                         }
                     }
                     assert!(!guard.is_lost());
-                    // Both ways out.
+                    // Alternates between releasing and dropping.
                     if random.bool() {
                         guard.release().await.unwrap();
                     }
@@ -152,7 +151,7 @@ async fn overlapping_subsets_and_single_locks_are_exact() {
     nothing_left(&server).await;
 }
 
-/// Users of single locks that never pause, one for each member, each in a client of its own.
+/// One client per member uses its single lock without a pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_multi_lock_gets_in_among_single_locks_that_never_pause() {
     const GRANTS: u32 = 20;

@@ -1,4 +1,4 @@
-//! The loss of one member is the loss of all.
+//! Losing one member loses the whole multi-lock.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use lockset_testkit::{Server, eventually, unique_name, within};
 use super::{KINDS, Kind, held, mixed, names};
 use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
-/// Everything a guard says after the loss of `name`; the others must be free while it lives.
+/// Checks all reports of a guard after the loss of `name`. The other members must be free while the
+/// guard exists.
 async fn check_lost(server: &Server, guard: &MultiGuard, name: &str, reason: LostReason) {
     assert_eq!(within(SOON, guard.lost_member()).await, (name, reason));
     assert_eq!(within(SOON, guard.lost()).await, reason);
@@ -74,7 +75,7 @@ async fn force_unlock(by: &Client, kind: Kind, name: &str) -> bool {
     .unwrap()
 }
 
-/// The others would be renewed for ever.
+/// Otherwise the remaining members would be renewed forever.
 #[tokio::test]
 async fn the_end_of_one_fixed_lease_is_the_end_of_all() {
     let server = Server::start();
@@ -90,7 +91,7 @@ async fn the_end_of_one_fixed_lease_is_the_end_of_all() {
     let guard = lock.lock().await.unwrap();
     assert!(guard.remaining() <= fixed);
     check_lost(&server, &guard, &two, LostReason::Expired).await;
-    // Nobody looked: the watchdog alone frees the others.
+    // Without any call, the watchdog alone releases the others.
     release_says_so(guard, &two).await;
     let guard = lock.lock().await.unwrap();
     nothing_left(&server).await;
@@ -98,7 +99,7 @@ async fn the_end_of_one_fixed_lease_is_the_end_of_all() {
     idle(&ours).await;
 }
 
-/// What the same owner holds of a member besides is not the multi-lock's to give back.
+/// A member that the same owner also holds separately must stay held.
 #[tokio::test]
 async fn a_member_held_elsewhere_too_is_kept() {
     let server = Server::start();
@@ -140,7 +141,7 @@ async fn idle_but_for_holds(client: &Client) {
     .await;
 }
 
-/// Two guards over the same holds: both are lost, and each gives its own shares back once.
+/// Two guards over the same holds: both are lost, and each releases its shares once.
 #[tokio::test]
 async fn guards_over_the_same_holds_fall_together() {
     let server = Server::start();
@@ -164,7 +165,7 @@ async fn guards_over_the_same_holds_fall_together() {
     }
 }
 
-/// Nobody may enter under a section that is told to finish.
+/// After a shutdown, the members must not be free before the holders' work has ended.
 #[tokio::test]
 async fn a_shutdown_leaves_all_members_to_their_leases() {
     let server = Server::start();
@@ -178,7 +179,8 @@ async fn a_shutdown_leaves_all_members_to_their_leases() {
     assert_eq!(held(&server, &names).await, names);
 }
 
-/// Lost before the multi-lock was complete: it starts over with what is free.
+/// A member is lost before the multi-lock is complete: the acquire starts over with the free
+/// members.
 #[tokio::test]
 async fn a_member_lost_during_the_wait_is_acquired_anew() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What can be a member, all or nothing, and what a cycle costs.
+//! The possible members, all-or-nothing acquisition, and the cost of a cycle.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ async fn what_cannot_work_is_refused_with_a_reason() {
     assert!(error.is_invalid() && error.lock_name() == Some("y"));
 }
 
-/// Whichever member of whichever kind is held elsewhere.
+/// For a held member of every kind and in every position.
 #[tokio::test]
 async fn all_or_nothing_and_all_with_the_message() {
     let server = Server::start();
@@ -120,7 +120,7 @@ async fn a_member_of_a_foreign_type_is_named_and_nothing_is_taken() {
     }
 }
 
-/// Found while it is waited for another.
+/// Found while the call waits for another member.
 #[tokio::test]
 async fn a_member_that_becomes_foreign_during_the_wait_is_named() {
     let server = Server::start();
@@ -138,7 +138,7 @@ async fn a_member_that_becomes_foreign_during_the_wait_is_named() {
     assert_eq!(server.keys().await, [&*names[4]]);
 }
 
-/// What an operator put in the place of one member is left alone, and does not keep the others.
+/// A foreign key in place of one member is left alone, and the other members are released.
 #[tokio::test]
 async fn a_member_that_became_foreign_does_not_keep_the_others_at_release() {
     let server = Server::start();
@@ -182,7 +182,7 @@ async fn one_script_takes_all_and_one_gives_all_back() {
     for other in ["eval", "subscribe", "script|load"] {
         assert!(!stats.contains_key(other), "{stats:?}");
     }
-    // A hundred in two as well.
+    // A hundred members with two round trips as well.
     let names = super::names(MULTI_LOCK_MEMBERS_MAX);
     let lock = mixed(&client, &names, 0).fenced();
     server.reset_stats().await;
@@ -207,7 +207,8 @@ async fn all_members_are_renewed() {
     nothing_left(&server).await;
 }
 
-/// A lease that is set for all wins over those of the members; without one each keeps its own.
+/// A lease set on the multi-lock overrides the leases of the members. Without one, each member has
+/// its own.
 #[tokio::test]
 async fn leases_are_those_of_all_or_else_of_each() {
     let server = Server::start();

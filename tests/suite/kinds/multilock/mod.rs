@@ -1,6 +1,6 @@
 //! The multi-lock: members of any kind, on one server or two, taken and lost together.
 //!
-//! What it has in common with a lock of one name runs in the generic suites.
+//! The generic suites test everything it shares with single locks.
 
 mod contention;
 mod loss;
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Holds what keeps a member of this kind out.
+    /// Holds a lock that blocks a member of this kind.
     async fn keep_out(self, client: &Client, name: &str) -> Held {
         match self {
             Self::Reentrant => Held::Reentrant(client.lock(name).lock().await.unwrap()),
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A single lock of another client.
+/// A single lock held by another client.
 enum Held {
     Reentrant(ReentrantGuard),
     Fair(FairGuard),
@@ -66,7 +66,7 @@ impl Held {
     }
 }
 
-/// Members of one client, of kinds in turn that start with `first`.
+/// Members of one client with alternating kinds, starting with `first`.
 fn mixed(client: &Client, names: &[String], first: usize) -> MultiLock {
     let members = names
         .iter()
@@ -81,7 +81,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{stem}-{at:03}")).collect()
 }
 
-/// Which of these locks are held, by the server.
+/// The names of the locks that are held at the server.
 async fn held<'a>(server: &Server, names: &'a [String]) -> Vec<&'a str> {
     let keys = server.keys().await;
     let held = names.iter().filter(|name| keys.contains(name));

@@ -1,5 +1,5 @@
-//! Members that are taken by one script and given back by plain commands: what is sent, and what a fault between
-//! these leaves.
+//! Members acquired by one script and released by plain commands: the commands sent, and faults
+//! between them.
 
 use futures_util::StreamExt;
 use lockset::{Client, MultiLock};
@@ -21,7 +21,7 @@ async fn behind_a_proxy() -> (Server, Proxy, Client) {
     (server, proxy, client)
 }
 
-/// Messages that say that one of these locks is free, from now on.
+/// Subscribes to the release messages of these locks.
 async fn messages(server: &Server, names: &[String]) -> redis::aio::PubSub {
     let client = redis::Client::open(server.admin_url()).unwrap();
     let mut messages = client.get_async_pubsub().await.unwrap();
@@ -32,7 +32,7 @@ async fn messages(server: &Server, names: &[String]) -> redis::aio::PubSub {
     messages
 }
 
-/// The channels of the next messages, in order of their names.
+/// The channels of the next messages, ordered by name.
 async fn told(messages: &mut redis::aio::PubSub, count: usize) -> Vec<String> {
     let messages = messages.on_message().take(count);
     let channels = messages.map(|message| message.get_channel_name().to_owned());
@@ -48,7 +48,7 @@ fn channels(names: &[String]) -> Vec<String> {
     channels
 }
 
-/// A script that takes all, and two commands for each that is given back, whichever way.
+/// One script acquires all, and two commands release each member, in every way of releasing.
 #[tokio::test]
 async fn plain_members_are_given_back_by_plain_commands() {
     const CYCLES: u64 = 20;
@@ -72,7 +72,7 @@ async fn plain_members_are_given_back_by_plain_commands() {
         }
         let stats = server.commandstats().await;
         assert_eq!(stats["evalsha"], scripts, "{stats:?}");
-        // Those that a script calls count as well.
+        // Calls by scripts count as well.
         for command in ["hdel", "publish"] {
             assert_eq!(stats[command], 10 * CYCLES, "{stats:?}");
         }
@@ -81,7 +81,7 @@ async fn plain_members_are_given_back_by_plain_commands() {
     }
 }
 
-/// Executed, and the replies lost: all were released, and are not said to be lost.
+/// The commands were executed and their replies lost: all are released, and no loss is reported.
 #[tokio::test]
 async fn a_release_without_a_reply_is_no_loss() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -95,7 +95,8 @@ async fn a_release_without_a_reply_is_no_loss() {
     assert_eq!(proxy.fired(), 10);
 }
 
-/// The connection is cut when some are released and nobody was told: the messages of all come all the same.
+/// The connection is cut after some releases and before any message: all messages are still
+/// published.
 #[tokio::test]
 async fn a_release_that_was_cut_in_two_is_told_of_all() {
     let (server, proxy, client) = behind_a_proxy().await;
@@ -103,7 +104,7 @@ async fn a_release_that_was_cut_in_two_is_told_of_all() {
         let names = names(4);
         let guard = plain(&client, &names).lock().await.unwrap();
         let mut messages = messages(&server, &names).await;
-        // As if the second half had not got through.
+        // Simulates the loss of the second half.
         proxy.hold_request_containing(b"HDEL");
         let release = tokio::spawn(guard.release());
         eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
@@ -121,7 +122,8 @@ async fn a_release_that_was_cut_in_two_is_told_of_all() {
     }
 }
 
-/// One that is somebody else's by now is named and left alone, and the others are released and told of.
+/// A member now held by another client is reported and left alone. The others are released with
+/// messages.
 #[tokio::test]
 async fn one_that_was_lost_does_not_keep_the_others() {
     let server = Server::start();
@@ -142,7 +144,7 @@ async fn one_that_was_lost_does_not_keep_the_others() {
     }
 }
 
-/// Without the right to publish all are free all the same.
+/// Without the right to publish, the members are still released.
 #[tokio::test]
 async fn who_may_not_publish_releases_all() {
     let server = Server::start();

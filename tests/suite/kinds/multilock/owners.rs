@@ -1,4 +1,4 @@
-//! Owners: re-entry, members they hold already, fencing tokens, and the ways out.
+//! Owners: re-entry, members already held, fencing tokens, and releases.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn guards_count_and_the_last_one_frees() {
     let outer = lock.lock().await.unwrap();
     assert_eq!(outer.owner(), &owner);
     let inner = within(SOON, outer.reenter()).await.unwrap();
-    // The owner may list them in another order, and fewer.
+    // The owner may list a subset, in another order.
     let some = MultiLock::new([
         KINDS[2].member(&client, &names[2]),
         KINDS[0].member(&client, &names[0]),
@@ -50,7 +50,7 @@ async fn without_an_owner_every_call_is_a_stranger_with_one_owner_for_all() {
     let guard = lock.lock().await.unwrap();
     assert!(lock.try_lock().await.unwrap().is_none());
     let first = guard.owner().clone();
-    // Which can be used to enter a member.
+    // The guard's name can be used to re-enter a member.
     let name = guard.name().to_owned();
     let inner = client.lock(name).owner(&first).try_lock().await.unwrap();
     assert_eq!(inner.expect("its own").hold_count(), 2);
@@ -119,7 +119,7 @@ async fn tokens_grow_with_each_grant_and_the_largest_is_that_of_all() {
     assert_eq!(guard.fencing_token(), guard.fencing_tokens()[1]);
 }
 
-/// Whichever member it is, and whichever kind.
+/// For every member and every kind.
 #[tokio::test]
 async fn what_its_owner_holds_alone_is_entered_and_given_back() {
     let server = Server::start();
@@ -141,7 +141,7 @@ async fn what_its_owner_holds_alone_is_entered_and_given_back() {
             all.release().await.unwrap();
             assert_eq!(alone.hold_count(), 1);
             assert_eq!(held(&server, &names).await, [&*names[own]]);
-            // And nothing is taken if another of them is held elsewhere.
+            // Nothing is acquired if another member is held by another client.
             let other = (own + 1) % 4;
             let blocker = KINDS[(first + other) % KINDS.len()];
             let blocker = blocker.keep_out(&theirs, &names[other]).await;
@@ -160,7 +160,7 @@ async fn what_its_owner_holds_alone_is_entered_and_given_back() {
     idle(&ours).await;
 }
 
-/// Another task of the same owner gets a member while the multi-lock waits for it.
+/// Another task of the same owner acquires a member while the multi-lock waits for it.
 #[tokio::test]
 async fn what_its_owner_gets_during_the_wait_is_entered() {
     let server = Server::start();
@@ -169,7 +169,7 @@ async fn what_its_owner_gets_during_the_wait_is_entered() {
         patient_client(&server.url()).await,
     );
     let owner = Owner::new();
-    // Two that ask to read get in side by side, each with a hold of its own.
+    // Two readers get in together, each with its own hold.
     for kind in [Kind::Reentrant, Kind::Fair, Kind::Write] {
         let names = names(3);
         let first = KINDS.iter().position(|other| *other == kind).unwrap() + 3;
@@ -221,8 +221,8 @@ async fn a_read_member_of_its_own_cannot_be_written() {
     nothing_left(&server).await;
 }
 
-/// Two owners hold one member each, want both, and give back what they hold. Had the waiters entered
-/// what they found, each would wait for the other for ever.
+/// Two owners hold one member each, request both, and release what they hold. If a waiter kept a
+/// re-entered member, each would wait for the other forever.
 #[tokio::test]
 async fn what_was_entered_is_not_held_through_a_wait() {
     let server = Server::start();
@@ -258,8 +258,8 @@ async fn what_was_entered_is_not_held_through_a_wait() {
     }
 }
 
-/// Guards over the same holds are given back at once while an operation on these is under way: each
-/// waits for its turn at one hold after the other, and all have to do so in one order.
+/// Several guards over the same holds are released at once during an operation on these holds: each
+/// release waits for its turn on one hold after another, so all must use the same order.
 #[tokio::test]
 async fn releases_over_the_same_holds_do_not_wait_for_each_other() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! Members that are named more than once: what is the same lock is one member, anything else of that
-//! name is refused.
+//! Members named more than once: the same lock counts once, and different locks of one name are
+//! refused.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lockset_testkit::Server;
 use super::{KINDS, Kind, held};
 use crate::support::{idle, nothing_left, patient_client};
 
-/// An order with two lines of one item.
+/// An order with two lines for one item.
 #[tokio::test]
 async fn the_same_lock_twice_is_one_member() {
     let server = Server::start();
@@ -28,7 +28,7 @@ async fn the_same_lock_twice_is_one_member() {
     }
 }
 
-/// However many lines there are, it is the locks that are counted.
+/// The limit counts locks, not lines.
 #[tokio::test]
 async fn repeated_members_count_once_for_the_most_there_may_be() {
     let server = Server::start();
@@ -90,7 +90,7 @@ async fn different_kinds_of_one_name_are_refused() {
     }
 }
 
-/// Over two connections it would wait for itself.
+/// Over two connections, the call would wait for itself.
 #[tokio::test]
 async fn the_same_lock_of_two_clients_is_refused() {
     let server = Server::start();
@@ -101,7 +101,7 @@ async fn the_same_lock_of_two_clients_is_refused() {
     let twice = MultiLock::new([ours.lock("x"), theirs.lock("x")]).unwrap_err();
     assert!(twice.is_invalid() && twice.lock_name() == Some("x"));
     assert!(twice.to_string().contains("clients"), "{twice}");
-    // A clone is no other client.
+    // A clone is the same client.
     assert!(MultiLock::new([ours.lock("x"), ours.clone().lock("x")]).is_ok());
 }
 
@@ -113,7 +113,7 @@ async fn a_member_says_its_name() {
     for kind in KINDS {
         let member: Member = kind.member(&client, "item:1");
         assert_eq!(member.name(), "item:1");
-        // Also one that cannot work, of which a call tells.
+        // This includes invalid names, which the call reports.
         assert_eq!(kind.member(&client, "a{b").name(), "a{b");
     }
 }

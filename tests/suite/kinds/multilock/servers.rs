@@ -1,4 +1,4 @@
-//! Members on two servers: taken in order, within one time, given back in reverse.
+//! Members on two servers: acquired in order, within one time limit, and released in reverse.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl Pair {
         }
     }
 
-    /// `stem-0` to `stem-3`, in turn on one server and the other.
+    /// `stem-0` to `stem-3`, alternating between the servers.
     fn four(&self, stem: &str, first: usize) -> MultiLock {
         let members = (0..4).map(|at| {
             let kind = KINDS[(first + at) % KINDS.len()];
@@ -102,7 +102,7 @@ async fn a_member_held_elsewhere_costs_the_time_and_leaves_nothing() {
     }
 }
 
-/// Two members are held for a part of the time each: together too long.
+/// Two members are each held for part of the time limit, together for longer than it.
 #[tokio::test]
 async fn there_is_one_time_for_all_members() {
     let pair = Pair::new().await;
@@ -124,7 +124,8 @@ async fn there_is_one_time_for_all_members() {
     pair.nothing_left().await;
 }
 
-/// The members before the one that is waited for are held: nobody else gets in between.
+/// The members before the one that is held by another client are held, so other callers cannot
+/// acquire them.
 #[tokio::test]
 async fn they_are_taken_in_order_and_given_back_in_reverse() {
     let pair = Pair::new().await;
@@ -181,7 +182,7 @@ async fn a_server_that_dies_during_the_wait_is_named_and_nothing_is_left() {
         assert_eq!(error.lock_name(), Some(&*far));
         nothing_left(&pair.servers[0]).await;
         pair.servers[1].restart();
-        // Their client may be in a pause between two attempts to connect.
+        // The client may be in a back-off before it connects again.
         eventually(SOON, "their client is back", async || {
             theirs[1].lock(&far).is_locked().await.is_ok()
         })
@@ -211,7 +212,7 @@ async fn a_member_lost_on_one_server_frees_those_on_the_other() {
     }
 }
 
-/// One that is held already is lost while another is waited for: it is taken anew.
+/// A member already acquired is lost during the wait for another, and is acquired again.
 #[tokio::test]
 async fn a_member_lost_during_the_wait_is_acquired_anew() {
     let pair = Pair::new().await;
@@ -234,7 +235,7 @@ async fn a_member_lost_during_the_wait_is_acquired_anew() {
     pair.nothing_left().await;
 }
 
-/// Four processes with lists in every order, over names that are the same on both servers.
+/// Four processes with lists in every order, over names that exist on both servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn reversed_lists_over_two_servers_do_not_block_each_other() {
     const ROUNDS: u64 = 125;
@@ -246,7 +247,7 @@ async fn reversed_lists_over_two_servers_do_not_block_each_other() {
     for order in 0..4 {
         let mut clients = Vec::new();
         for server in &servers {
-            // So that a dead end is not left by the back door within the time of the test.
+            // A patient client, so that a lease that ends within the test cannot hide a deadlock.
             clients.push(patient_client(&server.url()).await);
         }
         let mut members: Vec<Member> = (0..4)

@@ -1,6 +1,6 @@
-//! Calls and processes that end in the middle: no member stays held, no place in a queue is kept.
+//! Calls and processes that end halfway: no member stays held, and no place in a queue is kept.
 //!
-//! Futures dropped at each of their polls are in the generic suite of cancellation.
+//! The generic cancellation suite drops futures at each of their polls.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -17,11 +17,11 @@ use crate::support::{
 const URL: &str = "LOCKSET_TEST_URL";
 const NAMES: &str = "LOCKSET_TEST_NAMES";
 
-/// Another process that holds a multi-lock, or waits for it; killed when dropped.
+/// Another process that holds a multi-lock or waits for it. Killed when dropped.
 struct OtherProcess(Child);
 
 impl OtherProcess {
-    /// Of the members that `mixed` makes of these names.
+    /// `mixed` creates the members from these names.
     fn start(server: &Server, names: &[String]) -> Self {
         let this = "kinds::multilock::undone::other_process";
         let process = Command::new(std::env::current_exe().unwrap())
@@ -33,7 +33,7 @@ impl OtherProcess {
         Self(process.unwrap())
     }
 
-    /// Waits for the process to say that it holds all.
+    /// Waits until the process reports that it holds all members.
     fn holds(&mut self) {
         let mut lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let told = lines.any(|line| line.unwrap().contains("answer:held"));
@@ -48,7 +48,7 @@ impl OtherProcess {
 
 impl Drop for OtherProcess {
     fn drop(&mut self) {
-        // It may have been killed by the test.
+        // The test may have killed it already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -66,7 +66,7 @@ fn other_process() {
         let client = client(&url).await;
         let _guard = mixed(&client, &names, 0).lock().await.unwrap();
         println!("answer:held");
-        // Ends with the test that started it, even if nobody kills it.
+        // A process that is not killed exits after the test.
         tokio::time::sleep(Duration::from_secs(60)).await;
     });
 }
@@ -90,7 +90,7 @@ async fn a_killed_holder_frees_all_members_with_their_leases() {
     nothing_left(&server).await;
 }
 
-/// Killed while it has a place: in the queue of the fair member, or among the writers.
+/// Killed while it has a place, in the queue of the fair member or among the writers.
 #[tokio::test]
 async fn a_killed_waiter_is_passed_over() {
     let server = Server::start();
@@ -153,8 +153,8 @@ async fn a_lost_reply_counts_once() {
     }
 }
 
-/// The reply to the grant is lost, and by the repeat one member is somebody else's: the rest of the
-/// grant is not left behind.
+/// The reply to the grant is lost, and before the retry another client acquires one member: the
+/// other members must be released.
 #[tokio::test]
 async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
     let server = Server::start();
@@ -188,14 +188,14 @@ async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
             .await;
             theirs.release().await;
             idle(&ours).await;
-            // A read hold that was deleted leaves its lease.
+            // A deleted read hold leaves its lease behind.
             command(&server, &["FLUSHALL"]).await;
         }
     }
 }
 
-/// A multi-lock waits for its fair member, in that queue and no other; when another member is in the
-/// way it leaves the queue, and who stands behind it goes on.
+/// A multi-lock waits in the queue of its fair member only. When another member blocks it, it
+/// leaves the queue and the next waiter is served.
 #[tokio::test]
 async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     let server = Server::start();
@@ -227,10 +227,10 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
         (queued(&fair[0]).await, queued(&fair[1]).await) == (0, 1)
     })
     .await;
-    // Which leaves the first to others.
+    // The first member stays free for others.
     let one = theirs.fair_lock(&fair[0]).try_lock().await.unwrap();
     one.expect("it is free").release().await.unwrap();
-    // Somebody stands behind it.
+    // Another caller queues behind it.
     let behind = theirs.fair_lock(&fair[1]);
     let behind = tokio::spawn(async move { behind.lock().await.unwrap() });
     eventually(SOON, "another is queued", async || {
@@ -239,7 +239,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     .await;
     let other = theirs.lock(&plain).lock().await.unwrap();
     two.release().await.unwrap();
-    // It was the first, and could not come.
+    // The multi-lock was the head of the queue but could not take the lock.
     let behind = within(Duration::from_millis(700), behind).await.unwrap();
     eventually(SOON, "it waits for the plain one", async || {
         queued(&fair[1]).await == 0
@@ -254,7 +254,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     idle(&ours).await;
 }
 
-/// The member in the way is held in this client, so that nobody has to ask the server for it.
+/// This client holds the blocking member, so the server is not asked about it.
 #[tokio::test]
 async fn a_place_is_given_up_for_a_member_held_in_this_client() {
     let server = Server::start();
@@ -284,7 +284,7 @@ async fn a_place_is_given_up_for_a_member_held_in_this_client() {
     idle(&ours).await;
 }
 
-/// Given up while it waits for each member in turn; by time and by dropping.
+/// The call times out or is dropped while it waits for each member in turn.
 #[tokio::test]
 async fn a_wait_that_is_given_up_leaves_nothing() {
     let server = Server::start();

@@ -1,7 +1,7 @@
-//! What a minority that is dead or silent costs a busy client, and how soon it is used again.
+//! The cost of a dead or silent minority for a busy client, and how soon a server is used again.
 //!
-//! Memory and time are those of a process, so this is measured in one of its own. With
-//! `LOCKSET_PROBE_SECONDS=60` and `--nocapture`, for so long and under full load.
+//! Memory and processor time are measured per process, so each probe runs in its own process.
+//! `LOCKSET_PROBE_SECONDS=60` and `--nocapture` run it for that long under full load.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use lockset_testkit::{Server, eventually, unique_name};
 use super::{LONG, Nodes, held_on};
 use crate::support::took_less;
 
-/// Says that this is the process of one probe.
+/// The environment variable that marks the process of a probe.
 const ALONE: &str = "LOCKSET_PROBE";
 
-/// Runs one of the probes in a process of its own, and shows what it said.
+/// Runs a probe in a separate process and prints its output.
 fn alone(probe: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", probe, "--test-threads", "1", "--nocapture"]);
@@ -33,7 +33,7 @@ fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Of this process.
+/// The resident memory of this process.
 fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -41,7 +41,7 @@ fn resident_kb() -> u64 {
     kb.unwrap().parse().unwrap()
 }
 
-/// Of all threads of this process, in hundredths of a second.
+/// The processor time of all threads of this process, in hundredths of a second.
 fn cpu() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit_once(')').unwrap().1;
@@ -49,13 +49,13 @@ fn cpu() -> u64 {
     fields.map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// Tasks that take and release a lock each, all the time.
+/// Tasks that each acquire and release a lock in a loop.
 struct Load {
     locks: Arc<AtomicU64>,
     tasks: tokio::task::JoinSet<()>,
 }
 
-/// What some time of it took.
+/// The measurements of one phase.
 struct Part {
     locks: u64,
     cpu_per_lock: f64,
@@ -71,8 +71,8 @@ impl Load {
             set.spawn(async move {
                 loop {
                     let guard = lock.lock().await.unwrap();
-                    // One that had just a majority cannot be given back to a majority when one dies, nor
-                    // when that one is back and knows nothing.
+                    // With a bare majority, a release fails when one server dies, or returns
+                    // without its data.
                     let released = guard.release().await;
                     if let Err(error) = released {
                         assert!(error.is_io() || error.is_not_held(), "{error}");
@@ -103,10 +103,10 @@ impl Load {
     }
 }
 
-/// The servers that are `away` cost next to nothing, and are used again when they are `back`.
+/// Servers that are `away` cost next to nothing, and are used again once they are `back`.
 async fn probe(away: impl Fn(&Server), back: impl Fn(&Server)) {
     let nodes = Nodes::start(3).await;
-    // As fast as can be only if it is asked for: other tests need the machine, too.
+    // Full speed only on request, because other tests need the machine too.
     let whole = std::env::var("LOCKSET_PROBE_SECONDS").ok();
     let span = whole.as_ref().map_or(3, |span| span.parse().unwrap());
     let pause = Duration::from_millis(if whole.is_some() { 0 } else { 100 });

@@ -1,4 +1,4 @@
-//! What the guide says of a key that is claimed once: there is no `once` for a `Redlock`, and this is how.
+//! The guide's replacement for `once` on a `Redlock`: a key that is claimed once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tokio::sync::Barrier;
 use super::{LONG, Nodes};
 use crate::support::SOON;
 
-/// Longer than the test, so that one claim a key is all there can be.
+/// Longer than the test, so that each key can be claimed only once.
 const WINDOW: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(500);
 
-/// Five processes claim a key at the same moment, again and again. Votes that are split are given back.
+/// Five processes claim a key at the same time, several times. Split votes are released.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_those_who_claim_at_the_same_moment_has_it() {
     let nodes = Nodes::start(5).await;
@@ -41,7 +41,7 @@ async fn one_of_those_who_claim_at_the_same_moment_has_it() {
         let by = claimed.iter().filter(|claimed| claimed[key]).count();
         assert_eq!(by, 1, "key {key}: {claimed:?}");
     }
-    // They stand, though nobody has a guard of them.
+    // The claims last although no guard exists.
     for key in &*keys {
         let again = nodes.redlock.lock(key).try_lock().await;
         assert!(again.unwrap().is_none(), "{key}");

@@ -1,4 +1,4 @@
-//! Servers that die, stand still or cannot be reached, while a lock is asked for or held.
+//! Servers that die, are stopped or become unreachable while a lock is requested or held.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use lockset_testkit::{eventually, unique_name, within};
 use super::{LONG, Nodes, held_on, held_on_exactly};
 use crate::support::{SOON, nothing_left, took_less};
 
-/// Well under the time that one server has to answer, with leases of 30 s.
+/// Well below the reply timeout of a server, with leases of 30 s.
 const FAST: Duration = Duration::from_millis(400);
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_minority_that_stands_still_costs_nothing() {
     took_less(began, FAST * 5);
     nodes.servers[0].cont();
     nodes.servers[4].cont();
-    // Nothing that they were asked meanwhile leaves anything.
+    // Requests sent during the fault leave nothing behind.
     nodes.nothing_left().await;
 }
 
@@ -78,7 +78,7 @@ async fn without_a_majority_it_says_what_became_of_each_vote() {
         said(3).ends_with("granted") && told.contains("granted"),
         "{told}"
     );
-    // Nothing of it is left.
+    // None of its keys are left.
     for server in &nodes.servers[3..] {
         nothing_left(server).await;
     }

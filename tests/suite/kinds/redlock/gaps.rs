@@ -1,4 +1,4 @@
-//! How soon a hold that lacks a server gets it back: until then it stands on fewer.
+//! How soon a hold regains a missing server. Until then, it depends on fewer servers.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use lockset_testkit::{unique_name, within};
 use super::{Nodes, clients, held_on, held_on_exactly, on_all, servers};
 use crate::support::SOON;
 
-/// A third of it passes until a renewal tells that a server has forgotten.
+/// A renewal detects a server's data loss within a third of this.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Pauses between attempts grow while it is away, and are cut short when it is back.
+/// The back-off grows while a server is away, and ends as soon as the server returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_come_back_are_won_back_at_once() {
     let nodes = Nodes::start(5).await;
@@ -37,7 +37,7 @@ async fn servers_that_come_back_are_won_back_at_once() {
     nodes.nothing_left().await;
 }
 
-/// Nobody tells that a server has forgotten; the next renewal does, within a third of a lease.
+/// Only the next renewal detects that a server has lost its data, within a third of the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_is_won_back_when_it_is_missed() {
     let servers = servers(5);
@@ -59,7 +59,8 @@ async fn a_server_that_forgets_is_won_back_when_it_is_missed() {
         fastest = fastest.min(forgot.elapsed());
         assert!(!guard.is_lost());
     }
-    // A third of a lease until the renewal, and some time; a busy machine may be late, but not each time.
+    // A third of a lease until the renewal, and some time. A busy machine may be late, but not
+    // every time.
     assert!(fastest < LEASE / 2, "{fastest:?}");
     guard.release().await.unwrap();
 }

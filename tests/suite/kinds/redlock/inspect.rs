@@ -1,4 +1,4 @@
-//! What is asked of a lock while some servers cannot say.
+//! Queries of a lock while some servers do not answer.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use lockset_testkit::{unique_name, within};
 use super::{LONG, Nodes, client, held_on_exactly};
 use crate::support::{LEASE, SOON, took_less};
 
-/// The server that is silent has it, and with one of the others that is a majority.
+/// The silent server has a hold, which makes a majority with one of the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_majority_cannot_say_is_not_said() {
     let nodes = Nodes::start(3).await;
     let stranger = nodes.stranger(LEASE).await;
     let name = unique_name("redlock");
-    // Somebody else has the third until it is held on the others.
+    // Another client holds the lock on the third server until the others have it.
     let third = client(nodes.servers[2].url(), LONG).await.lock(&name);
     let third = third.lock().await.unwrap();
     let guard = nodes.redlock.lock(&name).fixed_lease(LONG);
@@ -36,7 +36,7 @@ async fn what_a_majority_cannot_say_is_not_said() {
     assert!(!within(SOON, lock.is_locked()).await.unwrap());
 }
 
-/// One that was restarted has forgotten that it is held, and with it those where it is free are many.
+/// A restarted server has forgotten the hold, so most servers report the lock as free.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_have_forgotten_does_not_say_that_it_is_free() {
     let nodes = Nodes::seasoned(3).await;
@@ -60,7 +60,7 @@ async fn force_does_not_wait_for_a_silent_minority() {
     let began = Instant::now();
     let lock = nodes.redlock.lock(&name);
     assert!(within(SOON, lock.force_unlock()).await.unwrap());
-    // Of its patience, which is a third of the lease.
+    // A third of the client's reply time, which is a third of the lease.
     took_less(began, LONG / 9);
     assert!(guard.is_lost());
     nodes.servers[2].cont();

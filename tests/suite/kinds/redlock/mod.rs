@@ -1,4 +1,4 @@
-//! The Redlock: independent servers, and what becomes of them.
+//! The Redlock on independent servers that fail in various ways.
 
 mod away;
 mod claims;
@@ -22,10 +22,10 @@ use lockset_testkit::{Server, eventually};
 
 use crate::support::{LEASE, SOON, idle, nothing_left};
 
-/// So long that nothing ends by itself within a test.
+/// Long enough that no lease ends within a test.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Independent servers of one test, and a Redlock over them.
+/// The independent servers of one test, and a Redlock over them.
 struct Nodes {
     servers: Vec<Server>,
     clients: Vec<Client>,
@@ -33,7 +33,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Servers that have a vote at once; leases of 30 s.
+    /// Starts servers that have a vote at once, with leases of 30 s.
     async fn start(count: usize) -> Self {
         let servers = servers(count);
         let clients = clients(&servers, LONG).await;
@@ -45,12 +45,12 @@ impl Nodes {
         }
     }
 
-    /// Servers that are up for a lease, which is short.
+    /// Starts servers that have been up for a short lease.
     async fn seasoned(count: usize) -> Self {
         Self::seasoned_for(count, LEASE).await
     }
 
-    /// Servers that are up for this lease.
+    /// Starts servers that have been up for this lease.
     async fn seasoned_for(count: usize, lease: Duration) -> Self {
         let servers = servers(count);
         let clients = clients(&servers, lease).await;
@@ -82,7 +82,7 @@ impl Nodes {
         }
     }
 
-    /// The same servers, asked by another process in another order.
+    /// Another process with the same servers in another order.
     async fn stranger(&self, lease: Duration) -> Redlock {
         let mut clients = clients(&self.servers, lease).await;
         clients.reverse();
@@ -92,7 +92,7 @@ impl Nodes {
             .unwrap()
     }
 
-    /// Waits until a hold of ours counts on every server.
+    /// Waits until one of our holds counts on every server.
     async fn all_joined(&self) {
         eventually(SOON, "all have joined", async || {
             self.clients.iter().all(|client| client.stats().holds == 1)
@@ -100,7 +100,7 @@ impl Nodes {
         .await;
     }
 
-    /// Waits until no server has anything, and no client has anything in hand.
+    /// Waits until all servers are empty and all clients are idle.
     async fn nothing_left(&self) {
         for server in &self.servers {
             nothing_left(server).await;
@@ -112,7 +112,7 @@ impl Nodes {
 }
 
 fn servers(count: usize) -> Vec<Server> {
-    // They take some time each.
+    // Each takes some time.
     std::thread::scope(|scope| {
         let starting: Vec<_> = (0..count).map(|_| scope.spawn(Server::start)).collect();
         starting
@@ -144,14 +144,14 @@ async fn held_on(servers: &[Server], name: &str) -> usize {
     held
 }
 
-/// Resolves when a lock is held on all of these servers.
+/// Waits until a lock is held on all of these servers.
 async fn on_all(servers: &[Server], name: &str) {
     while held_on(servers, name).await < servers.len() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Waits until a lock is held on so many of these servers.
+/// Waits until a lock is held on exactly `count` of these servers.
 async fn held_on_exactly(count: usize, servers: &[Server], name: &str) {
     let what = format!("it is held on {count}");
     eventually(SOON, &what, async || held_on(servers, name).await == count).await;

@@ -1,4 +1,4 @@
-//! Tasks of one owner that enter while others of it leave.
+//! Tasks of one owner that re-enter while other tasks release.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::support::SOON;
 const TASKS: usize = 8;
 const CALLS: usize = 100;
 
-/// Whoever comes as the hold ends begins anew: no call fails while all servers are well.
+/// A re-entry that comes just as the hold ends starts a new hold: no call fails while all servers
+/// are healthy.
 async fn come_and_go(fenced: bool, waits: Option<Duration>) {
     let nodes = Nodes::start(3).await;
     let lock = nodes.redlock.lock(unique_name("owners"));
@@ -32,7 +33,7 @@ async fn come_and_go(fenced: bool, waits: Option<Duration>) {
     nodes.nothing_left().await;
 }
 
-/// The errors of so many calls.
+/// The errors of `CALLS` calls.
 async fn calls(lock: RedlockLock, waits: Option<Duration>) -> Vec<lockset::Error> {
     let mut failed = Vec::new();
     for _ in 0..CALLS {

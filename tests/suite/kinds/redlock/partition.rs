@@ -1,4 +1,4 @@
-//! Networks between a holder and its servers that lose, delay and cut.
+//! Networks between a holder and its servers that drop, delay and cut.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use lockset_testkit::{Proxy, eventually, unique_name, within};
 use super::{LONG, Nodes, held_on, held_on_exactly};
 use crate::support::{LEASE, SOON, idle, took_less};
 
-/// A process that reaches each server through a network of its own.
+/// A process that reaches each server through a separate proxy.
 struct Remote {
     proxies: Vec<Proxy>,
     clients: Vec<Client>,
@@ -37,7 +37,7 @@ impl Remote {
     }
 }
 
-/// Every server has granted, and nobody has heard it.
+/// Every server has granted the lock, but no reply arrives.
 #[tokio::test]
 async fn grants_whose_replies_are_lost_count_once_or_not_at_all() {
     let nodes = Nodes::start(5).await;
@@ -49,7 +49,7 @@ async fn grants_whose_replies_are_lost_count_once_or_not_at_all() {
             proxy.swallow_reply_to(b"EVALSHA");
         }
         let guard = within(SOON, lock.lock()).await.unwrap();
-        // Those that were granted unheard were given back, and joined then.
+        // The unconfirmed grants were undone, and these servers rejoined.
         held_on_exactly(5, &nodes.servers, &name).await;
         guard.release().await.unwrap();
         nodes.nothing_left().await;
@@ -81,8 +81,8 @@ async fn a_minority_beyond_a_black_hole_costs_nothing() {
     remote.idle().await;
 }
 
-/// The holder is on the side of the minority: it is lost by its own clock before anybody else gets
-/// it on the other side.
+/// The holder is on the minority side: it loses the lock by its own clock before another client is
+/// granted it on the other side.
 #[tokio::test]
 async fn a_holder_cut_off_is_lost_before_the_next_gets_it() {
     let nodes = Nodes::start(3).await;
@@ -103,7 +103,7 @@ async fn a_holder_cut_off_is_lost_before_the_next_gets_it() {
         for proxy in &remote.proxies[1..] {
             proxy.pass();
         }
-        // Nothing late of the one concerns the other.
+        // Late requests of the first holder do not affect the second.
         remote.idle().await;
         let next = next.unwrap();
         assert!(held_on(&nodes.servers, &name).await >= 2);
@@ -113,7 +113,7 @@ async fn a_holder_cut_off_is_lost_before_the_next_gets_it() {
     }
 }
 
-/// A vote that arrives when its round is long over.
+/// A vote that arrives long after its round.
 #[tokio::test]
 async fn a_late_attempt_leaves_no_orphan() {
     let nodes = Nodes::start(3).await;
@@ -133,7 +133,7 @@ async fn a_late_attempt_leaves_no_orphan() {
     remote.idle().await;
 }
 
-/// A majority that answers too late is no majority, and has nothing to give back in the end.
+/// Votes that arrive too late do not count, and there is nothing left to release.
 #[tokio::test]
 async fn replies_that_come_too_late_are_no_votes() {
     let nodes = Nodes::start(3).await;

@@ -1,6 +1,6 @@
-//! Servers that were restarted: they have no vote for a lease, and then they are won back.
+//! Restarted servers have no vote for a lease, and then rejoin existing holds.
 //!
-//! To restart a server blocks the thread of the test, which must not be the one that renews.
+//! Restarting a server blocks the test's thread, which must not be the thread that renews.
 
 use lockset::{LostReason, Redlock};
 use lockset_testkit::{eventually, unique_name, within};
@@ -10,15 +10,15 @@ use crate::support::{LEASE, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_server_has_no_vote_for_a_lease() {
-    // Two restarts are over long before a lease is.
+    // Two restarts are over long before the lease ends.
     let lease = LEASE * 3;
     let nodes = Nodes::seasoned_for(3, lease).await;
     let name = unique_name("redlock");
     let stranger = Redlock::new(super::clients(&nodes.servers, lease).await).unwrap();
     let guard = nodes.redlock.lock(&name).lock().await.unwrap();
     nodes.all_joined().await;
-    // The first forgets its vote. With the second, which the holder does not need, that would be a
-    // majority for somebody else.
+    // The first server forgets its vote. With the second server, which the holder does not need,
+    // another client would have a majority.
     nodes.servers[0].restart();
     nodes.servers[1].kill();
     let error = stranger.lock(&name).try_lock().await.unwrap_err();
@@ -35,7 +35,7 @@ async fn a_restarted_server_has_no_vote_for_a_lease() {
             "two have it"
         );
     }
-    // The holder is below a majority, and hears of it from the servers.
+    // The holder is below a majority, and learns of it from the servers.
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
     assert!(guard.release().await.unwrap_err().is_not_held());
     let next = within(SOON * 2, async {
@@ -66,7 +66,7 @@ async fn a_server_that_does_not_say_how_long_it_is_up_has_no_vote() {
     let client = super::client(url, LONG).await;
     let lock = Redlock::new([client.clone()]).unwrap();
     let lock = lock.lock(unique_name("redlock"));
-    // At once: it would not become better.
+    // At once, because waiting would not help.
     let error = within(SOON, lock.lock()).await.unwrap_err();
     assert!(
         error.is_quorum() && error.to_string().contains("+info"),
@@ -120,7 +120,7 @@ async fn a_majority_that_forgets_ends_the_hold() {
     let (lost, ()) = within(SOON, async { tokio::join!(work, faults) }).await;
     assert_eq!(lost.unwrap_err().lock_name(), name);
     assert!(guard.is_lost() && guard.remaining().is_zero());
-    // What is left of it is given back at once, not at the end of its leases or with the guard.
+    // The remaining votes are released at once, not at the end of their leases or with the guard.
     held_on_exactly(0, &nodes.servers, &name).await;
     assert!(guard.reenter().await.unwrap_err().is_not_held());
     assert!(guard.release().await.unwrap_err().is_not_held());

@@ -1,4 +1,4 @@
-//! Contention, waiting and giving up.
+//! Contention, waiting and timing out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use super::{LONG, Nodes};
 use crate::support::{SOON, took_less};
 
-/// Five processes ask the same five servers at the same moment, again and again.
+/// Five processes request the lock on the same five servers at the same time, several times.
 #[tokio::test(flavor = "multi_thread")]
 async fn split_votes_make_progress_and_exclude() {
     let nodes = Nodes::start(5).await;
@@ -38,7 +38,7 @@ async fn split_votes_make_progress_and_exclude() {
     nodes.nothing_left().await;
 }
 
-/// The tasks of one process do not vote against each other.
+/// The tasks of one process do not split the vote.
 #[tokio::test]
 async fn tasks_of_a_process_are_served_in_order() {
     let nodes = Nodes::start(3).await;
@@ -71,7 +71,7 @@ async fn all_wait(nodes: &Nodes, count: usize) {
     .await;
 }
 
-/// A process that is never without a waiter of its own lets others in.
+/// A process that always has a waiter still lets other processes in.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_process_starves() {
     let nodes = Nodes::start(3).await;
@@ -123,7 +123,7 @@ async fn a_timed_wait_ends_and_leaves_nothing() {
     nodes.nothing_left().await;
 }
 
-/// A future that is dropped at any moment leaves nothing on any server.
+/// A future dropped at any moment leaves nothing on any server.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_at_any_moment_it_leaves_nothing() {
     let nodes = Nodes::start(5).await;
@@ -145,7 +145,7 @@ async fn dropped_at_any_moment_it_leaves_nothing() {
             guard.release().await.unwrap();
             again.release().await.unwrap();
         };
-        // Either way.
+        // It may have completed or not.
         let _ = tokio::time::timeout(life, whole).await;
         drop(held);
     }
@@ -155,7 +155,7 @@ async fn dropped_at_any_moment_it_leaves_nothing() {
     nodes.nothing_left().await;
 }
 
-/// The same, poll by poll.
+/// As above, dropped at each poll.
 #[tokio::test]
 async fn dropped_at_every_await_it_leaves_nothing() {
     let nodes = Nodes::start(3).await;

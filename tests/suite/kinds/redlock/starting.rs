@@ -1,4 +1,4 @@
-//! Processes that start while a server is away: it has its part in what a majority is all the same.
+//! Processes that start while a server is away: the server still counts towards the majority.
 
 use futures_util::future::join_all;
 use lockset::{Client, Redlock};
@@ -11,7 +11,7 @@ fn urls(servers: &[Server]) -> Vec<String> {
     servers.iter().map(Server::url).collect()
 }
 
-/// Clients that have seen nobody yet, of servers that have a vote at once.
+/// Clients that have not connected yet, of servers that have a vote at once.
 async fn lazy(servers: &[Server]) -> Redlock {
     let urls = urls(servers);
     let clients = urls
@@ -29,7 +29,7 @@ async fn it_connects_while_a_minority_is_down() {
     servers[1].kill();
     let redlock = within(SOON, Redlock::connect(urls(&servers))).await;
     let lock = redlock.unwrap().lock(unique_name("redlock"));
-    // New servers have no vote yet; all that were named are counted.
+    // New servers have no vote yet, but all configured servers count.
     let told = lock.try_lock().await.unwrap_err();
     assert!(told.is_quorum(), "{told}");
     assert!(told.to_string().contains("2 of 3 servers"), "{told}");
@@ -81,7 +81,7 @@ async fn what_cannot_work_is_told_whatever_the_others_say() {
     }
 }
 
-/// Two of three that answer are no majority of five, and one of three is none.
+/// Two of three reachable servers are not a majority of five, and one of three is not a majority.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_never_seen_is_counted_and_joins_when_it_is() {
     let servers = servers(3);
@@ -102,7 +102,7 @@ async fn a_server_that_was_never_seen_is_counted_and_joins_when_it_is() {
     held_on_exactly(0, &servers[2..], &name).await;
 }
 
-/// Nobody could say it when the Redlock was made.
+/// This could not be known when the Redlock was created.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_under_two_names_has_one_vote() {
     let servers = servers(2);

@@ -1,5 +1,5 @@
-//! Servers that are not what they seem: another one at the same address, or one that may become it; and
-//! processes that do not agree on how long a lease can be.
+//! Servers that are not what they seem: another server at the same address, a server that a replica
+//! may replace, and processes with different maximum leases.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use lockset_testkit::{Proxy, Replicated, Server, eventually, unique_name, within
 use super::{LONG, Nodes, client, clients, held_on_exactly, servers};
 use crate::support::{LEASE, SOON, nothing_left};
 
-/// It is up for as long as the other, and has not heard of what that was asked.
+/// The standby has been up for as long as the server it replaces, and does not have that server's
+/// data.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_server_at_a_known_address_has_no_vote_for_a_lease() {
     let nodes = Nodes::seasoned(3).await;
@@ -19,7 +20,7 @@ async fn another_server_at_a_known_address_has_no_vote_for_a_lease() {
     let mut all = vec![client(proxy.url(), LEASE).await];
     all.extend(clients(&nodes.servers[1..], LEASE).await);
     let lock = Redlock::new(all).unwrap().lock(unique_name("redlock"));
-    // It says so in whole seconds.
+    // The server reports its uptime in whole seconds.
     eventually(SOON * 2, "the standby is up for long", async || {
         let mut admin = standby[0].admin().await;
         let info = redis::cmd("INFO")
@@ -56,7 +57,8 @@ async fn a_server_with_replicas_is_refused() {
     assert!(told.to_string().contains("has replicas"), "{told}");
 }
 
-/// Also where nobody looked before: the first vote tells. Unless it is said that replicas do no harm.
+/// This holds without an earlier check, because the first vote reports the replicas. A setting
+/// allows replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_replicas_has_no_vote() {
     let replicated = Replicated::start().await;
@@ -64,7 +66,7 @@ async fn a_server_with_replicas_has_no_vote() {
     let lock = Redlock::new([client.clone()])
         .unwrap()
         .lock(unique_name("redlock"));
-    // Until then it is too young for a vote anyway.
+    // Before that, it is too young for a vote.
     eventually(SOON * 2, "it is refused for its replicas", async || {
         let told = lock.try_lock().await.expect_err("it has no vote");
         assert!(told.is_quorum(), "{told}");
@@ -105,8 +107,8 @@ async fn servers_that_do_not_say_who_they_are_have_no_vote() {
     assert!(told.to_string().contains("+info"), "{told}");
 }
 
-/// The holder is cut off and holds by its own clock. Two of the servers know nothing of it, and are up for
-/// more than a lease of the others.
+/// The holder is cut off and holds the lock by its own clock. Two of the servers do not have its
+/// hold, and have been up for more than a lease of the other processes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_longer_lease_of_another_process_is_noticed() {
     const LONGER: Duration = Duration::from_secs(6);

@@ -1,4 +1,4 @@
-//! Fencing tokens grow with every grant, whichever majorities granted them.
+//! Fencing tokens grow with every grant, by any majority.
 
 use lockset_testkit::{eventually, unique_name, within};
 
@@ -12,7 +12,7 @@ async fn tokens_grow_over_differing_majorities() {
     let lock = nodes.redlock.lock(&name).fenced();
     let mut last = 0;
     for round in 0..20 {
-        // Two others each time, so that majorities have one server in common at times.
+        // Two other servers each time, so that some majorities share only one server.
         let away = [round % 5, (round + 1 + round / 5) % 5];
         for at in away {
             nodes.servers[at].stop();
@@ -29,7 +29,7 @@ async fn tokens_grow_over_differing_majorities() {
     nodes.nothing_left().await;
 }
 
-/// One server is far ahead of the others: what it gave is known to whoever comes later.
+/// One server is far ahead of the others: later grants have larger tokens than the server's.
 #[tokio::test]
 async fn the_largest_token_is_made_known_to_a_majority() {
     let nodes = Nodes::start(3).await;
@@ -38,13 +38,13 @@ async fn the_largest_token_is_made_known_to_a_majority() {
     let ahead = 8_000_000_000_000_000_u64;
     command(&nodes.servers[0], &["SET", &key, &ahead.to_string()]).await;
     let lock = nodes.redlock.lock(&name).fenced();
-    // With the first and the second.
+    // With the first and the second server.
     nodes.servers[2].stop();
     let guard = lock.lock().await.unwrap();
     let first = guard.fencing_token().unwrap().get();
     assert_eq!(first, ahead + 1);
     nodes.servers[2].cont();
-    // The third joins, and only counts with the token.
+    // The third server joins, and only counts with the token.
     held_on_exactly(3, &nodes.servers, &name).await;
     eventually(SOON, "the third knows it", async || {
         let known = command(&nodes.servers[2], &["GET", &key]).await;
@@ -52,14 +52,14 @@ async fn the_largest_token_is_made_known_to_a_majority() {
     })
     .await;
     guard.release().await.unwrap();
-    // Without the first.
+    // Without the first server.
     nodes.servers[0].kill();
     let guard = within(SOON, lock.lock()).await.unwrap();
     assert_eq!(guard.fencing_token().unwrap().get(), ahead + 2);
     guard.release().await.unwrap();
 }
 
-/// A counter that is none, on a majority: then it is no grant, and says so at once.
+/// A majority has invalid counters: the call fails at once.
 #[tokio::test]
 async fn a_foreign_counter_is_told() {
     let nodes = Nodes::start(3).await;

@@ -1,4 +1,4 @@
-//! Who has a vote, and what a majority is worth.
+//! Which servers have a vote, and what a majority guarantees.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ async fn on_each_server_it_is_the_reentrant_lock() {
     single.pop().unwrap().release().await.unwrap();
     let guard = lock.try_lock().await.unwrap().expect("a majority is free");
     held_on_exactly(3, &nodes.servers, &name).await;
-    // The third is won as soon as it is free.
+    // The third server joins as soon as the lock is free there.
     for server in &nodes.servers[1..] {
         let other = client(server.url(), LONG).await;
         assert!(other.lock(&name).try_lock().await.unwrap().is_none());
@@ -129,7 +129,7 @@ async fn servers_that_cannot_be_independent_are_refused() {
     );
 }
 
-/// A server that was restarted votes again after the longest lease that is known of.
+/// A restarted server votes again after the longest lease that the client knows of.
 #[tokio::test]
 async fn a_lease_that_outlasts_the_rest_of_a_restarted_server_is_refused() {
     let servers = servers(1);

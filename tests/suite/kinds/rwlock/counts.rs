@@ -1,4 +1,4 @@
-//! What one owner holds of both sides, in every order.
+//! The hold counts of an owner with read and write holds, in every order.
 
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,7 @@ async fn another_task_of_the_writer_reads() {
     scene.nothing_left([&ours]).await;
 }
 
-/// Redisson tells nobody.
+/// Redisson publishes no message.
 #[tokio::test]
 async fn a_writer_that_reads_on_lets_readers_in() {
     let scene = Scene::new().await;
@@ -149,7 +149,7 @@ async fn a_writer_that_reads_on_lets_readers_in() {
         waiters.push(tokio::spawn(async move { lock.read().await.unwrap() }));
     }
     scene.listeners(1).await;
-    // Neither of them has to wait for the other.
+    // Neither waits for the other.
     let released = Instant::now();
     writer.release().await.unwrap();
     let mut guards = Vec::new();
@@ -180,7 +180,7 @@ async fn a_writer_that_stops_reading_writes_on() {
     let wait = Duration::from_millis(100);
     assert!(stranger.try_read_for(wait).await.unwrap().is_none());
     assert!(stranger.try_write_for(wait).await.unwrap().is_none());
-    // That the writer which waited gave up.
+    // The message says that the waiting writer has left.
     assert_eq!(messages.next().await, "1");
     messages.no_more(&scene).await;
     assert_eq!(writer.hold_count(), 1);
@@ -190,7 +190,7 @@ async fn a_writer_that_stops_reading_writes_on() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// One hold has one token, whichever side asks for it.
+/// Both sides of a hold have the same token.
 #[tokio::test]
 async fn both_sides_of_an_owner_have_one_token() {
     let scene = Scene::new().await;
@@ -206,7 +206,7 @@ async fn both_sides_of_an_owner_have_one_token() {
         writer.downgrade().await.unwrap()
     };
     assert_eq!(reader.fencing_token(), token);
-    // Readers that are there together each have their own.
+    // Readers that hold the lock together each have their own token.
     let other = scene.lock(&ours).fenced().read().await.unwrap();
     assert!(other.fencing_token() > token);
 }

@@ -1,4 +1,4 @@
-//! Readers that have a write hold of their client, between two writers.
+//! Readers that share their client's write hold, between two writers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::{Messages, Scene, fields};
 use crate::support::{SOON, waiting};
 
-/// So many tries before a busy machine lets a writer be done within the turn of its client.
+/// On a busy machine, a writer may need this many tries to finish within its client's turn.
 const TRIES: usize = 200;
 
 fn writer(lock: &RwLock) -> JoinHandle<WriteGuard> {
@@ -19,12 +19,12 @@ fn writer(lock: &RwLock) -> JoinHandle<WriteGuard> {
     tokio::spawn(async move { lock.write().await.unwrap() })
 }
 
-/// Two readers that have what a writer of their client had, if it was done within the turn of its client.
+/// Two readers that share a former writer's hold, if the writer finished within its client's turn.
 async fn try_covered(lock: &RwLock) -> Option<[ReadGuard; 2]> {
     let writing = lock.write().await.unwrap();
     let holder = writing.holder_id().to_owned();
     let release = async {
-        // The readers wait by then.
+        // The readers are waiting now.
         tokio::task::yield_now().await;
         writing.release().await.unwrap();
     };
@@ -43,14 +43,15 @@ async fn after_writer(lock: &RwLock) -> [ReadGuard; 2] {
     panic!("no writer was done in time, {TRIES} times");
 }
 
-/// The same, and what is told on the channel of the lock from before they were.
+/// Like `try_covered`, with a subscription to the lock's channel from before.
 async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Messages) {
     for _ in 0..TRIES {
         let messages = scene.messages().await;
         if let Some(guards) = try_covered(lock).await {
             return (guards, messages);
         }
-        // Its client hands no write hold to readers while it knows of a listener; it learns with a release that there is none.
+        // The client only lends write holds while it knows of no subscriber. A release tells it
+        // that there is none.
         drop(messages);
         eventually(SOON, "nobody listens", async || {
             scene.server.pubsub_channels().await.is_empty()
@@ -83,7 +84,8 @@ async fn the_server_hears_that_they_read_when_the_turn_is_over() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's reader, which recalls nobody and may be anywhere, is let in while they read.
+/// Redisson's reader sends no recall and may be anywhere, so it is let in while these readers hold
+/// the lock.
 #[tokio::test]
 async fn readers_of_redisson_get_in_beside_them() {
     let scene = Scene::new().await;
@@ -103,7 +105,7 @@ async fn readers_of_redisson_get_in_beside_them() {
     scene.nothing_left([&ours]).await;
 }
 
-/// Who asks the server about the lock is told who reads, though the client has not told it before.
+/// A query shows the readers, although the client has not yet told the server about them.
 #[tokio::test]
 async fn questions_of_the_same_client_find_readers() {
     let scene = Scene::new().await;
@@ -123,7 +125,7 @@ async fn questions_of_the_same_client_find_readers() {
     scene.nothing_left([&ours]).await;
 }
 
-/// The answer to the downgrade is lost on its way.
+/// The reply to the downgrade is lost.
 #[tokio::test]
 async fn that_they_read_is_said_until_it_is_answered() {
     let scene = Scene::new().await;
@@ -159,7 +161,7 @@ async fn shutdown_leaves_what_guards_have_to_its_lease() {
     let _: i64 = scene.ask(&["DEL", &scene.name]).await;
 }
 
-/// One client, all as fast as they can, many dropped wherever they are: nobody reads while one writes.
+/// One client at full speed, with many dropped calls: readers and writers exclude each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_and_writers_of_one_client_take_turns() {
     const WRITES: u32 = 1 << 16;
@@ -201,7 +203,8 @@ async fn readers_and_writers_of_one_client_take_turns() {
                     }
                 };
                 if limit < Duration::MAX {
-                    // It may be dropped while it is inside: what counts is who waits.
+                    // This task may be dropped inside the section. The count only matters for the
+                    // waiters.
                     let waits = async {
                         if writes {
                             drop(lock.write().await.unwrap());
@@ -226,7 +229,7 @@ async fn readers_and_writers_of_one_client_take_turns() {
     scene.nothing_left([&ours]).await;
 }
 
-/// A writer of another client gets its turn, however many of ours come and go.
+/// A writer of another client is granted the lock while readers and writers of ours come and go.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_elsewhere_gets_its_turn() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! A writer that goes on as a reader, in one step.
+//! A writer that becomes a reader in one step.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ async fn what_it_leaves_and_tells() {
     scene.nothing_left([&ours]).await;
 }
 
-/// A writer and readers of other clients wait; what they get to see says in which order they came.
+/// A writer and readers of other clients wait. The values they see tell the order of the grants.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_writer_comes_between_and_readers_come_at_once() {
     const ROUNDS: u64 = 20;
@@ -70,8 +70,8 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
         waiting(&readers, 2).await;
         waiting(&ours, 1).await;
         scene.listeners(2).await;
-        // How long a reader has waited is told without the time its request is under way: for longer
-        // than that, or else the writer goes first.
+        // The reported wait of a reader excludes the time of its request, so wait longer than that.
+        // Otherwise the writer would go first.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let started = Instant::now();
         let reader = writer.downgrade().await.unwrap();
@@ -99,7 +99,7 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
     scene.nothing_left([&ours, &writers, &readers]).await;
 }
 
-/// As long as one write guard of the owner is left, nobody else comes.
+/// Other callers wait as long as one write guard of the owner is left.
 #[tokio::test]
 async fn one_of_several_write_holds() {
     let scene = Scene::new().await;
@@ -138,7 +138,7 @@ async fn one_of_several_write_holds() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's readers would sleep as long as the lease they were told.
+/// Redisson's readers would sleep for the whole lease they were told.
 #[tokio::test]
 async fn readers_of_redisson_come_at_once() {
     let scene = Scene::new().await;
@@ -153,7 +153,8 @@ async fn readers_of_redisson_come_at_once() {
         })
         .collect();
     scene.listeners(1).await;
-    // It looks once more behind its subscription, and is lost if it is told before that ends.
+    // A Redisson thread checks once more after it has subscribed. A message before the end of that
+    // check would be lost.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let started = Instant::now();
     let reader = writer.downgrade().await.unwrap();
@@ -173,7 +174,7 @@ async fn a_lost_lock_is_not_read_on() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
-    // Known here: its lease is over.
+    // This client knows that the lease is over.
     let short = lock.clone().fixed_lease(Duration::from_millis(100));
     let writer = short.write().await.unwrap();
     within(SOON, writer.lost()).await;
@@ -185,7 +186,8 @@ async fn a_lost_lock_is_not_read_on() {
     let holder = scene.holder().await;
     assert_eq!(scene.hash().await, fields("write", &holder, 1, 0));
     next.release().await.unwrap();
-    // Not known here: it was ended by force, and another has it.
+    // This client does not know that the hold was force-unlocked and that another client has the
+    // lock.
     for is_read_next in [false, true] {
         let writer = lock.write().await.unwrap();
         let force = scene.lock(&theirs).write_side();
@@ -211,7 +213,7 @@ async fn a_lost_lock_is_not_read_on() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Dropped before it was sent, while it is under way, or answered.
+/// Dropped before the request is sent, while it is in flight, or after the reply.
 #[tokio::test]
 async fn a_dropped_downgrade_gives_all_back() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! Many readers or one writer, and who is said to be one.
+//! Many readers or one writer, and the reported holders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ async fn an_unprotected_pair_stays_consistent() {
             let (lock, pair) = (scene.lock(client).fenced(), Arc::clone(&pair));
             tasks.push(tokio::spawn(async move {
                 for round in 0..ROUNDS {
-                    // One in four writes; the next after it goes on as a reader.
+                    // One in four writes. The next one after it continues as a reader.
                     match (task + round) % 4 {
                         0 => {
                             let guard = lock.write().await.unwrap();
@@ -100,7 +100,7 @@ async fn an_unprotected_pair_stays_consistent() {
                             let guard = lock.read().await.unwrap();
                             pair.read().await;
                             assert!(!guard.is_lost());
-                            // Both ways out.
+                            // Alternates between releasing and dropping.
                             if round % 2 == 0 {
                                 guard.release().await.unwrap();
                             }
@@ -169,7 +169,7 @@ async fn each_side_says_who_holds_it() {
     assert_eq!(is_locked().await, (false, false));
 }
 
-/// An operator who ends the readers does not end a writer, nor the other way round.
+/// Force-unlocking readers does not end a writer, nor the other way round.
 #[tokio::test]
 async fn force_ends_one_side_only() {
     let scene = Scene::new().await;
@@ -202,7 +202,7 @@ async fn force_ends_one_side_only() {
     assert!(scene.server.keys().await.is_empty(), "their leases go too");
     let writer = lock.try_write().await.unwrap().expect("nobody reads");
     for reader in readers {
-        // The server knows; this client has heard nothing yet.
+        // The server knows, but this client has not been notified yet.
         assert!(reader.release().await.unwrap_err().is_not_held());
     }
     assert!(!reads.force_unlock().await.unwrap());

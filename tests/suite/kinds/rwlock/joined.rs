@@ -1,4 +1,4 @@
-//! Readers of one client that have one hold at the server together.
+//! Readers of one client that share one hold at the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use lockset_testkit::{Redisson, eventually, within};
 use super::{Scene, fields};
 use crate::support::{LEASE, SOON, waiting};
 
-/// So many tries before a busy machine lets some readers come together.
+/// On a busy machine, readers may need this many tries to come together.
 const TRIES: usize = 200;
 
-/// Readers that have one hold: they come together.
+/// Readers that share one hold because they come together.
 async fn joined<const N: usize>(lock: &RwLock) -> [ReadGuard; N] {
     for _ in 0..TRIES {
         let reading = join_all((0..N).map(|_| lock.read()));
@@ -29,7 +29,7 @@ async fn joined<const N: usize>(lock: &RwLock) -> [ReadGuard; N] {
     panic!("{N} readers did not come together in {TRIES} tries");
 }
 
-/// Waits until those that did not come together have been released.
+/// Waits until readers that did not share the hold have released theirs.
 async fn only_one(scene: &Scene, holder: &str) {
     eventually(SOON, "one reader is there", async || {
         scene.hash().await == fields("read", holder, 0, 1)
@@ -37,7 +37,7 @@ async fn only_one(scene: &Scene, holder: &str) {
     .await;
 }
 
-/// Waits until a client hears recalls.
+/// Waits until a client is subscribed to recalls.
 async fn hears_recalls(scene: &Scene, client: &lockset::Client) {
     let channel = format!("lockset_recall:{}", client.id());
     eventually(SOON, "the client listens for recalls", async || {
@@ -84,7 +84,8 @@ async fn those_who_join_and_leave_ask_the_server_nothing() {
         only_one(&scene, first.holder_id()).await;
         scene.server.reset_stats().await;
         let before = ours.stats().totals.read;
-        // While it is open; then they ask anew, and this is another try.
+        // While the hold can be joined. Afterwards readers ask the server again, and this is
+        // another try.
         while let Some(third) = lock.try_read().now_or_never() {
             third
                 .unwrap()
@@ -98,7 +99,7 @@ async fn those_who_join_and_leave_ask_the_server_nothing() {
         second.release().await.unwrap();
         let done = after.in_memory - before.in_memory;
         if done >= 10 && after.by_server == before.by_server {
-            // The attempt that was dropped may have been sent, and what undoes it.
+            // The dropped attempt and its undo may have been sent.
             let asked = calls.get("evalsha").copied().unwrap_or(0);
             assert!(asked <= 2, "{asked} for {done} readers");
             first.release().await.unwrap();
@@ -110,7 +111,8 @@ async fn those_who_join_and_leave_ask_the_server_nothing() {
     panic!("the hold was closed before 10 came, {TRIES} times");
 }
 
-/// Redisson asks nobody: the hold ends in time all the same, and its readers come beside.
+/// Redisson sends no recall: the hold can no longer be joined after a while, and Redisson's readers
+/// come in beside it.
 #[tokio::test]
 async fn a_writer_of_redisson_waits_for_all_of_them() {
     let scene = Scene::new().await;
@@ -131,7 +133,7 @@ async fn a_writer_of_redisson_waits_for_all_of_them() {
     scene.nothing_left([&ours]).await;
 }
 
-/// From then on those who come have to ask, and the writer is before them.
+/// After the recall, new readers have to ask the server, and the writer goes before them.
 #[tokio::test]
 async fn a_recall_reaches_all_of_them_and_lets_nobody_join() {
     let scene = Scene::new().await;
@@ -256,7 +258,7 @@ async fn shutdown_ends_all_of_them() {
     drop(writer);
 }
 
-/// The answer to the last release is lost on its way.
+/// The reply to the last release is lost.
 #[tokio::test]
 async fn who_leaves_last_repeats_the_release_for_all() {
     let scene = Scene::new().await;
@@ -272,7 +274,8 @@ async fn who_leaves_last_repeats_the_release_for_all() {
     scene.nothing_left([&ours]).await;
 }
 
-/// Readers of two clients, some dropped while they wait, and writers of both: nobody reads while one writes.
+/// Readers of two clients, some dropped while they wait, and writers of both: readers and writers
+/// exclude each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_writes_while_some_of_them_read() {
     let scene = Scene::new().await;
@@ -293,7 +296,7 @@ async fn nobody_writes_while_some_of_them_read() {
                         guard.release().await.unwrap();
                     }
                     1..4 => {
-                        // Dropped wherever it is by then.
+                        // Dropped at an arbitrary point.
                         let wait = Duration::from_micros(dice.u64(..300));
                         drop(tokio::time::timeout(wait, lock.read()).await);
                     }
@@ -321,7 +324,7 @@ async fn nobody_writes_while_some_of_them_read() {
     scene.nothing_left(clients.each_ref()).await;
 }
 
-/// A multi-lock and whoever has an owner have holds of their own.
+/// A member of a multi-lock, and a reader with an owner, have their own holds.
 #[tokio::test]
 async fn a_member_of_a_multi_lock_joins_nobody() {
     let scene = Scene::new().await;

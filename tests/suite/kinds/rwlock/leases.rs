@@ -1,4 +1,4 @@
-//! Each read hold has a lease of its own.
+//! Each read hold has its own lease.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use lockset_testkit::{Redisson, eventually, within};
 use super::{Scene, process};
 use crate::support::{LEASE, SOON, took_less};
 
-/// What a waiter may take beyond what it has to wait for, on a busy machine.
+/// How much longer than necessary a waiter may wait on a busy machine.
 const SLACK: Duration = Duration::from_millis(400);
 
 fn ms(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap()
 }
 
-/// The dead one's lease is over while the other still reads.
+/// The lease of a dead reader ends while another reads.
 #[tokio::test]
 async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
     let scene = Scene::new().await;
@@ -32,7 +32,7 @@ async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
     let lock = scene.lock(&theirs);
     let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
-    // For longer than any lease that the dead one could have had.
+    // Longer than any lease of the dead reader.
     tokio::time::sleep(LEASE * 2).await;
     assert!(!waiter.is_finished() && !reader.is_lost());
     let released = Instant::now();
@@ -42,7 +42,7 @@ async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// The other leaves while the dead one's lease still runs.
+/// A reader leaves while the lease of a dead reader still runs.
 #[tokio::test]
 async fn a_dead_reader_holds_a_writer_up_for_its_lease_and_no_longer() {
     let scene = Scene::new().await;
@@ -98,7 +98,7 @@ async fn a_short_lease_shortens_no_other() {
     assert!(!renewed.is_lost());
     check().await;
     renewed.release().await.unwrap();
-    // Nor that of its own owner.
+    // Another lease of the same owner does not change it either.
     let own = scene.lock(&ours).owner(long.owner());
     let own = own.fixed_lease(Duration::from_millis(100)).read().await;
     check().await;
@@ -137,7 +137,7 @@ async fn a_long_lease_that_leaves_does_not_keep_the_lock() {
             (Instant::now(), guard)
         });
         scene.writers_wait(1).await;
-        // In one step, where there are two.
+        // This reader leaves in one step, the other in two.
         drop((guard, second));
         let bound = Duration::from_millis(500);
         eventually(bound, "the key lives no longer than the rest", async || {
@@ -180,7 +180,7 @@ async fn all_read_holds_of_an_owner_are_renewed() {
     scene.nothing_left([&ours]).await;
 }
 
-/// Both sides of an owner for some leases, then only the one that reads.
+/// An owner holds both sides for some leases, and then only reads.
 #[tokio::test]
 async fn a_reader_that_wrote_is_renewed() {
     let scene = Scene::new().await;
@@ -204,7 +204,7 @@ async fn a_reader_that_wrote_is_renewed() {
     assert!(!reader.is_lost());
     assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
     reader.release().await.unwrap();
-    // And one that turned from the one into the other.
+    // And one that was downgraded.
     let reader = lock.write().await.unwrap().downgrade().await.unwrap();
     let lost = tokio::time::timeout(LEASE * 3, reader.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -213,7 +213,7 @@ async fn a_reader_that_wrote_is_renewed() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// As a server that runs out of memory does.
+/// As on a server that runs out of memory.
 #[tokio::test]
 async fn an_evicted_timeout_key_is_healed_by_the_next_renewal() {
     let scene = Scene::new().await;
@@ -238,7 +238,7 @@ async fn an_evicted_timeout_key_is_healed_by_the_next_renewal() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's do.
+/// For example Redisson's readers.
 #[tokio::test]
 async fn leases_of_a_writer_that_enters_again_do_not_add_up() {
     let scene = Scene::new().await;
@@ -258,7 +258,7 @@ async fn leases_of_a_writer_that_enters_again_do_not_add_up() {
     scene.nothing_left([&ours]).await;
 }
 
-/// A fixed lease of a writer ends, and all who waited to read come in.
+/// The fixed lease of a writer ends, and all waiting readers come in.
 #[tokio::test]
 async fn readers_come_when_a_writers_lease_is_over() {
     let scene = Scene::new().await;
@@ -283,7 +283,7 @@ async fn readers_come_when_a_writers_lease_is_over() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// A writer comes when the longest lease of readers that never leave is over.
+/// A writer is granted the lock when the longest lease of readers that never leave has ended.
 #[tokio::test]
 async fn a_writer_comes_when_the_last_readers_lease_is_over() {
     let scene = Scene::new().await;
@@ -295,7 +295,7 @@ async fn a_writer_comes_when_the_last_readers_lease_is_over() {
         scene.lock(&ours).fixed_lease(short).read().await.unwrap(),
         scene.lock(&theirs).fixed_lease(short).read().await.unwrap(),
     ];
-    // One that leaves takes nothing from the others.
+    // A reader that leaves does not affect the other leases.
     let left = scene.lock(&theirs).fixed_lease(short).read().await.unwrap();
     left.release().await.unwrap();
     let writer = within(SOON, scene.lock(&theirs).write()).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_writer_comes_when_the_last_readers_lease_is_over() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// A server that comes back empty: what was held is lost, what is taken anew is renewed.
+/// The server returns empty: existing holds are lost, and new holds are renewed.
 #[tokio::test]
 async fn a_new_hold_is_renewed_after_the_old_one_was_lost() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! The read-write lock: what it promises beyond what every lock does.
+//! The read-write lock's promises beyond the common ones.
 
 mod counts;
 mod deferred_downgrade;
@@ -26,10 +26,10 @@ use redis::aio::{MultiplexedConnection, PubSub};
 
 use crate::support::{SOON, ask, client, idle, nothing_left, patient_client};
 
-/// Less than the time after which a waiter of a patient client asks without having been told.
+/// Less than the time after which a waiter of a patient client polls.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
-/// A server, a name, and looks at what is there under that name.
+/// A server, a name, and checks of the keys under that name.
 struct Scene {
     server: Server,
     admin: MultiplexedConnection,
@@ -50,7 +50,7 @@ impl Scene {
         }
     }
 
-    /// Clients that neither renew within a test nor ask more than once a second.
+    /// Clients that never renew within a test, and poll at most once a second.
     async fn patient<const N: usize>(&self) -> [Client; N] {
         let url = self.server.url();
         let clients: [_; N] = std::array::from_fn(|_| patient_client(&url));
@@ -82,18 +82,18 @@ impl Scene {
         self.ask(&["HGETALL", &self.name]).await
     }
 
-    /// What is left of the lease of the lock in ms; -2 if it is free.
+    /// The remaining lease of the lock in ms, or -2 if it is free.
     async fn lease(&self) -> i64 {
         self.ask(&["PTTL", &self.name]).await
     }
 
-    /// What is left of the lease of one read hold in ms; -2 if there is none.
+    /// The remaining lease of one read hold in ms, or -2 if there is none.
     async fn read_lease(&self, holder: &str, number: u64) -> i64 {
         let key = Redisson::read_hold(&self.name, holder, number);
         self.ask(&["PTTL", &key]).await
     }
 
-    /// The holder that is alone with the lock.
+    /// The only holder of the lock.
     async fn holder(&self) -> String {
         let hash = self.hash().await;
         let mut fields = hash.keys().filter(|field| *field != "mode");
@@ -101,7 +101,7 @@ impl Scene {
         field.trim_end_matches(":write").to_owned()
     }
 
-    /// The reader that is not a thread of this peer.
+    /// The reader that does not belong to this peer.
     async fn reader_but(&self, peer: &Redisson) -> String {
         let theirs = peer.holder(0);
         let (process, _) = theirs.rsplit_once(':').expect("uuid:number");
@@ -111,12 +111,12 @@ impl Scene {
         reader.expect("it reads").clone()
     }
 
-    /// The key of the writers of ours that wait.
+    /// The key of our waiting writers.
     fn writers(&self) -> String {
         Redisson::rw_channel(&self.name).replace("redisson_rwlock", "lockset_rw_waiting")
     }
 
-    /// Waits until so many writers of ours wait at the server.
+    /// Waits until `count` of our writers wait at the server.
     async fn writers_wait(&self, count: usize) {
         eventually(SOON, "the writers wait", async || {
             let waiting: Vec<String> = self.ask(&["ZRANGE", &self.writers(), "0", "-1"]).await;
@@ -125,7 +125,7 @@ impl Scene {
         .await;
     }
 
-    /// Waits until so many connections listen for the end of holds.
+    /// Waits until `count` connections are subscribed to the lock.
     async fn listeners(&self, count: usize) {
         let channel = Redisson::rw_channel(&self.name);
         eventually(SOON, "the waiters have subscribed", async || {
@@ -135,7 +135,7 @@ impl Scene {
         .await;
     }
 
-    /// What is told on the channel of the lock from now on.
+    /// Subscribes to the lock's channel.
     async fn messages(&self) -> Messages {
         let url = redis::Client::open(self.server.admin_url()).unwrap();
         let mut messages = url.get_async_pubsub().await.unwrap();
@@ -144,7 +144,7 @@ impl Scene {
         Messages { channel, messages }
     }
 
-    /// Waits until nothing is left at the server nor in these clients.
+    /// Waits until the server is empty and these clients are idle.
     async fn nothing_left<const N: usize>(&self, clients: [&Client; N]) {
         for client in clients {
             idle(client).await;
@@ -159,7 +159,8 @@ struct Messages {
 }
 
 impl Messages {
-    /// The next one; of those that ours send, with what follows a 1 for a waiter of Redisson's that does not sleep.
+    /// The next message. After a 1 from our clients, it also takes the message for Redisson waiters
+    /// that are not yet asleep.
     async fn next(&mut self) -> String {
         let payload = self.any().await;
         if payload == "1" {
@@ -176,14 +177,15 @@ impl Messages {
             .unwrap()
     }
 
-    /// That nothing was told but what was taken: messages come in order, and ours is the next.
+    /// Asserts that there are no further messages: messages arrive in order, and the next is the
+    /// test's own.
     async fn no_more(&mut self, scene: &Scene) {
         let _: i64 = scene.ask(&["PUBLISH", &self.channel, "mark"]).await;
         assert_eq!(self.next().await, "mark");
     }
 }
 
-/// As the server keeps it: the mode, and the counts of one holder.
+/// The fields at the server: the mode, and the counts of one holder.
 fn fields(mode: &str, holder: &str, writes: u32, reads: u32) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::from([("mode".to_owned(), mode.to_owned())]);
     if writes > 0 {

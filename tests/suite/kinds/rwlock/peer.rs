@@ -1,4 +1,5 @@
-//! Beside Redisson: who gets in, who is told, and what its defects do to us.
+//! Sharing a lock with Redisson: who gets in, who is notified, and the effects of Redisson's
+//! defects.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::support::{LEASE, SOON, took_less};
 
 const WATCHDOG: Duration = Redisson::WATCHDOG_TIMEOUT;
 
-/// A thread of Redisson's that waits for one side.
+/// A Redisson thread that waits for one side.
 fn waits(
     peer: &Redisson,
     scene: &Scene,
@@ -28,7 +29,7 @@ fn waits(
     })
 }
 
-/// Long enough for a thread of Redisson's that has subscribed to look once more and sleep.
+/// Long enough for a Redisson thread that has subscribed to check once more and sleep.
 async fn asleep() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
@@ -96,7 +97,7 @@ async fn writers_of_both_kinds_exclude_each_other_and_all_readers() {
     let [ours, theirs] = scene.patient().await;
     let peer = Redisson::connect(&scene.server).await;
     let (lock, name) = (scene.lock(&ours), &*scene.name);
-    // Ours, then theirs.
+    // Ours, then Redisson's.
     let writer = lock.write().await.unwrap();
     assert!(peer.read_acquire(name, 1, WATCHDOG).await.is_some());
     assert!(peer.write_acquire(name, 1, WATCHDOG).await.is_some());
@@ -111,7 +112,7 @@ async fn writers_of_both_kinds_exclude_each_other_and_all_readers() {
     writer.release().await.unwrap();
     let mut entered = 0;
     for (waiter, thread) in waiters.into_iter().zip([1, 2]) {
-        // Each of them lets the other in, whoever was first.
+        // Each side lets the other in, in either order.
         if thread == 1 {
             let (got, at) = within(SOON, waiter).await.unwrap();
             assert!(got && at - freed < BY_MESSAGE, "{:?}", at - freed);
@@ -138,7 +139,7 @@ async fn writers_of_both_kinds_exclude_each_other_and_all_readers() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's readers do not know that a writer of ours waits; ours let it go first.
+/// Redisson's readers do not know of our waiting writer. Our readers let it go first.
 #[tokio::test]
 async fn a_reader_of_redisson_does_not_let_our_writer_go_first() {
     let scene = Scene::new().await;
@@ -160,7 +161,7 @@ async fn a_reader_of_redisson_does_not_let_our_writer_go_first() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// It turns its lock from the one mode into the other and tells nobody.
+/// Redisson downgrades a hold without publishing a message.
 #[tokio::test]
 async fn a_silent_downgrade_of_redisson_is_found_by_the_next_poll() {
     let scene = Scene::new().await;
@@ -194,7 +195,7 @@ async fn force_from_either_side() {
     let [ours, theirs] = scene.quick().await;
     let peer = Redisson::connect(&scene.server).await;
     let (lock, name) = (scene.lock(&ours), &*scene.name);
-    // Theirs ends ours: the next renewal says so, and a waiter of ours is told.
+    // Redisson force-unlocks our hold: the next renewal detects it, and our waiter is notified.
     let writer = lock.write().await.unwrap();
     assert!(!peer.read_force_unlock(name).await);
     assert!(peer.write_force_unlock(name).await);
@@ -213,7 +214,7 @@ async fn force_from_either_side() {
         assert_eq!(within(SOON, reader.lost()).await, LostReason::Revoked);
         assert!(reader.release().await.unwrap_err().is_not_held());
     }
-    // Ours ends theirs: all of their waiters are told.
+    // We force-unlock Redisson's holds: all its waiters are notified.
     for reads in [true, false] {
         let refused = if reads {
             peer.read_acquire(name, 1, WATCHDOG).await
@@ -227,7 +228,7 @@ async fn force_from_either_side() {
         })
         .await;
         asleep().await;
-        // The other side first: once it is freed, the waiter may hold it.
+        // The other side is asked first, because the waiter may hold the lock once it is free.
         let (read, write) = (lock.read_side(), lock.write_side());
         let wrong = if reads {
             write.force_unlock().await
@@ -259,7 +260,7 @@ async fn force_from_either_side() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's unlock of a lock that is gone tells everybody all the same.
+/// Redisson's unlock of a lock that it lost still publishes a message.
 #[tokio::test]
 async fn an_unlock_of_a_lost_lock_does_no_harm() {
     let scene = Scene::new().await;
@@ -271,7 +272,7 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
     assert_eq!(messages.next().await, "0");
     assert_eq!(peer.write_release(name, 1).await, None);
     assert_eq!(messages.any().await, "1");
-    // While ours hold it: both of its unlocks, of holds that ended long ago.
+    // While we hold the lock, both Redisson unlocks, of holds that ended long ago.
     for reads in [true, false] {
         let (mut reader, mut writer) = (None, None);
         if reads {
@@ -288,7 +289,7 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
         let before = scene.hash().await;
         assert_eq!(peer.read_release(name, 1).await, None);
         assert_eq!(peer.write_release(name, 1).await, None);
-        // What they tell wakes ours in vain.
+        // Redisson's messages wake our waiters without a grant.
         for payload in ["0", "1"] {
             let channel = Redisson::rw_channel(name);
             let _: i64 = scene.ask(&["PUBLISH", &channel, payload]).await;

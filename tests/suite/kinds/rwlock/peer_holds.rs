@@ -1,4 +1,4 @@
-//! Holds beside Redisson's, for several leases: neither side ends what the other has.
+//! Our holds beside Redisson's for several leases: neither side ends the other's holds.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use lockset_testkit::Redisson;
 use super::Scene;
 use crate::support::LEASE;
 
-/// What a renewal may be late by on a busy machine.
+/// How late a renewal may be on a busy machine.
 const LATE: i64 = 300;
 
 fn ms(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap()
 }
 
-/// Its read unlock recomputes the lease of the lock from the keys of all read holds.
+/// Redisson's read unlock recomputes the lease of the lock from the keys of all read holds.
 #[tokio::test]
 async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
     let scene = Scene::new().await;
@@ -34,7 +34,8 @@ async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
         let minute = Duration::from_secs(60);
         assert_eq!(peer.read_acquire(name, 1, minute).await, None);
         assert!(scene.lease().await > 50_000, "its own is the longer one");
-        // Its watchdog shortens the lease of the lock, ours included, until it leaves or we renew.
+        // Redisson's watchdog shortens the lease of the lock, including ours, until it leaves or we
+        // renew.
         assert!(peer.read_renew(name, &[1], Duration::from_secs(5)).await);
         assert!(scene.lease().await <= 5_000);
         assert!(scene.read_lease(&scene.reader_but(&peer).await, 1).await > 25_000);
@@ -44,7 +45,7 @@ async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
         assert!(!reader.is_lost());
         assert!(scene.lock(&theirs).try_write().await.unwrap().is_none());
         again.release().await.unwrap();
-        // A short one of its own that leaves, or that never does.
+        // A short read hold of Redisson that leaves, or never does.
         let short = Duration::from_millis(100);
         assert_eq!(peer.read_acquire(name, 2, short).await, None);
         assert_eq!(peer.read_acquire(name, 3, short).await, None);
@@ -52,7 +53,7 @@ async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
         let lease = scene.lease().await;
         assert!((25_000..=30_000).contains(&lease), "{lease}");
         reader.release().await.unwrap();
-        // What is left is the one of theirs that is dead.
+        // Only the dead Redisson hold is left.
         assert!(scene.lease().await <= 100);
         tokio::time::sleep(short).await;
         let writer = scene.lock(&theirs).try_write().await.unwrap();
@@ -61,7 +62,7 @@ async fn a_read_unlock_of_redisson_leaves_us_our_lease() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// And ours from theirs.
+/// The reverse case.
 #[tokio::test]
 async fn our_read_release_leaves_redisson_its_lease() {
     let scene = Scene::new().await;
@@ -82,7 +83,7 @@ async fn our_read_release_leaves_redisson_its_lease() {
     scene.nothing_left([&ours]).await;
 }
 
-/// Both watchdogs on one lock that both read, each with the longer lease in turn.
+/// Both watchdogs on one lock that both sides read, each with the longer lease in turn.
 #[tokio::test]
 async fn two_watchdogs_keep_two_readers() {
     for their_lease in [LEASE * 2, LEASE * 4] {
@@ -122,7 +123,7 @@ async fn two_watchdogs_keep_two_readers() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(guards.iter().all(|guard| !guard.is_lost()));
-        // Its threads leave, one after the other; ours read on.
+        // Redisson's threads leave one after another, and our readers stay.
         for thread in [1, 2] {
             assert_eq!(peer.read_release(name, thread).await, Some(0));
             let lost = tokio::time::timeout(our_lease * 3 / 2, guards[0].lost()).await;
@@ -138,7 +139,7 @@ async fn two_watchdogs_keep_two_readers() {
     }
 }
 
-/// A writer of theirs while ours wait, then ours while theirs ask.
+/// A Redisson writer while ours wait, then ours while Redisson's wait.
 #[tokio::test]
 async fn either_watchdog_keeps_its_writer() {
     let scene = Scene::new().await;
@@ -181,7 +182,7 @@ async fn either_watchdog_keeps_its_writer() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Its readers' keys end with it, whoever of ours reads on and renews.
+/// The keys of a dead Redisson reader expire, even if our readers keep renewing.
 #[tokio::test]
 async fn a_dead_reader_of_redisson_is_gone_with_its_lease() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! What other processes do with the lock of a test until they are killed.
+//! Other processes that use the lock of a test until they are killed.
 
 use lockset::{Client, Result};
 use lockset_testkit::Server;
@@ -6,14 +6,14 @@ use lockset_testkit::Server;
 use crate::failures::process::{Process, started_for};
 use crate::support::client;
 
-/// One that reads.
+/// Starts a process that reads.
 pub(super) fn that_reads(server: &Server, name: &str) -> Process {
     let process = Process::start("kinds::rwlock::process::reader", server, name);
     assert_eq!(process.answer(), "held");
     process
 }
 
-/// One that writes as soon as it can.
+/// Starts a process that writes as soon as it can.
 pub(super) fn that_wants_to_write(server: &Server, name: &str) -> Process {
     Process::start("kinds::rwlock::process::writer", server, name)
 }
@@ -38,6 +38,6 @@ fn hold<G>(take: impl AsyncFnOnce(Client, String) -> Result<G>) {
     let take = async { take(client(&url).await, name).await };
     let _guard = runtime.block_on(take).unwrap();
     println!("answer:held");
-    // Until it is killed, or the test has ended without that.
+    // Until it is killed, or its parent exits.
     let _ = std::io::stdin().lines().next();
 }

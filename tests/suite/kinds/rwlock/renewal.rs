@@ -1,4 +1,4 @@
-//! How renewals of read holds go over the wire.
+//! Renewals of read holds on the wire.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ async fn many_read_holds_are_renewed_by_few_scripts() {
     const HOLDS: usize = 300;
     let scene = Scene::new().await;
     let [ours] = scene.quick().await;
-    // Half of them on one lock. Each has an owner, so none joins the hold of another.
+    // Half of them are on one lock. Each has an owner, so none joins another hold.
     let locks = (0..HOLDS).map(|number| {
         let lock = match number % 2 {
             0 => scene.lock(&ours),
@@ -35,7 +35,7 @@ async fn many_read_holds_are_renewed_by_few_scripts() {
         assert!(!guards.iter().any(|guard| guard.is_lost()));
     }
     let scripts = scripts(&scene.server).await;
-    // Each was due about nine times; three scripts can carry all of them.
+    // Each was due about nine times, and three scripts can carry all of them.
     assert!(scripts >= 3 * 7, "{scripts} scripts");
     assert!(scripts < HOLDS as u64 * 7 / 10, "{scripts} scripts");
     drop(guards);

@@ -1,4 +1,4 @@
-//! Readers without end keep no writer out, and two crowds take turns.
+//! An endless stream of readers does not starve a writer, and two crowds take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use crate::support::SOON;
 
 const TIMES: usize = 20;
 
-/// A small part of a lease; whoever was not told would ask twice in it.
+/// A small part of a lease. A waiter without a message would ask twice in this time.
 const BOUND: Duration = Duration::from_secs(2);
 
-/// Tasks that hold the lock again and again until they are told to stop.
+/// Tasks that acquire and release the lock until they are stopped.
 struct Crowd {
     stop: Arc<AtomicBool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
-    /// How often it was held, by all of them.
+    /// The number of grants to all of them.
     turns: Arc<AtomicUsize>,
 }
 
@@ -31,7 +31,7 @@ impl Crowd {
         let tasks = tasks.map(|(number, client)| {
             let (lock, stop) = (scene.lock(client), Arc::clone(&stop));
             let turns = Arc::clone(&turns);
-            // So that they do not leave all at once.
+            // Different spans, so that they do not leave all at once.
             let span = Duration::from_millis(1 + number as u64 % 7);
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
@@ -52,7 +52,7 @@ impl Crowd {
         Self { stop, tasks, turns }
     }
 
-    /// Waits until they are in full swing, also after somebody else was inside.
+    /// Waits until the crowd has taken `count` more turns, also after another holder.
     async fn turns(&self, count: usize) {
         let before = self.turns.load(Ordering::Relaxed);
         eventually(SOON, "the crowd takes turns", async || {
@@ -76,7 +76,7 @@ async fn a_writer_gets_in_among_readers_without_end() {
     let [lone] = scene.patient().await;
     let crowd = Crowd::come(&scene, &crowd_of, 50, true);
     crowd.turns(100).await;
-    // From the crowd's own clients too.
+    // Also from the crowd's own clients.
     let clients = [&lone, &crowd_of[0]];
     for time in 0..TIMES {
         let lock = scene.lock(clients[time % clients.len()]);
@@ -89,7 +89,7 @@ async fn a_writer_gets_in_among_readers_without_end() {
     scene.nothing_left([one, two, three, &lone]).await;
 }
 
-/// Both crowds at once: each of them goes on.
+/// Two crowds at once: each makes progress.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_crowds_take_turns() {
     let scene = Scene::new().await;
@@ -107,7 +107,7 @@ async fn two_crowds_take_turns() {
     scene.nothing_left(crowd_of.each_ref()).await;
 }
 
-/// One of a client that writes too: it is served in the order of its client's own queue.
+/// A reader of a client that also writes is served in the order of its client's own queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_gets_in_among_writers_without_end() {
     let scene = Scene::new().await;

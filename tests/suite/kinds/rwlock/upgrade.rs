@@ -1,4 +1,4 @@
-//! A reader that wants to write would wait for itself.
+//! A reader that requests the write side would wait for itself.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use lockset_testkit::within;
 use super::{BY_MESSAGE, Scene, fields};
 use crate::support::{SOON, took_less, waiting};
 
-/// What every verb says to an owner that may not write.
+/// Checks the error of every verb for an owner that reads.
 async fn refused(lock: &RwLock) {
     let check = |error: Error| {
         assert!(error.is_upgrade() && error.is_invalid(), "{error}");
@@ -53,9 +53,9 @@ async fn an_owner_that_reads_is_refused_at_once_and_reads_on() {
     let again = lock.read().await.unwrap();
     again.release().await.unwrap();
     reader.release().await.unwrap();
-    // What it was refused for is over.
+    // The read hold that prevented it is gone.
     let writer = lock.try_write().await.unwrap().expect("it is free");
-    // A reader it was made, with a writer before it.
+    // A downgraded reader, with a writer before it.
     let reader = writer.downgrade().await.unwrap();
     refused(&lock).await;
     reader.release().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_stranger_waits() {
     let strangers = [
         scene.lock(&ours),
         scene.lock(&ours).owner(&Owner::new()),
-        // Another client knows nothing of what this owner holds here.
+        // Another client does not know what this owner holds here.
         scene.lock(&theirs).owner(&owner),
     ];
     for stranger in &strangers {
@@ -95,7 +95,7 @@ async fn a_stranger_waits() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// An owner that waits to write does not read, whatever another task of it does.
+/// An owner that waits to write does not read, whatever its other tasks do.
 #[tokio::test]
 async fn a_waiting_writer_of_an_owner_is_none_of_its_readers() {
     let scene = Scene::new().await;

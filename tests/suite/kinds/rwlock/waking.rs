@@ -1,4 +1,4 @@
-//! Who is told when a hold ends or a wait is given up.
+//! The waiters notified when a hold ends or a waiter leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ fn readers(scene: &Scene, clients: &[Client], each: usize) -> Vec<JoinHandle<Rea
     clients.iter().flat_map(of_each).collect()
 }
 
-/// All of them hold at once.
+/// Asserts that all of them hold the lock together.
 async fn all_in(waiters: Vec<JoinHandle<ReadGuard>>, since: Instant, bound: Duration) {
     let mut guards = Vec::new();
     for waiter in waiters {
@@ -44,7 +44,7 @@ async fn all_readers_at_once_after_a_writer() {
         for client in &clients {
             waiting(client, 5).await;
         }
-        // Those of the writer's own client need no message.
+        // Readers of the writer's own client need no message.
         scene.listeners(3).await;
         let released = Instant::now();
         writer.release().await.unwrap();
@@ -79,12 +79,12 @@ async fn one_writer_at_a_time() {
     for writer in writers {
         within(SOON, writer).await.unwrap();
     }
-    // Had one of them not been told, it would have asked a second later.
+    // A waiter without a message would have asked a second later.
     took_less(released, BY_MESSAGE);
     scene.nothing_left(clients.each_ref()).await;
 }
 
-/// Only the last reader's end matters to a writer.
+/// Only the end of the last reader matters to a writer.
 #[tokio::test]
 async fn a_writer_comes_when_the_last_reader_leaves() {
     let scene = Scene::new().await;
@@ -111,13 +111,13 @@ async fn a_writer_comes_when_the_last_reader_leaves() {
     scene.nothing_left(clients.each_ref()).await;
 }
 
-/// Readers that let a waiting writer go first need not wait for it when it is gone.
+/// Readers queued behind a waiting writer continue once that writer leaves.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_gives_up_lets_the_readers_in() {
     let scene = Scene::new().await;
     let clients: [_; 3] = scene.patient().await;
     for is_dropped in [false, true] {
-        // With an owner: others of its client join no hold of its.
+        // With an owner, so that readers of its client do not join its hold.
         let held = scene.lock(&clients[0]).owner(&Owner::new());
         let held = held.read().await.unwrap();
         let lock = scene.lock(&clients[1]);
@@ -155,7 +155,7 @@ async fn a_writer_that_gives_up_lets_the_readers_in() {
     }
 }
 
-/// One of two that wait gives up: the readers still let the other go first.
+/// One of two waiting writers leaves: readers stay behind the other.
 #[tokio::test]
 async fn a_writer_that_gives_up_lets_no_reader_pass_another_writer() {
     let scene = Scene::new().await;
@@ -173,7 +173,7 @@ async fn a_writer_that_gives_up_lets_no_reader_pass_another_writer() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Nobody says that it died: its heartbeat ends.
+/// A dead writer leaves without a message: its heartbeat ends.
 #[tokio::test]
 async fn a_writer_that_dies_lets_the_readers_in() {
     let scene = Scene::new().await;
@@ -183,14 +183,14 @@ async fn a_writer_that_dies_lets_the_readers_in() {
     scene.writers_wait(1).await;
     let other = client(&scene.server.url()).await;
     let waiters = readers(&scene, &[other], 3);
-    // It is alive, and keeps its place for longer than one heartbeat lasts.
+    // It is alive, and keeps its place for longer than one heartbeat.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(
         !waiters.iter().any(JoinHandle::is_finished),
         "it goes first"
     );
     writer.kill();
-    // The heartbeat is a second, and they ask six times in that.
+    // The heartbeat is a second, in which readers ask six times.
     all_in(waiters, Instant::now(), Duration::from_millis(1_600)).await;
     held.release().await.unwrap();
     scene.nothing_left([&ours]).await;

@@ -1,4 +1,4 @@
-//! What is at the server and what is told, as Redisson has it.
+//! The keys and messages of the read-write lock are Redisson's.
 
 use lockset::Owner;
 use lockset_testkit::{Redisson, within};
@@ -52,7 +52,8 @@ async fn readers_and_writers_look_like_redissons() {
             let lease = scene.ask(&["PTTL", key]).await;
             assert!(is_lease(lease), "{key}: {lease}");
         }
-        // The last key goes first, and nothing is told before the last reader has left.
+        // The key of the last hold is deleted first, and the message comes only after the last
+        // reader has left.
         first.release().await.unwrap();
         assert_eq!(scene.read_lease(&holder, 2).await, -2);
         assert!(is_lease(scene.read_lease(&holder, 1).await));
@@ -62,7 +63,7 @@ async fn readers_and_writers_look_like_redissons() {
         assert_eq!(messages.next().await, "0");
         assert!(scene.server.keys().await.is_empty());
 
-        // A writer, twice.
+        // A writer that entered twice.
         let first = lock.write().await.unwrap();
         let second = lock.write().await.unwrap();
         let writer = scene.holder().await;
@@ -73,7 +74,7 @@ async fn readers_and_writers_look_like_redissons() {
         first.release().await.unwrap();
         messages.no_more(&scene).await;
 
-        // That reads too.
+        // It also reads.
         let reader = lock.read().await.unwrap();
         assert_eq!(scene.hash().await, fields("write", &writer, 1, 1));
         assert!(is_lease(scene.read_lease(&writer, 1).await));
@@ -88,7 +89,7 @@ async fn readers_and_writers_look_like_redissons() {
     }
 }
 
-/// What is kept of a writer that waits, beside the hash, and for how long.
+/// The record of a waiting writer, in a separate key with a lease.
 #[tokio::test]
 async fn a_waiting_writer_is_noted_beside_the_hash() {
     let scene = Scene::new().await;
@@ -113,7 +114,7 @@ async fn a_waiting_writer_is_noted_beside_the_hash() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Another kind of lock under the same name, or no lock at all, is not touched.
+/// A key of another type or kind of lock under the same name is left alone.
 #[tokio::test]
 async fn a_foreign_key_is_left_alone() {
     let scene = Scene::new().await;

@@ -1,4 +1,4 @@
-//! Readers that died, or were forgotten, while others read on.
+//! Dead or forgotten readers, while others keep reading.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use lockset_testkit::{Redisson, eventually, within};
 use super::Scene;
 use crate::support::SOON;
 
-/// So many readers of a process that was killed, whose leases are over.
+/// The number of readers of a killed process whose leases have ended.
 const DEAD: usize = 2_000;
 
-/// For the sweeps of some renewals.
+/// A bound for the sweeps of several renewals.
 const SWEPT: Duration = Duration::from_secs(20);
 
 impl Scene {
-    /// Adds readers without the keys of their leases, as they are when these are over.
+    /// Adds readers without lease keys, as if their leases had ended.
     async fn dead_readers(&self) {
         let mut hset = redis::cmd("HSET");
         hset.arg(&self.name);
@@ -25,7 +25,7 @@ impl Scene {
         let _: i64 = hset.query_async(&mut self.admin.clone()).await.unwrap();
     }
 
-    /// The fields of the hash, of which one is its mode.
+    /// The number of fields in the hash. One field is the mode.
     async fn fields(&self) -> usize {
         self.ask(&["HLEN", &self.name]).await
     }
@@ -36,7 +36,7 @@ impl Scene {
     }
 }
 
-/// Nobody else asks: the renewals of the one that reads take them out.
+/// Without any other caller, the renewals of the one live reader remove the dead ones.
 #[tokio::test]
 async fn the_renewals_of_a_reader_take_out_the_dead() {
     let scene = Scene::new().await;
@@ -49,7 +49,7 @@ async fn the_renewals_of_a_reader_take_out_the_dead() {
     scene.nothing_left([&ours]).await;
 }
 
-/// What a waiting writer asks costs no more and more.
+/// The polls of a waiting writer do not become more and more expensive.
 #[tokio::test]
 async fn the_polls_of_a_writer_remove_the_dead() {
     let scene = Scene::new().await;
@@ -72,7 +72,7 @@ async fn the_polls_of_a_writer_remove_the_dead() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Readers that come and go take out more than they could leave behind.
+/// Readers that come and go remove more dead readers than they could leave.
 #[tokio::test]
 async fn readers_that_come_take_out_the_dead() {
     let scene = Scene::new().await;
@@ -94,7 +94,7 @@ async fn readers_that_come_take_out_the_dead() {
     scene.nothing_left([&ours, &theirs]).await;
 }
 
-/// Redisson's readers are known by the same keys: as long as one of them is there it reads.
+/// Redisson's readers have the same keys: a reader with one live key still reads.
 #[tokio::test]
 async fn a_reader_of_redisson_that_is_alive_is_never_taken_out() {
     let scene = Scene::new().await;

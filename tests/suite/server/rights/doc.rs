@@ -1,13 +1,13 @@
-//! What `docs/rights.md` says, read from the page itself.
+//! Reads the rights from the page `docs/rights.md`.
 
 use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("../../../../docs/rights.md");
 
-/// Rules of `ACL SETUSER` that allow something.
+/// Rules of `ACL SETUSER` that grant something.
 pub(crate) type Rights = BTreeSet<String>;
 
-/// What the commands under a heading allow, one after the other.
+/// The rights granted by each command under a heading.
 pub(super) fn commands(heading: &str) -> Vec<Rights> {
     let (_, section) = PAGE
         .split_once(&format!("## {heading}\n"))
@@ -22,16 +22,16 @@ pub(super) fn commands(heading: &str) -> Vec<Rights> {
     blocks.map(rights).collect()
 }
 
-/// What the row of a table allows that begins with these words.
+/// The rights in the table row that begins with these words.
 pub(crate) fn row(words: &str) -> Rights {
     let begin = format!("| {words} |");
     let row = PAGE.lines().find(|line| line.starts_with(&begin));
     let quoted = row.expect(words).split('`').skip(1).step_by(2);
-    // In a table a bar is escaped.
+    // In a table, the vertical bar is escaped.
     rights(quoted.map(|word| word.replace('\\', "")))
 }
 
-/// What several rows allow.
+/// The rights of several rows.
 pub(crate) fn rows(words: &[&str]) -> Rights {
     words.iter().flat_map(|words| row(words)).collect()
 }

@@ -1,4 +1,4 @@
-//! What `docs/rights.md` promises to a user who has the rights it lists, and to one who lacks one.
+//! Tests `docs/rights.md`: the listed rights are enough, and each of them is needed.
 
 pub(crate) mod doc;
 mod synchronizers;
@@ -36,7 +36,7 @@ const LEFT_OUT: &[&str] = &[
 /// How many users work at a time.
 const AT_ONCE: usize = 6;
 
-/// Makes a user on these servers, with these rights on names that begin with its own.
+/// Creates a user on these servers, with these rights on names that begin with the user's own name.
 async fn user(servers: &[Server], name: &str, rights: &Rights) {
     let prefix = format!("{name}:");
     let rights = rights.iter().map(|right| right.replace("app:", &prefix));
@@ -54,14 +54,14 @@ async fn user(servers: &[Server], name: &str, rights: &Rights) {
     }
 }
 
-/// The URL for another user.
+/// The URL with another user.
 fn url_of(url: &str, name: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("a URL");
     let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
     format!("{scheme}://{name}:pass@{hosts}")
 }
 
-/// The work that a kind of lock is there for.
+/// A kind of lock and the work it is used for.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Reentrant,
@@ -88,7 +88,7 @@ impl Kind {
     }
 }
 
-/// How the work ends for a user of one server with these rights.
+/// Does the work as a user of one server with these rights.
 async fn ends(server: &Alone, kind: Kind, rights: &Rights) -> Done {
     let [alone] = &*server.primaries().await else {
         panic!("one server");
@@ -99,7 +99,7 @@ async fn ends(server: &Alone, kind: Kind, rights: &Rights) -> Done {
         user(std::slice::from_ref(alone), &name, rights).await;
         tries += 1;
         match kind.work(server, &alone.url(), &name).await {
-            // Says nothing about rights: the machine was busy for longer than a reply is waited for.
+            // This tells nothing about the rights: the machine was too busy to answer in time.
             Err(Trouble::Told(error)) if error.is_io() && tries < 4 => {}
             done => return done,
         }
@@ -113,7 +113,7 @@ fn names_it(error: &Error, right: &str) -> bool {
             let mut words = told.split([' ', '(', ')']);
             told.contains(&format!("'{command}'")) || words.any(|word| word == right)
         }
-        // What stands before the prefix or behind the name.
+        // The text before the prefix or after the name.
         None => {
             let words = right.split(['~', '{', '}', '*', ':']);
             let word = words.max_by_key(|word| word.len()).unwrap_or_default();
@@ -122,9 +122,10 @@ fn names_it(error: &Error, right: &str) -> bool {
     }
 }
 
-/// Each right that some work needs, taken away, is missed, and named by whoever is told.
+/// Without any one of the needed rights, the work fails with an error that names the right.
 async fn each_is_needed(kind: Kind, needed: &Rights, taken: &Rights) {
-    // Nobody is told: what a waiter leaves behind is looked after in the background.
+    // Without these rights there is no error, because the cleanup after a waiter runs in the
+    // background.
     const UNTOLD: &[&str] = &["+lrem", "+zrem"];
     let server = Alone::start().await;
     let all = ends(&server, kind, needed).await;
@@ -169,7 +170,7 @@ async fn each_right_of_a_read_write_lock_is_needed_and_named() {
     each_is_needed(Kind::ReadWrite, &(&rows(PLAIN) | &mine), &mine).await;
 }
 
-/// The kinds that are no locks.
+/// Kinds of synchronizers that are not locks.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_right_of_a_synchronizer_is_needed_and_named() {
     for (kind, mine) in [
@@ -183,7 +184,7 @@ async fn each_right_of_a_synchronizer_is_needed_and_named() {
     }
 }
 
-/// Each right that only saves time is missed by nobody.
+/// The work succeeds without any one of the rights that only save time.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_be_left_out_can_be_left_out() {
     let server = Alone::start().await;
@@ -199,7 +200,7 @@ async fn what_can_be_left_out_can_be_left_out() {
     };
     let mut lists = vec![all.clone()];
     for right in rows(LEFT_OUT) {
-        // A read-write lock needs it.
+        // A read-write lock needs this right.
         if right != "+exists" {
             lists.push(all.iter().filter(|one| **one != right).cloned().collect());
         }
@@ -220,7 +221,7 @@ async fn what_can_be_left_out_can_be_left_out() {
     assert!(done.is_ok(), "a fair lock with the least: {done:?}");
 }
 
-/// What is listed for each is what the commands to copy allow, and what the scripts call.
+/// The listed rights match the commands to copy, and the commands that the scripts call.
 #[test]
 fn the_page_agrees_with_itself_and_with_the_scripts() {
     let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
@@ -245,7 +246,7 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
                 let calls = text.split("call('").skip(1);
                 let names = calls.map(|behind| behind.split('\'').next().unwrap());
                 let rights = names.map(|name| format!("+{}", name.to_ascii_lowercase()));
-                // No program runs it: the page has its rights beside those of operators.
+                // Only operators run this script, so the page lists its rights separately.
                 if path.ends_with("purge_token.lua") {
                     of_operators.extend(rights);
                 } else {
@@ -270,7 +271,8 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
 async fn works_in<W: World>(world: &W, url: &str, name: &str) {
     let locks = [Kind::Reentrant, Kind::Fair, Kind::ReadWrite];
     let others = [Kind::Latch, Kind::Semaphore, Kind::Election, Kind::Barrier];
-    // Behind the locks, which look whether anything is left: what tells a repeat stays for a while.
+    // After the locks, which check that nothing is left: the record of a repeated call stays for a
+    // while.
     for kinds in [&locks[..], &others[..]] {
         let all = kinds.iter().map(|kind| kind.work(world, url, name));
         for (kind, done) in kinds.iter().zip(futures_util::future::join_all(all).await) {
@@ -292,7 +294,7 @@ async fn the_list_of_a_cluster_is_enough() {
     user(cluster.nodes(), &name, &rights).await;
     works_in(&world, &cluster.url(), &name).await;
 
-    // Without the map there is no way to any node.
+    // Without the slot map, no node can be reached.
     let name = unique_name("user");
     rights.remove("+cluster|slots");
     user(cluster.nodes(), &name, &rights).await;

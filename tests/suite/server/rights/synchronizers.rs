@@ -1,4 +1,4 @@
-//! The same for what is no lock: latches, semaphores, elections, barriers.
+//! The work with latches, semaphores, elections and barriers, and the rights it needs.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl<W: World> Desk<'_, W> {
                     .and(is_so("nobody came", false));
             }
         }
-        // It is withdrawn.
+        // The party is withdrawn.
         let dropped = tokio::time::timeout(Duration::from_millis(100), one.wait()).await;
         is_so("nobody came", dropped.is_err())?;
         // Before its lease would end.

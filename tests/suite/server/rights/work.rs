@@ -1,4 +1,5 @@
-//! All that programs do with locks, and how it ends for a user who lacks a right to some of it.
+//! The operations of a typical program on each kind of lock, and how they end for a user who lacks
+//! a right.
 
 use std::time::Duration;
 
@@ -10,18 +11,18 @@ use crate::primitive::{Guard, Primitive};
 use crate::support::SOON;
 use crate::world::World;
 
-/// Many users work at once on a machine that may be busy: a reply is waited for a second.
+/// Many users work at once on a busy machine, so the reply timeout is one second.
 const CLIENT_LEASE: Duration = Duration::from_secs(6);
 
-/// Long enough for a machine that stalls, short enough for a test that waits for its end.
+/// Long enough for a machine that stalls, and short enough for a test that waits for its end.
 const RENEWED_LEASE: Duration = Duration::from_secs(3);
 
-/// How the work of a user ended before it was done.
+/// Why a user's work could not be completed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// A call was refused.
+    /// A call returned an error.
     Told(Error),
-    /// Nothing was said, but something did not happen.
+    /// No call failed, but an expected effect is missing.
     Missed(&'static str),
 }
 
@@ -33,7 +34,7 @@ impl From<Error> for Trouble {
 
 pub(super) type Done = std::result::Result<(), Trouble>;
 
-/// Two programs of one user, and a look at what they leave behind.
+/// Two clients of one user, and a check of what they leave behind.
 pub(super) struct Desk<'a, W> {
     world: &'a W,
     url: String,
@@ -51,7 +52,7 @@ impl<'a, W: World> Desk<'a, W> {
         builder.lease(CLIENT_LEASE).build().await
     }
 
-    /// Waits for what happens in the background.
+    /// Waits for an effect of the background work.
     pub(super) async fn in_the_end(
         &self,
         what: &'static str,
@@ -75,7 +76,7 @@ impl<'a, W: World> Desk<'a, W> {
         .await
     }
 
-    /// What all kinds have in common.
+    /// The operations common to all kinds.
     async fn of_all<P: Primitive>(&self, name: &str) -> Done {
         let (ours, theirs) = (self.client().await?, self.client().await?);
         let lock = P::of(&ours, name).lease(RENEWED_LEASE);
@@ -127,7 +128,7 @@ impl<'a, W: World> Desk<'a, W> {
         let held = lock.lock().await?;
         assert_eq!(lock.waiters().await?, [""; 0]);
 
-        // One who gives up leaves the queue, though it is not its head.
+        // A waiter that leaves is removed from the queue, though it is not the head.
         let (first, gives_up) = (theirs.fair_lock("z"), theirs.fair_lock("z"));
         let first = tokio::spawn(async move { first.lock().await });
         self.in_the_end("nobody queues", async || {
@@ -144,7 +145,7 @@ impl<'a, W: World> Desk<'a, W> {
             first.is_finished() || lock.waiters().await.is_ok_and(|all| all.len() == 1)
         })
         .await?;
-        // One whose place is taken away takes another.
+        // A waiter whose place is removed queues again.
         let mut admin = self.world.server_of(&queue).await.admin().await;
         let _: () = redis::cmd("DEL")
             .arg(&queue)
@@ -172,7 +173,7 @@ impl<'a, W: World> Desk<'a, W> {
         let (ours, theirs) = (self.client().await?, self.client().await?);
         let (lock, same) = (ours.rw_lock("z"), theirs.rw_lock("z"));
         let writing = lock.write().await?;
-        // Some who wait, and some who give up.
+        // Some callers wait, and some time out.
         let reader = tokio::spawn({
             let same = same.clone();
             async move { same.read().await?.release().await }
@@ -186,7 +187,7 @@ impl<'a, W: World> Desk<'a, W> {
         assert!(lock.try_write_for(give_up).await?.is_none());
         assert!(lock.write_side().holder().await?.is_some());
         let reading = writing.downgrade().await?;
-        // The writer may have come before the reader, who then lets it go first.
+        // The writer may have come before the reader, who then queues behind it.
         reading.release().await?;
         within(SOON * 2, reader).await.expect("no panic")?;
         within(SOON * 2, writer).await.expect("no panic")?;

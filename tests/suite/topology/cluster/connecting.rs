@@ -1,4 +1,4 @@
-//! Finding the cluster, and errors that say what to do.
+//! Connecting to a cluster, with errors that say what to do.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{SOON, idle};
 #[tokio::test]
 async fn each_lock_is_kept_where_its_slot_is_served() {
     let cluster = Cluster::shared().await;
-    // Renewals wait: what is connected is connected without need.
+    // A long lease, so that no renewal causes a connection.
     let client = client(cluster, Duration::from_secs(30)).await;
     for node in cluster.primaries().await {
         let name = name_at(cluster, node).await;
@@ -19,7 +19,7 @@ async fn each_lock_is_kept_where_its_slot_is_served() {
         assert!(node.keys().await.contains(&name));
         let id = client_id(node, &name).await;
         let own = ["command", "renewal"].map(|lane| format!("lockset-{lane}-{id}"));
-        // Also at those that were not asked for anything yet.
+        // This includes nodes without a request so far.
         for node in cluster.primaries().await {
             eventually(SOON, "two connections, and none for the map", async || {
                 let mut named = connections(node).await;
@@ -35,7 +35,7 @@ async fn each_lock_is_kept_where_its_slot_is_served() {
     idle(&client).await;
 }
 
-/// Nothing is ever read from a replica, or sent to it.
+/// The client never connects to a replica.
 #[tokio::test]
 async fn replicas_are_left_alone() {
     let cluster = Cluster::builder().start().await;
@@ -59,7 +59,7 @@ async fn one_seed_that_answers_is_enough() {
     let client = within(SOON, Client::connect(&url)).await.unwrap();
     let name = name_at(cluster, cluster.node(0)).await;
     drop(client.lock(&name).try_lock().await.unwrap().unwrap());
-    // One that is no node of a cluster says so, but others are asked too.
+    // A seed that is not a cluster node is reported, after the other seeds were tried.
     let url = format!("redis+cluster://{},{seed}", alone.addr());
     within(SOON, Client::connect(&url)).await.unwrap();
 }
@@ -88,7 +88,8 @@ async fn a_wrong_scheme_is_told_which_is_right() {
 
     let cluster = Cluster::shared().await;
     let node = cluster.node(0);
-    // As Redisson, it takes one node of a cluster for a single server, and has its slots.
+    // Like Redisson, the client takes one node of a cluster for a single server, and can use its
+    // slots.
     let single = Client::connect(&node.url()).await.unwrap();
     let name = name_at(cluster, node).await;
     drop(single.lock(&name).lock().await.unwrap());
@@ -120,7 +121,7 @@ async fn all_nodes_are_given_the_password() {
     assert!(error.is_denied(), "{error}");
 }
 
-/// As elsewhere, the longest time is no limit.
+/// As elsewhere, the longest duration means no limit.
 #[tokio::test]
 async fn a_connection_may_take_as_long_as_it_likes() {
     let cluster = Cluster::shared().await;
@@ -131,7 +132,7 @@ async fn a_connection_may_take_as_long_as_it_likes() {
     guard.release().await.unwrap();
 }
 
-/// What is connected for a client is gone with it, and so is what keeps its map.
+/// The connections and the map's background task end with the client.
 #[tokio::test]
 async fn nothing_is_left_of_a_client_that_is_gone() {
     let cluster = Cluster::builder().replicas(0).start().await;

@@ -1,4 +1,4 @@
-//! Replicas that become primaries, with locks that are held and waited for.
+//! Replicas that become primaries while locks are held and waited for.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use lockset_testkit::{Cluster, FailOver, Server, eventually, within};
 use super::{A_WHILE, LEASE, client, connections, listened_to_at, nothing_left, renewed};
 use crate::support::{SOON, idle, waiting};
 
-/// Long enough to ride out an election: half of it passes before a renewal that is due may be late.
+/// Long enough for an election within half the lease, before the next renewal is late.
 const RIDES_IT_OUT: Duration = Duration::from_secs(12);
 const LONG: Duration = Duration::from_secs(30);
-/// Less than a waiter takes that asks by its timer.
+/// Less than a waiter takes to poll.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 /// Whether a replica has this key.
@@ -23,7 +23,7 @@ async fn has_copy(replica: &Server, key: &str) -> bool {
     found == 1
 }
 
-/// Cuts off the replicas of a primary, and does not let them in again.
+/// Disconnects the replicas of a primary for good.
 async fn cut_off(primary: &Server) {
     let mut admin = primary.admin().await;
     let mut pipe = redis::pipe();
@@ -85,7 +85,8 @@ async fn a_hold_survives_an_orderly_failover() {
     idle(&theirs).await;
 }
 
-/// It does not answer and does not hang up either; when it wakes up, it has nothing to say any more.
+/// The old primary neither answers nor closes its connections, and is no longer used when it
+/// continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_survives_a_primary_that_freezes() {
     let cluster = Cluster::start().await;
@@ -136,7 +137,7 @@ async fn a_hold_that_was_replicated_survives_the_death_of_its_primary() {
     nothing_left(&cluster, name).await;
 }
 
-/// The guard is told as soon as the client hears of the new primary, not when it renews the next time.
+/// The guard is lost as soon as the client learns of the new primary, not at the next renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     let cluster = Cluster::start().await;
@@ -149,7 +150,7 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     let elsewhere = ours.lock("elsewhere").lock().await.unwrap();
     assert!(!has_copy(replica, name).await);
     cluster.kill_primary_of(name).await;
-    // Any command to that slot finds out. `forgotten` and this are in one.
+    // Any command to the slot finds out. Both names are in one slot.
     assert!(!ours.lock("{forgotten}other").is_locked().await.unwrap());
     let reason = within(SOON, guard.lost()).await;
     assert_eq!(reason, LostReason::Revoked);
@@ -159,7 +160,7 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
     assert!(error.is_not_held(), "{error}");
 }
 
-/// A client that sends nothing hears of the failover all the same, long before its next renewal.
+/// An idle client learns of the failover long before its next renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_sends_nothing_is_told_of_a_hold_that_was_forgotten() {
     for freezes in [false, true] {
@@ -185,7 +186,7 @@ async fn a_holder_that_sends_nothing_is_told_of_a_hold_that_was_forgotten() {
     }
 }
 
-/// A hold whose lease is over before there is a new primary is lost by the local clock.
+/// A hold whose lease ends before there is a new primary is lost by the local clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_is_lost_at_its_deadline_while_there_is_no_primary() {
     let patience = Duration::from_secs(60);
@@ -210,7 +211,7 @@ async fn a_hold_is_lost_at_its_deadline_while_there_is_no_primary() {
     eventually(A_WHILE, "it can be taken again", again).await;
 }
 
-/// Servers that are replicas now are left alone, and what serves has its connections once.
+/// Replicas have no connections, and each primary has every connection once.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_do_not_pile_up() {
     let cluster = Cluster::start().await;
@@ -233,7 +234,7 @@ async fn connections_do_not_pile_up() {
     let mut all = Vec::new();
     for node in cluster.nodes() {
         let mut here = connections(node).await;
-        // Another look at the map may be under way.
+        // Another check of the map may be in flight.
         here.retain(|name| !name.contains("-map-"));
         let found = here.len();
         here.sort();

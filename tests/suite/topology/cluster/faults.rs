@@ -1,4 +1,4 @@
-//! What the network loses between a client and a node of a cluster.
+//! Requests and replies lost between a client and a cluster node.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn behind_proxies() -> Cluster {
     builder.proxied().start().await
 }
 
-/// The server has done it, the client does not know: it is asked again, and counts once.
+/// The server executed the command but the client does not know: the retry counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_without_an_answer_counts_once() {
     let cluster = behind_proxies().await;
@@ -44,7 +44,8 @@ async fn an_attempt_without_an_answer_counts_once() {
     idle(&client).await;
 }
 
-/// A node that clients cannot reach, while the cluster is well: an error in time, and then it goes on.
+/// Clients cannot reach one node of a healthy cluster: calls fail in time, and work again
+/// afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
     let cluster = behind_proxies().await;
@@ -73,7 +74,7 @@ async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
     idle(&client).await;
 }
 
-/// Connections that are cut at random cost nobody a hold, and leave nothing behind.
+/// Connections cut at random lose no hold and leave nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_get_it_over_connections_that_are_cut() {
     let cluster = behind_proxies().await;
@@ -96,7 +97,7 @@ async fn waiters_get_it_over_connections_that_are_cut() {
     idle(&theirs).await;
 }
 
-/// A channel of no slot: whichever node has it, the map has nothing to say about that.
+/// The recall channel belongs to no slot, so a change of the map does not affect it on any node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_the_map_ends_no_listening_for_recalls() {
     let cluster = behind_proxies().await;
@@ -118,7 +119,7 @@ async fn a_look_at_the_map_ends_no_listening_for_recalls() {
     let elsewhere = name_at(&cluster, other).await;
     let before = looks_at_the_map(cluster.nodes()).await;
     look_at_the_map_until(&cluster, &client, (other, &elsewhere), async || {
-        // Two looks at the three nodes have come to their end.
+        // Two checks of all three nodes have completed.
         looks_at_the_map(cluster.nodes()).await > before + 6
     })
     .await;

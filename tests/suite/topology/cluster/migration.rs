@@ -1,4 +1,4 @@
-//! Slots that move from one node to another, with locks in them that are held and waited for.
+//! Slots that move to another node while locks in them are held and waited for.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{SOON, idle, waiting};
 
-/// Less than a waiter takes that asks by its timer: 1 s for a lease of 6 s or more.
+/// Less than a waiter takes to poll: 1 s for a lease of 6 s or more.
 const BY_MESSAGE: Duration = Duration::from_millis(700);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,7 @@ async fn a_hold_moves_with_its_slot() {
     let cluster = primaries_alone().await;
     let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
     let name = "moves";
-    // Both know who serves the slot.
+    // Both clients know the node of the slot.
     let guard = ours.lock(name).lock().await.unwrap();
     assert!(theirs.lock(name).try_lock().await.unwrap().is_none());
     let to = another(&cluster, name).await;
@@ -30,7 +30,7 @@ async fn a_hold_moves_with_its_slot() {
     assert!(theirs.lock(name).try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
     let guard = theirs.lock(name).try_lock().await.unwrap().expect("free");
-    // And back, while the other holds it.
+    // And back, while the other client holds the lock.
     let back = another(&cluster, name).await;
     cluster.migrate(cluster.slot(name).await, back).await;
     renewed(&guard, LEASE).await;
@@ -41,12 +41,12 @@ async fn a_hold_moves_with_its_slot() {
     idle(&theirs).await;
 }
 
-/// Its owner says `ASK` for what it has not, and the other node serves it to who asks so.
+/// The old node answers `ASK` for missing keys, and the new node serves them only after `ASKING`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_slot_is_half_moved_is_held_and_taken() {
     let cluster = primaries_alone().await;
     let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
-    // In one slot: a key that has moved, one that has not, and one that is not there yet.
+    // Three keys of one slot: one has moved, one has not, and one does not exist yet.
     let [moved, stayed, new] = ["{half}moved", "{half}stayed", "{half}new"];
     let first = ours.lock(moved).lock().await.unwrap();
     let second = theirs.lock(stayed).lock().await.unwrap();
@@ -76,7 +76,7 @@ async fn a_lock_whose_slot_is_half_moved_is_held_and_taken() {
     idle(&theirs).await;
 }
 
-/// Those who write, or have a place in a queue, hold by one key at the server, and are renewed by that.
+/// A writer or a queued waiter holds by one key at the server, whose lease is renewed.
 #[tokio::test(flavor = "multi_thread")]
 async fn holds_of_other_kinds_outlast_a_slot_that_is_half_moved() {
     let cluster = primaries_alone().await;
@@ -107,12 +107,12 @@ async fn holds_of_other_kinds_outlast_a_slot_that_is_half_moved() {
     idle(&client).await;
 }
 
-/// They are renewed by one script, as long as one node has them all.
+/// One script renews them as long as one node has them all.
 #[tokio::test(flavor = "multi_thread")]
 async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
     let cluster = primaries_alone().await;
     let client = client(&cluster, LEASE).await;
-    // Granted by one script, and so due at the same moment.
+    // Granted by one script, and so due at the same time.
     let names = ["{outlast}a", "{outlast}b", "{outlast}c"];
     let all = MultiLock::new(names.map(|name| client.lock(name))).unwrap();
     let guard = all.lock().await.unwrap();
@@ -122,7 +122,7 @@ async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
     );
     cluster.begin_migration(slot, to).await;
     cluster.move_key(names[1], to).await;
-    // No lease lasts this long by itself.
+    // No lease lasts this long without renewals.
     let lost = tokio::time::timeout(LEASE * 2, guard.lost_member()).await;
     assert!(lost.is_err(), "lost: {lost:?}");
     cluster.move_keys(slot, to).await;
@@ -132,7 +132,7 @@ async fn holds_of_one_client_outlast_a_slot_that_is_half_moved() {
     idle(&client).await;
 }
 
-/// A slot takes its keys along: that it moves is nothing for those to worry about who hold others.
+/// A slot moves with its keys, so holders of locks in other slots have nothing to check.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_slots_that_move_cause_no_storm() {
     const SLOTS: usize = 20;
@@ -161,7 +161,7 @@ async fn many_slots_that_move_cause_no_storm() {
         cluster.migrate(slot, to).await;
         assert!(client.lock(guard.name()).is_locked().await.unwrap());
     }
-    // These questions, and no renewals: the first is due after a third of the lease.
+    // Only these calls and no renewals: the first renewal is due after a third of the lease.
     assert_eq!(scripts_run().await, before + SLOTS as u64);
     for guard in guards {
         guard.release().await.unwrap();
@@ -170,7 +170,7 @@ async fn many_slots_that_move_cause_no_storm() {
     idle(&client).await;
 }
 
-/// A script that names a key here and a key there is refused by both until the slot has moved.
+/// Both nodes refuse a script with keys on both sides until the slot has moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_locks_wait_for_the_end_of_the_move() {
     let cluster = primaries_alone().await;
@@ -185,7 +185,7 @@ async fn several_locks_wait_for_the_end_of_the_move() {
     cluster.begin_migration(slot, to).await;
     cluster.move_key(names[0], to).await;
     let release = tokio::spawn(guard.release());
-    // It was told "try again", by one of them at least.
+    // At least one of the nodes answered `TRYAGAIN`.
     eventually(SOON, "the release was refused", async || {
         let mut refused = 0;
         for node in cluster.nodes() {
@@ -206,7 +206,8 @@ async fn several_locks_wait_for_the_end_of_the_move() {
     idle(&client).await;
 }
 
-/// The leases of readers are keys that go over one by one, behind their lock: one that has not come is not over.
+/// The leases of readers are separate keys that move one by one, after their lock: a missing key is
+/// not an expired lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_waits_while_the_leases_of_readers_are_on_their_way() {
     let cluster = primaries_alone().await;
@@ -230,7 +231,7 @@ async fn a_writer_waits_while_the_leases_of_readers_are_on_their_way() {
     cluster.move_key(&noted, to).await;
     let lock = asks.rw_lock(name);
     assert!(lock.try_write().await.unwrap().is_none());
-    // Nor does one that leaves take the others for dead.
+    // A reader that leaves does not take the others for dead either.
     leaves.release().await.unwrap();
     assert!(lock.try_write().await.unwrap().is_none());
     assert!(!guard.is_lost() && !writer.is_finished());
@@ -241,7 +242,8 @@ async fn a_writer_waits_while_the_leases_of_readers_are_on_their_way() {
     written.release().await.unwrap();
 }
 
-/// A release is told at the node that has the key; who listens at the other one asks by its timer.
+/// The release message is published at the node with the key. A waiter subscribed at the other node
+/// polls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_gets_a_lock_whose_slot_is_half_moved() {
     let cluster = primaries_alone().await;
@@ -271,7 +273,7 @@ async fn a_waiter_listens_where_the_slot_has_gone() {
     let name = "listened";
     let guard = ours.lock(name).lock().await.unwrap();
     let fair = ours.fair_lock("{listened}fair").lock().await.unwrap();
-    // Each of these has a subscription of its own.
+    // Each waiter has its own subscription.
     let mut waiters = Vec::new();
     let lock = theirs.lock(name);
     waiters.push(tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Locks in a cluster: where commands go, and what becomes of holds and waiters when slots move and
-//! nodes die. What holds anywhere is in the conformance suite, which runs in a cluster too.
+//! Locks in a cluster: routing of commands, and holds and waiters when slots move and nodes die.
+//! Promises that hold everywhere are in the conformance suite, which also runs in a cluster.
 
 mod connecting;
 mod failover;
@@ -19,14 +19,15 @@ use lockset_testkit::{ClientKind, Cluster, Server, eventually, unique_name};
 use crate::support::{SOON, command};
 use crate::world::all_channels;
 
-/// Nodes elect, gossip and start within this, also on a busy machine.
+/// An upper bound for elections, gossip and starting nodes, also on a busy machine.
 const A_WHILE: Duration = Duration::from_secs(20);
 
-/// Renewed every second. A machine that is busy with several clusters at once takes longer for an
-/// answer than the leases of other suites allow.
+/// Renewed every second. A machine that runs several clusters answers more slowly than the leases
+/// of other suites allow.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Three primaries without replicas, that give each other time: nothing fails over by itself.
+/// Three primaries without replicas, with a long node timeout, so that there is no automatic
+/// failover.
 async fn primaries_alone() -> Cluster {
     let patience = Duration::from_secs(60);
     let builder = Cluster::builder().replicas(0).node_timeout(patience);
@@ -38,7 +39,7 @@ async fn client(cluster: &Cluster, lease: Duration) -> Client {
     builder.build().await.expect("a client of the cluster")
 }
 
-/// A name whose slot this node serves.
+/// A name in a slot of this node.
 async fn name_at(cluster: &Cluster, node: &Server) -> String {
     loop {
         let name = unique_name("lock");
@@ -48,7 +49,7 @@ async fn name_at(cluster: &Cluster, node: &Server) -> String {
     }
 }
 
-/// Another primary than the one that serves this key.
+/// A primary other than the one that serves this key.
 async fn another<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
     let owner = cluster.primary_of(key).await;
     let primaries = cluster.primaries().await.into_iter();
@@ -56,9 +57,9 @@ async fn another<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
     others.next().expect("several primaries")
 }
 
-/// Waits until a renewal that is sent from now on was answered.
+/// Waits until a renewal sent after this call has been answered.
 async fn renewed(guard: &ReentrantGuard, lease: Duration) {
-    // Of a hold that is not renewed, only less and less is left.
+    // Without a renewal, the remaining time only decreases.
     let mut left = guard.remaining();
     let longer = async || {
         let before = std::mem::replace(&mut left, guard.remaining());
@@ -69,7 +70,7 @@ async fn renewed(guard: &ReentrantGuard, lease: Duration) {
     eventually(A_WHILE.max(lease * 2), "it is renewed", longer).await;
 }
 
-/// Waits until somebody listens for the release of a lock at this node.
+/// Waits until a client is subscribed to the release of a lock at this node.
 async fn listened_to_at(node: &Server, name: &str) {
     eventually(A_WHILE, "a waiter listens there", async || {
         let channels = all_channels(node).await;
@@ -85,7 +86,7 @@ async fn connections(node: &Server) -> Vec<String> {
     names.filter(|name| name.starts_with("lockset-")).collect()
 }
 
-/// Has the client look at the map again and again, by ending its connection to the node with this name.
+/// Makes the client check the map repeatedly, by killing its connection to the node with this name.
 async fn look_at_the_map_until(
     cluster: &Cluster,
     client: &Client,
@@ -95,11 +96,11 @@ async fn look_at_the_map_until(
     let mut last = None;
     eventually(A_WHILE, "the map was looked at often enough", async || {
         let looks = Some(looks_at_the_map(cluster.nodes()).await);
-        // One at a time: a connection that ends again and again is made seldom.
+        // One connection at a time, because reconnecting backs off.
         if std::mem::replace(&mut last, looks) != looks {
             end_command_connections(node).await;
         }
-        // So that there is one.
+        // Causes a connection.
         let _ = client.lock(name).is_locked().await;
         enough().await
     })
@@ -113,7 +114,7 @@ async fn end_command_connections(node: &Server) {
     }
 }
 
-/// How often these nodes were asked for the map and whether the cluster is well, in one.
+/// How often these nodes were asked for the map or the state of the cluster.
 async fn looks_at_the_map(nodes: &[Server]) -> u64 {
     let mut looks = 0;
     for node in nodes {
@@ -123,7 +124,7 @@ async fn looks_at_the_map(nodes: &[Server]) -> u64 {
     looks
 }
 
-/// The id of the client that holds a lock, by the holder's.
+/// The id of the client that holds a lock, taken from the holder id.
 async fn client_id(node: &Server, name: &str) -> String {
     let mut hkeys = redis::cmd("HKEYS");
     let holders = hkeys.arg(name).query_async(&mut node.admin().await).await;
@@ -132,8 +133,8 @@ async fn client_id(node: &Server, name: &str) -> String {
     id.expect("a holder").0.to_owned()
 }
 
-/// Waits until the cluster has no key of these locks but fencing counters, and no subscription. What clients
-/// say of themselves goes with them.
+/// Waits until the cluster has no keys of these locks except fencing counters, and no subscription.
+/// Client announcements end with their clients.
 async fn nothing_left(cluster: &Cluster, name: &str) {
     eventually(SOON, "no key and no subscription is left", async || {
         for node in cluster.primaries().await {

@@ -1,4 +1,4 @@
-//! Several locks as one, in one slot and in several.
+//! Multi-locks whose members are in one slot, and in several.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ fn of_all_kinds(client: &Client, names: &[String; 3]) -> MultiLock {
 #[tokio::test]
 async fn those_of_one_slot_are_taken_and_released_by_one_script() {
     let cluster = primaries_alone().await;
-    // A client that renews nothing meanwhile.
+    // This client sends no renewals during the test.
     let client = client(&cluster, Duration::from_secs(30)).await;
     let names = ["one", "two", "three"].map(|name| format!("{{together}}{name}"));
     let all = of_all_kinds(&client, &names);
-    // So that the connection is there.
+    // Opens the connection first.
     all.lock().await.unwrap().release().await.unwrap();
     let node = cluster.primary_of(&names[0]).await;
     let before = scripts_run(node).await;
@@ -54,7 +54,7 @@ async fn those_of_several_slots_exclude_each_other_and_are_all_released() {
     }
     names.sort();
     let names: [String; 3] = names.try_into().expect("three");
-    // One that cannot be had, and those before it are given back.
+    // The last member is held, so the members before it are released.
     let last = ours.fair_lock(&names[2]).lock().await.unwrap();
     let kinds = |client: &Client| {
         MultiLock::new([
@@ -93,7 +93,7 @@ async fn those_of_several_slots_exclude_each_other_and_are_all_released() {
     idle(&theirs).await;
 }
 
-/// Two that want the same locks, in any order and slots, never stand in each other's way for ever.
+/// Two multi-locks of the same members, in any order and in any slots, do not deadlock.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_want_the_same_take_turns() {
     let cluster = Cluster::shared().await;

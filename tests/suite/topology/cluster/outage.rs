@@ -1,4 +1,4 @@
-//! Nodes that are frozen or dead: what it costs the others, and what comes after.
+//! Frozen or dead nodes: the effect on other locks, and the recovery.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_frozen_node_keeps_up_nobody_else() {
         let lock = client.lock(other.name());
         assert!(lock.try_lock().await.unwrap().is_none());
     }
-    // Other locks come and go as ever, while somebody waits for one that is there.
+    // Locks on other nodes work as usual while a caller waits for a lock on the frozen node.
     let waits = client.lock(&at_frozen);
     let waiter = tokio::spawn(async move { waits.lock().await });
     for name in names {
@@ -51,7 +51,7 @@ async fn a_frozen_node_keeps_up_nobody_else() {
     idle(&client).await;
 }
 
-/// Most primaries are dead: the rest serves nothing, and says so.
+/// Most primaries are dead: the rest refuse to serve, and the error says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_down_is_an_error_until_it_is_up_again() {
     let cluster = Cluster::builder().replicas(0).start().await;
@@ -89,7 +89,7 @@ async fn a_cluster_that_is_down_is_an_error_until_it_is_up_again() {
     idle(&client).await;
 }
 
-/// With a part of the slots gone, and a cluster that serves the rest.
+/// Some slots are lost, and the cluster serves the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
     let builder = Cluster::builder().replicas(0);
@@ -107,7 +107,7 @@ async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
         renewed(&guard, LEASE).await;
     }
     guard.release().await.unwrap();
-    // A client that comes now finds its way too.
+    // A new client can connect too.
     let late = super::client(&cluster, Duration::from_secs(3)).await;
     cycle(&late.lock(&name)).await;
 }

@@ -1,4 +1,4 @@
-//! Nodes of another cluster, at addresses that were those of ours.
+//! Nodes of another cluster take over the addresses of our nodes.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::support::SOON;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// Three primaries behind proxies, and another cluster that counts further: it has had more failovers.
+/// Three primaries behind proxies, and another cluster with a higher epoch, because it had more
+/// failovers.
 async fn ours_and_theirs() -> (Cluster, Cluster) {
     let patience = Duration::from_secs(60);
     let alone = Cluster::builder().replicas(0).node_timeout(patience);
@@ -18,7 +19,7 @@ async fn ours_and_theirs() -> (Cluster, Cluster) {
     (ours, theirs)
 }
 
-/// What was at the address of this node is a node of the other cluster from now on.
+/// Connects the address of this node to a node of the other cluster.
 fn reassign(proxy: &Proxy, stranger: &Server) {
     proxy.lead_to(stranger.addr());
     proxy.cut();
@@ -52,7 +53,7 @@ async fn a_node_of_another_cluster_is_not_believed() {
     }
 }
 
-/// As when a client was suspended for so long that its cluster was set up anew meanwhile.
+/// For example, a client was suspended while its cluster was rebuilt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_of_which_every_node_was_replaced_is_found_by_its_seeds() {
     let (ours, theirs) = ours_and_theirs().await;

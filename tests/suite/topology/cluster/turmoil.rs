@@ -1,5 +1,5 @@
-//! Many who want few locks, while slots move and primaries change places. No data is lost in that, so
-//! nobody may ever be in when another is.
+//! Many callers of a few locks while slots move and primaries fail over. No data is lost, so
+//! holders must always exclude each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use lockset_testkit::{Cluster, FailOver, within};
 use super::{A_WHILE, client, nothing_left};
 use crate::support::idle;
 
-/// Longer than any of the changes takes.
+/// Longer than any of the changes.
 const LEASE: Duration = Duration::from_secs(20);
 const KINDS: [&str; 3] = ["reentrant", "fair", "written"];
 
-/// How often each lock was had, and by how many just now.
+/// How often each lock was granted, and how many hold it now.
 #[derive(Default)]
 struct Tally {
     had: [AtomicU64; 3],
@@ -37,8 +37,8 @@ impl Tally {
     }
 }
 
-/// Takes a lock and gives it back, by the exact way or by dropping it; an error of a cluster that is
-/// busy with itself is not the end.
+/// Acquires the lock, then releases or drops the guard. Continues after errors of a cluster in
+/// transition.
 async fn worker(client: Client, tally: Arc<Tally>, kind: usize) {
     let name = format!("{{turmoil}}{}", KINDS[kind]);
     let mut turn = 0;
@@ -84,7 +84,7 @@ async fn nobody_is_in_with_another_whatever_moves() {
         cluster.is_well().await;
         let to = super::another(&cluster, "{turmoil}").await;
         cluster.migrate(slot, to).await;
-        // Everybody has got on after the changes.
+        // All tasks make progress after the changes.
         within(A_WHILE, async {
             while tally
                 .had()

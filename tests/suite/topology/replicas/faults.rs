@@ -1,4 +1,4 @@
-//! Waits for replicas that are interrupted: nothing is left of what was not confirmed.
+//! Interrupted waits for replicas: an unconfirmed grant leaves nothing behind.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockset_testkit::{ClientKind, Proxy, Server, eventually, unique_name, within
 use super::{BRIEFLY, Group, WITHIN, waits};
 use crate::support::{SOON, ask, command, idle, nothing_left};
 
-/// Waits until somebody is held up for replicas.
+/// Waits until `count` clients are blocked in `WAIT`.
 async fn blocked(server: &Server, count: u64) {
     let is_blocked = async || {
         let says: String = ask(&mut server.admin().await, &["INFO", "clients"]).await;
@@ -30,14 +30,14 @@ async fn who_gives_up_in_the_middle_leaves_nothing() {
     call.abort();
     nothing_left(&group.primary).await;
     blocked(&group.primary, 1).await;
-    // The next one does not have to wait for the rest of that.
+    // The next caller does not wait for the rest of the first wait.
     let next = client.lock(&name).try_lock().await.unwrap();
     next.expect("it is free").release().await.unwrap();
     group.links[0].pass();
     idle(&client).await;
 }
 
-/// Dropped wherever it may be: at every moment from before it is sent to after it is confirmed.
+/// Dropped at every moment between the request and its confirmation.
 #[tokio::test]
 async fn a_call_dropped_at_any_moment_leaves_nothing() {
     let group = Group::of(1).await;
@@ -45,7 +45,7 @@ async fn a_call_dropped_at_any_moment_leaves_nothing() {
     group.links[0].delay_replies(Duration::from_millis(3));
     let name = unique_name("lock");
     let (mut granted, mut given_up) = (0, 0);
-    // A busy machine takes more steps than sixty to the first grant.
+    // On a busy machine, the first grant may take more than sixty steps.
     for step in 0.. {
         if step >= 60 && granted > 0 {
             break;
@@ -66,7 +66,7 @@ async fn a_call_dropped_at_any_moment_leaves_nothing() {
     idle(&client).await;
 }
 
-/// The answer is lost with its connection: it is asked for once more, over another.
+/// The answer is lost with its connection: the wait is repeated on another.
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_again() {
     let group = Group::of(1).await;
@@ -83,8 +83,7 @@ async fn a_lost_answer_is_asked_for_again() {
     idle(&client).await;
 }
 
-/// A connection that was lost and made anew has written nothing. If it were asked how many replicas
-/// have what it wrote, all of them would.
+/// A new connection has written nothing, so every replica would confirm its writes.
 #[tokio::test]
 async fn a_new_connection_does_not_confirm_what_another_one_wrote() {
     let group = Group::of(1).await;
@@ -107,7 +106,7 @@ async fn a_new_connection_does_not_confirm_what_another_one_wrote() {
             let _: u64 = kill.query_async(&mut admin).await.unwrap();
         }
         let error = lock.lock().await.unwrap_err();
-        // Not that the connection was gone: that is made anew.
+        // The error does not come from the connection, which is replaced.
         assert!(error.is_not_replicated(), "{error}");
         let other = lock.lock().await.unwrap_err();
         assert!(other.is_not_replicated(), "{other}");
@@ -149,7 +148,7 @@ async fn a_user_who_may_not_wait_is_told_which_right_is_missing() {
     lock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// The primary is made a replica while it is waited for: what it granted counts nowhere.
+/// The primary is demoted during the wait: its grant does not count.
 #[tokio::test]
 async fn a_primary_that_is_demoted_meanwhile_confirms_nothing() {
     let group = Group::of(1).await;

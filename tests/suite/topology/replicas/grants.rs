@@ -1,4 +1,4 @@
-//! What a confirmed grant is worth, and what becomes of one that is not confirmed.
+//! Confirmed grants survive a failover, and unconfirmed grants are undone.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_confirmed_grant_is_on_as_many_replicas() {
     idle(&client).await;
 }
 
-/// The reason for all of this: it outlives its primary. One that is not waited for may not.
+/// A confirmed hold survives its primary. An unconfirmed hold may not.
 #[tokio::test]
 async fn a_confirmed_hold_survives_a_failover_and_an_unconfirmed_one_may_not() {
     let group = Group::of(2).await;
@@ -53,7 +53,7 @@ async fn a_confirmed_hold_survives_a_failover_and_an_unconfirmed_one_may_not() {
     let confirmed = client.lock(&kept).replicated(1, WITHIN);
     let confirmed = confirmed.lock().await.unwrap();
     group.links[0].hold_replies();
-    // It is granted all the same, and no replica has heard of it.
+    // Granted without waiting for the replicas, which do not have it.
     let unconfirmed = client.lock(&gone).lock().await.unwrap();
     group.primary.kill();
     group.promote(0).await;
@@ -66,7 +66,7 @@ async fn a_confirmed_hold_survives_a_failover_and_an_unconfirmed_one_may_not() {
     unconfirmed.forget();
 }
 
-/// For every kind, and as many members as there may be: not confirmed, not held.
+/// For every kind, and for the largest multi-lock: a hold that is not confirmed is not held.
 #[tokio::test]
 async fn a_grant_that_too_few_confirm_is_released_and_the_next_one_gets_it() {
     let group = Group::of(2).await;
@@ -93,7 +93,7 @@ async fn a_grant_that_too_few_confirm_is_released_and_the_next_one_gets_it() {
         let said = "1 of 2 replicas confirmed within 200ms";
         assert!(error.to_string().contains(said), "{error}");
     }
-    // It was released before the caller was told, so this needs no waiting.
+    // The undo is complete before the call returns, so the test need not wait.
     let keys = group.primary.keys().await;
     assert!(keys.is_empty(), "{keys:?}");
     let stranger = group.client().await;
@@ -118,7 +118,8 @@ async fn a_server_without_replicas_confirms_nothing() {
     idle(&client).await;
 }
 
-/// The next in the queue is granted the lock over another connection, and its grant counts no more.
+/// The next waiter in the queue is granted the lock over another connection, and is not confirmed
+/// either.
 #[tokio::test]
 async fn a_waiter_is_confirmed_as_well() {
     let group = Group::of(1).await;
@@ -151,7 +152,7 @@ async fn a_waiter_is_confirmed_as_well() {
     }
 }
 
-/// Entering again is no grant; nor does anybody enter what is not confirmed yet.
+/// A re-entry is not a grant and needs no confirmation. An unconfirmed hold cannot be re-entered.
 #[tokio::test]
 async fn an_owner_enters_a_confirmed_hold_without_another_wait() {
     let group = Group::of(1).await;
@@ -197,7 +198,7 @@ async fn what_cannot_work_is_said_before_anything_is_sent() {
             "{error}"
         );
     }
-    // Of a lease of its own.
+    // With its own lease.
     let lock = client.lock("x").replicated(1, LEASE / 3).lease(LEASE / 2);
     assert!(lock.lock().await.unwrap_err().is_invalid());
     assert!(server.keys().await.is_empty());

@@ -1,5 +1,5 @@
-//! Grants that count only once replicas have them: a real primary with real replicas, which fall
-//! behind, are cut off, and take over.
+//! Grants that need the confirmation of replicas: a real primary with real replicas, which lag, are
+//! cut off, and take over.
 
 mod faults;
 mod grants;
@@ -12,13 +12,13 @@ use lockset_testkit::{Proxy, Server, eventually};
 
 use crate::support::{SOON, ask, command};
 
-/// Long enough for replicas that are well, on a machine with other things to do.
+/// Long enough for healthy replicas on a busy machine.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// For waits that are to be in vain.
+/// For waits that should fail.
 const BRIEFLY: Duration = Duration::from_millis(200);
 
-/// A primary and its replicas, each behind a link of its own that can be disturbed.
+/// A primary and its replicas, each behind a proxy that can disturb it.
 struct Group {
     primary: Server,
     replicas: Vec<Server>,
@@ -47,7 +47,8 @@ impl Group {
             says.matches("state=online").count() == replicas
         };
         eventually(SOON * 4, "all replicas are online", online).await;
-        // One that is online is sent nothing until it has spoken, which may take it a second.
+        // A replica that is online gets no data until it has acknowledged once, which may take a
+        // second.
         let mut wait = redis::pipe();
         wait.cmd("SET").arg("heard").arg(1).ignore();
         wait.cmd("DEL").arg("heard").ignore();
@@ -58,20 +59,20 @@ impl Group {
         group
     }
 
-    /// A client that neither renews nor polls within the time of a test.
+    /// A client that neither renews nor polls within a test.
     async fn client(&self) -> Client {
         Client::connect(&self.primary.url())
             .await
             .expect("a client")
     }
 
-    /// Makes a replica a primary, as whoever manages a failover does.
+    /// Makes a replica a primary, like a failover.
     async fn promote(&self, replica: usize) {
         command(&self.replicas[replica], &["REPLICAOF", "NO", "ONE"]).await;
     }
 }
 
-/// How often the primary was told to wait for replicas.
+/// How often the primary received `WAIT`.
 async fn waits(server: &Server) -> u64 {
     server
         .commandstats()

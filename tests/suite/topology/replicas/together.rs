@@ -1,4 +1,4 @@
-//! What waiting for replicas costs when many do.
+//! The cost of waiting for replicas with many callers.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use lockset_testkit::{Cluster, unique_name, within};
 use super::{Group, WITHIN, waits};
 use crate::support::{SOON, idle, nothing_left};
 
-/// Sixty-four who come at once need a wait or two, not sixty-four.
+/// Sixty-four concurrent callers share one or two waits.
 #[tokio::test]
 async fn many_grants_share_a_few_waits() {
     let group = Group::of(1).await;
     let client = group.client().await;
-    // The connection for it is there.
+    // Opens the connection for the waits.
     let first = client.lock(unique_name("first")).replicated(1, WITHIN);
     drop(first.lock().await.unwrap());
     group.links[0].delay_replies(Duration::from_millis(100));
@@ -34,7 +34,7 @@ async fn many_grants_share_a_few_waits() {
     idle(&client).await;
 }
 
-/// Nothing else waits behind it: neither attempts nor renewals.
+/// A wait for replicas blocks neither attempts nor renewals.
 #[tokio::test]
 async fn others_go_on_while_replicas_are_waited_for() {
     let group = Group::of(1).await;
@@ -81,7 +81,7 @@ async fn the_members_of_a_multi_lock_are_waited_for_once() {
         "{keys:?}"
     );
     guard.release().await.unwrap();
-    // One member asks for it: so it is waited for, for all that one script took.
+    // If one member asks for confirmation, all members granted by the same script are confirmed.
     let mut members = members();
     members[0] = Member::from(client.lock(format!("{name}:1")).replicated(1, WITHIN));
     let guard = MultiLock::new(members).unwrap().lock().await.unwrap();
@@ -90,7 +90,7 @@ async fn the_members_of_a_multi_lock_are_waited_for_once() {
     nothing_left(&group.primary).await;
 }
 
-/// In a cluster each grant is waited for where it is, whatever slot it has.
+/// In a cluster, each grant is confirmed at its own node.
 #[tokio::test]
 async fn each_node_of_a_cluster_is_asked_for_its_own() {
     let cluster = Cluster::shared().await;

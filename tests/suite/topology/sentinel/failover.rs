@@ -1,4 +1,4 @@
-//! Failovers that lose nothing: what was held stays held, and who waited goes on.
+//! Failovers without data loss: locks stay held, and waiters continue.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ async fn what_is_held_and_waited_for_outlives_a_failover_by_hand() {
     replicated(sentinels.primary().await, 2).await;
     let old = sentinels.fail_over().await;
     all.go_on().await;
-    // Before it is made a replica, which ends its connections too.
+    // Before the old primary is demoted, which also closes its connections.
     eventually(SOON, "nobody is connected to the old one", async || {
         connections(old).await == 0
     })
@@ -45,20 +45,22 @@ async fn a_call_rides_out_a_failover() {
     guard.release().await.unwrap();
 }
 
-/// So does a client that connects then.
+/// So does connecting.
 #[tokio::test]
 async fn a_client_connects_during_a_failover() {
     let sentinels = Sentinels::start().await;
     let primary = sentinels.primary().await;
     primary.kill();
-    // It looks for a primary for three seconds; a busy machine may take longer over the election.
+    // The client searches for a primary for three seconds. An election on a busy machine may take
+    // longer.
     eventually(SETTLED, "a client connects", async || {
         Client::connect(&sentinels.url()).await.is_ok()
     })
     .await;
 }
 
-/// Commands wait in its sockets, and it takes itself for the primary until it is told otherwise.
+/// The frozen primary has unread commands in its sockets, and acts as a primary until a sentinel
+/// demotes it.
 #[tokio::test]
 async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
     let sentinels = Sentinels::start().await;
@@ -67,7 +69,7 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
     let old = sentinels.primary().await;
     replicated(old, 2).await;
     old.stop();
-    // One that waits at the old primary, and is to be had from the new one.
+    // This caller waits at the old primary, and is granted the lock by the new one.
     let asked = tokio::spawn({
         let lock = ours.lock("asked");
         async move { lock.lock().await }
@@ -101,7 +103,7 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
     for guard in [held, asked] {
         within(SETTLED, guard.release()).await.unwrap();
     }
-    // What had waited in its sockets died with its time as a primary.
+    // The commands in the sockets of the old primary were discarded at its demotion.
     sentinels.is_well().await;
     for server in sentinels.servers() {
         eventually(SETTLED, "nothing is held", async || {
@@ -114,7 +116,7 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
     }
 }
 
-/// It wakes up as a primary and can be reached, and the one that took over cannot, from this client alone.
+/// The old primary continues and can be reached, while this client cannot reach the new one.
 #[tokio::test]
 async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_reach() {
     let sentinels = Sentinels::builder().replicas(1).start().await;
@@ -135,7 +137,7 @@ async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_rea
     sentinels.promoted(old).await;
     let asked = proxy.asked_for();
     eventually(SETTLED, "it hears of the next one", async || {
-        // By two connections at a time.
+        // Two connections per attempt.
         proxy.asked_for() > asked + 3
     })
     .await;
@@ -156,7 +158,7 @@ async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_rea
     }
 }
 
-/// Back and forth: the same server is the primary again, on new connections.
+/// Failing back: the same server is the primary again, with new connections.
 #[tokio::test]
 async fn a_primary_that_comes_back_is_used_again() {
     let sentinels = Sentinels::builder().replicas(1).hurried().start().await;

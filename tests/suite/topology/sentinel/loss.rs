@@ -1,5 +1,5 @@
-//! Failovers that lose a grant: its holder is told long before the lease would have ended, and the next
-//! one has a higher token.
+//! Failovers that lose a grant: its holder is notified long before the end of the lease, and the
+//! next holder has a larger token.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use tokio::sync::Barrier;
 use super::{SETTLED, client, command};
 use crate::primitive::{Guard, Multi, Primitive};
 
-/// How long after the sentinels agree on a new primary a hold may be believed that it does not have.
+/// How long after the sentinels agree a client may believe in a hold that the new primary lacks.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// Has a replica keep what it has and get nothing more.
+/// Makes a replica keep its data and receive no new data.
 async fn cut_off(replica: &Server) {
     command(replica, "REPLICAOF 127.0.0.1 1").await;
 }

@@ -1,4 +1,4 @@
-//! Locks on a primary that sentinels watch: what a failover leaves of them, and what it does not.
+//! Locks on a primary monitored by sentinels: what survives a failover, and what does not.
 
 mod failover;
 mod loss;
@@ -15,11 +15,10 @@ use tokio::task::JoinHandle;
 use crate::primitive::{Guard, Multi, Primitive};
 use crate::support::{self, waiting};
 
-/// A bound on what comes after a failover: sentinels that notice, clients that ask them, and calls that
-/// are repeated.
+/// A bound for a failover: sentinels notice, clients ask them, and calls are repeated.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// A client whose calls are repeated for as long as a failover takes.
+/// A client that repeats calls for the length of a failover.
 async fn client(sentinels: &Sentinels) -> Client {
     let client = Client::connect(&sentinels.url()).await;
     client.expect("a client of the sentinels")
@@ -30,7 +29,7 @@ async fn command(server: &Server, line: &str) {
     support::command(server, &words).await;
 }
 
-/// How many connections of lockset clients a server has.
+/// The number of lockset connections to a server.
 async fn connections(server: &Server) -> usize {
     let clients = server.clients(ClientKind::All).await;
     let ours = clients
@@ -39,11 +38,11 @@ async fn connections(server: &Server) -> usize {
     ours.count()
 }
 
-/// Waits until the replicas of a primary have all that was written to it.
+/// Waits until the replicas have everything written to the primary.
 async fn replicated(primary: &Server, replicas: usize) {
     let mut admin = primary.admin().await;
     eventually(SETTLED, "the replicas have it all", async || {
-        // It tells of what its own connection has written, and of all that was written before.
+        // `WAIT` covers the writes of its own connection and everything written earlier.
         let mut write = redis::cmd("SET");
         write.arg("lockset-test").arg(1).arg("PX").arg(1);
         let _: () = write.query_async(&mut admin).await.unwrap();
@@ -55,7 +54,7 @@ async fn replicated(primary: &Server, replicas: usize) {
     .await;
 }
 
-/// A lock that is held by one client and waited for by another.
+/// A lock that one client holds while another waits.
 struct Contended<P: Primitive> {
     ours: Client,
     name: String,
@@ -79,7 +78,7 @@ impl<P: Primitive> Contended<P> {
         }
     }
 
-    /// It is held all the time, by one after the other, and everything works as before.
+    /// The lock stays held, by one holder after another, and works as before.
     async fn goes_on(self) {
         let inner = within(SETTLED, self.held.reenter()).await.unwrap();
         assert_eq!(self.held.hold_count(), 2, "{}", self.name);
@@ -98,7 +97,7 @@ impl<P: Primitive> Contended<P> {
     }
 }
 
-/// One of each kind.
+/// One lock of each kind.
 struct AllContended(
     Contended<ReentrantLock>,
     Contended<FairLock>,

@@ -1,4 +1,4 @@
-//! Sentinels and servers that do not let us in, or say that we are wrong.
+//! Sentinels and servers that deny access or report errors.
 
 use lockset::Client;
 use lockset_testkit::{Sentinels, Server, eventually, within};
@@ -6,7 +6,7 @@ use lockset_testkit::{Sentinels, Server, eventually, within};
 use super::{SETTLED, client, command, replicated};
 use crate::support::LEASE;
 
-/// The rights that the documentation names, for the sentinels and, beyond those for locks, the servers.
+/// The documented rights: for sentinels, and at servers beyond those for locks.
 const SENTINEL_RIGHTS: &str = "-@all +sentinel|master +sentinel|get-master-addr-by-name \
     +sentinel|sentinels +hello +client|setname +subscribe resetchannels &+switch-master \
     &+promoted-slave";
@@ -78,7 +78,7 @@ async fn passwords_of_sentinels_and_servers_are_told_apart_and_never_shown() {
     assert!(missing.is_denied(), "{missing}");
 }
 
-/// With all the documented rights, and with those that are needed.
+/// With all documented rights, and with the minimum.
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
     let locks = "~* &* -@all +eval +evalsha +pttl +pexpire +hset +hdel +hexists +hgetall +hlen +del \
@@ -119,7 +119,7 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
-/// A right that is missing is named, and so is who misses it.
+/// The error names a missing right and the server that denied it.
 #[tokio::test]
 async fn a_right_that_is_missing_at_the_sentinels_is_named() {
     let sentinels = Sentinels::builder().replicas(1).start().await;
@@ -140,7 +140,7 @@ async fn a_right_that_is_missing_at_the_sentinels_is_named() {
     );
 }
 
-/// Demoted by hand, without a word from any sentinel.
+/// Demoted by hand, without an announcement from a sentinel.
 #[tokio::test]
 async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
     let sentinels = Sentinels::start().await;
@@ -173,7 +173,7 @@ async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
     held.release().await.unwrap();
 }
 
-/// The old primary has lost its replicas, and refuses to go on without them: the call waits for the next.
+/// The old primary has lost its replicas and refuses writes: the call waits for the new primary.
 #[tokio::test]
 async fn a_call_that_is_refused_for_want_of_replicas_rides_out_the_failover() {
     let sentinels = Sentinels::start().await;

@@ -1,4 +1,4 @@
-//! Sentinels that are away, frozen or behind.
+//! Sentinels that are down, frozen or out of date.
 
 use lockset::Client;
 use lockset_testkit::{ClientKind, Sentinels, Server, eventually, within};
@@ -6,14 +6,14 @@ use lockset_testkit::{ClientKind, Sentinels, Server, eventually, within};
 use super::{SETTLED, client, replicated};
 use crate::support::{LEASE, SOON};
 
-/// The URL with only the first so many of the sentinels.
+/// A URL with only the first `count` sentinels.
 fn url_of_some(sentinels: &Sentinels, count: usize) -> String {
     let addrs = sentinels.sentinels()[..count].iter();
     let addrs: Vec<String> = addrs.map(|server| server.addr().to_string()).collect();
     format!("redis+sentinel://{}/main", addrs.join(","))
 }
 
-/// How many connections to a sentinel are of lockset clients.
+/// The number of lockset connections to a sentinel.
 async fn listeners(sentinel: &Server) -> usize {
     let clients = sentinel.clients(ClientKind::All).await;
     let ours = clients
@@ -22,7 +22,7 @@ async fn listeners(sentinel: &Server) -> usize {
     ours.count()
 }
 
-/// Waits until a client has asked this sentinel twice more; it takes locks meanwhile.
+/// Waits until a client that keeps acquiring locks has asked this sentinel twice more.
 async fn asked_twice(sentinel: &Server, client: &Client) {
     let idle = async || {
         let clients = sentinel.clients(ClientKind::All).await;
@@ -45,7 +45,7 @@ async fn asked_twice(sentinel: &Server, client: &Client) {
     }
 }
 
-/// It has one seat, and so one vote: the others name it by its address.
+/// A sentinel listed under two names counts once: the others know it by its address.
 #[tokio::test]
 async fn a_sentinel_that_is_named_by_host_is_not_learnt_by_address() {
     let sentinels = Sentinels::start().await;
@@ -64,7 +64,7 @@ async fn a_sentinel_that_is_named_by_host_is_not_learnt_by_address() {
     assert_eq!(listeners(named).await, 1);
 }
 
-/// It watches a primary of the same name, which has seen more failovers.
+/// It monitors another primary of the same name, with a later epoch.
 #[tokio::test]
 async fn a_sentinel_of_another_deployment_is_not_believed() {
     let (sentinels, others) = tokio::join!(Sentinels::start(), Sentinels::start());
@@ -85,7 +85,7 @@ async fn a_sentinel_of_another_deployment_is_not_believed() {
     );
     let primary = others.primary().await;
     primary.reset_stats().await;
-    // Not even when it is the only one that answers.
+    // Not even if no other sentinel answers.
     for sentinel in sentinels.sentinels() {
         sentinel.kill();
     }
@@ -98,7 +98,7 @@ async fn a_sentinel_of_another_deployment_is_not_believed() {
     held.release().await.unwrap();
 }
 
-/// The URL names one sentinel, and that is the one which dies.
+/// The URL names only one sentinel, and that one dies.
 #[tokio::test]
 async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
     let sentinels = Sentinels::start().await;
@@ -134,7 +134,8 @@ async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
     }
 }
 
-/// The primary lives: who has it goes on. When the sentinels are back, they are listened to again.
+/// The primary is alive, so holders continue. When the sentinels return, the client subscribes
+/// again.
 #[tokio::test]
 async fn locks_go_on_without_sentinels() {
     let sentinels = Sentinels::start().await;
@@ -171,7 +172,7 @@ async fn locks_go_on_without_sentinels() {
     assert!(!guard.is_lost());
 }
 
-/// It takes connections and says nothing: those that answer are enough.
+/// The frozen sentinel accepts connections and never answers: the others are enough.
 #[tokio::test]
 async fn a_frozen_sentinel_holds_nobody_up() {
     let sentinels = Sentinels::start().await;
@@ -199,8 +200,8 @@ async fn a_frozen_sentinel_holds_nobody_up() {
     frozen.cont();
 }
 
-/// A sentinel that was away during a failover and is the only one left has an old view: nobody goes
-/// back to the primary that it names.
+/// A sentinel that missed a failover and is the only one left names the old primary, which the
+/// client must not use.
 #[tokio::test]
 async fn an_old_view_is_not_believed() {
     let sentinels = Sentinels::start().await;
@@ -231,7 +232,7 @@ async fn an_old_view_is_not_believed() {
     let (_, named): (String, u16) = named.unwrap();
     assert_eq!(named, old.port(), "it has an old view");
     old.reset_stats().await;
-    // It is asked again, and again, and the locks go on where they are.
+    // The client asks it repeatedly, and keeps using the current primary.
     asked_twice(behind, &ours).await;
     let ran = old.commandstats().await;
     assert!(

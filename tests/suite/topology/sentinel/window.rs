@@ -1,5 +1,5 @@
-//! The time for which two may believe that they hold a lock: the old primary goes on granting after a
-//! replica was promoted, until its clients hear of that.
+//! The window in which two clients may hold a lock: the old primary keeps granting after the
+//! promotion of a replica, until its clients learn of it.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use tokio::time::{interval, timeout};
 
 use super::{SETTLED, client, command};
 
-/// What is promised while sentinels can be reached: they are asked every two seconds even without an
-/// announcement, for a second at most, and then the server is asked for as long.
+/// The documented bound while sentinels are reachable: clients ask them every two seconds even
+/// without an announcement, for at most a second, and then ask the server for as long.
 const PROMISED: Duration = Duration::from_secs(4);
 
-/// How often there is a new lock that two clients want.
+/// How often the two clients request a new lock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// From when until when a guard was valid.
+/// The time during which a guard was valid.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     from: Instant,
@@ -25,7 +25,7 @@ struct Grant {
     is_lost: bool,
 }
 
-/// Holds a lock until it is lost, or for as long as two are promised not to.
+/// Holds a lock until it is lost, or until the window must have ended.
 async fn hold(client: Client, name: String) -> Option<Grant> {
     let lock = client.lock(&name);
     let guard = lock.try_lock_for(PROMISED).await.ok()??;
@@ -45,8 +45,8 @@ async fn hold(client: Client, name: String) -> Option<Grant> {
     Some(grant)
 }
 
-/// Two clients want the same locks while the primary changes. How long two had one together at most,
-/// and how many were lost.
+/// Two clients request the same locks while the primary changes. Returns the longest overlap and
+/// the number of lost holds.
 async fn overlap(sentinels: &Sentinels, clients: [Client; 2]) -> (Duration, usize) {
     let mut pairs = JoinSet::new();
     let want = async {

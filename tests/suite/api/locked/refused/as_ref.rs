@@ -1,4 +1,4 @@
-//! No client: neither given, nor an argument, nor that of `self`.
+//! There is no client: the attribute has none, no argument is one, and `self` has none.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! An error of the body that does not fit is shown in the body.
+//! An error type in the body that does not convert is reported in the body.
 
 use lockset::{Client, locked};
 

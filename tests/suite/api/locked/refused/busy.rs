@@ -1,4 +1,4 @@
-//! What it returns if the lock is held is neither its error nor its result.
+//! The value for a held lock is neither the error nor the whole result of the function.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! What is given as the client is none.
+//! The expression given as the client is not a client.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! A constant of the key is not there.
+//! The key names a constant that does not exist.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! A value of the key cannot be shown.
+//! A value in the key does not implement `Display`.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! A field of the key is none of the argument.
+//! The key names a field that the argument does not have.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! The group is no text.
+//! The group is not a string.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! The body does not see what the attribute adds.
+//! The body cannot access the variables that the attribute adds.
 
 use lockset::{Client, locked};
 

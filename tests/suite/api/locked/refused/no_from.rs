@@ -1,4 +1,4 @@
-//! The error cannot be made from that of a lock.
+//! The error type does not implement `From<lockset::Error>`.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! It returns no `Result`.
+//! The function does not return a `Result`.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! Nothing is wrong.
+//! A correct program.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! It returns an `Option`, in which an error has no place.
+//! The function returns an `Option`, which cannot carry an error.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! The owner is none.
+//! The owner is not an `Owner`.
 
 use lockset::{Client, locked};
 

@@ -1,4 +1,4 @@
-//! It skips, and has nothing to return then.
+//! `busy = skip` needs a function that returns an `Option`.
 
 use lockset::{Client, locked};
 

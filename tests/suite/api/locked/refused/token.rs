@@ -1,4 +1,4 @@
-//! A token is not there unless it is asked for.
+//! The token is only available if the attribute names it.
 
 use lockset::{Client, locked};
 

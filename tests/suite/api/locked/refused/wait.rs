@@ -1,4 +1,4 @@
-//! A computed span of time is none.
+//! A computed wait is not a `Duration`.
 
 use lockset::{Client, locked};
 
