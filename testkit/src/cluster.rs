@@ -1,7 +1,7 @@
-//! A private Redis Cluster for one test: real nodes that know each other.
+//! A private Redis Cluster for one test.
 //!
-//! Invariant: who owns a slot is asked of the nodes each time, never remembered, because the cluster
-//! changes on its own too.
+//! Invariant: the owner of a slot is always queried from the nodes and never cached, because the
+//! cluster also changes on its own.
 
 mod failover;
 mod form;
@@ -26,40 +26,40 @@ pub use form::ClusterBuilder;
 /// How many slots every cluster has.
 const SLOTS: u16 = 16_384;
 
-/// How long a cluster may take to be well again.
+/// How long a cluster may take to be healthy again.
 const WELL_BOUND: Duration = Duration::from_secs(30);
 
-/// A private cluster on 127.0.0.1: 3 primaries with a replica each, if not said otherwise.
+/// A private cluster on 127.0.0.1, by default 3 primaries with a replica each.
 ///
-/// Dropping the value kills all its processes; they do not outlive the test process either.
+/// Dropping the value kills all its processes. They do not outlive the test process either.
 #[derive(Debug)]
 pub struct Cluster {
-    // Before the nodes: a proxy whose server is gone would tell clients so.
+    // Dropped before the nodes, because a proxy whose server is gone would notify clients.
     proxies: Vec<Proxy>,
     nodes: Vec<Server>,
-    /// What the nodes call themselves, in the same order.
+    /// The node ids, in the same order.
     ids: Vec<String>,
 }
 
-/// Methods that ask the cluster something panic when no node answers.
+/// Methods that query the cluster panic when no node answers.
 impl Cluster {
     /// Starts a cluster of 3 primaries and 3 replicas.
     ///
     /// # Panics
     ///
-    /// As [`ClusterBuilder::start`].
+    /// Like [`ClusterBuilder::start`].
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Options first, then [`ClusterBuilder::start`].
+    /// Sets options before [`ClusterBuilder::start`].
     #[must_use]
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::new()
     }
 
-    /// The one cluster that all tests of this process share which break nothing: no failover, no
-    /// migration, no `FLUSHALL`, and names of their own. Its nodes give each other 15 s.
+    /// The cluster shared by all tests of this process that do no damage: no failover, no
+    /// migration, no `FLUSHALL`, and only names of their own. Its node timeout is 15 s.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         let patience = Duration::from_secs(15);
@@ -78,8 +78,8 @@ impl Cluster {
         format!("{scheme}+cluster://{login}{}", addrs.join(","))
     }
 
-    /// Where clients find the nodes, in the order of [`nodes`](Self::nodes): the addresses of the
-    /// proxies, if there are any.
+    /// The addresses at which clients find the nodes, in the order of [`nodes`](Self::nodes): the
+    /// proxies' addresses, if there are proxies.
     #[must_use]
     pub fn addrs(&self) -> Vec<SocketAddr> {
         if self.proxies.is_empty() {
@@ -89,31 +89,31 @@ impl Cluster {
         }
     }
 
-    /// All nodes: those that were primaries at first, then those that were replicas, in the order of
-    /// their primaries.
+    /// All nodes: first the original primaries, then the original replicas, in the order of their
+    /// primaries.
     #[must_use]
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
 
-    /// The node at this place of [`nodes`](Self::nodes).
+    /// The node at this index of [`nodes`](Self::nodes).
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If there are fewer nodes.
     #[must_use]
     #[track_caller]
     pub fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }
 
-    /// The proxy between this node and its clients. The other nodes do not go through it, so that a
-    /// fault is one between clients and the node alone.
+    /// The proxy between this node and its clients. Other nodes bypass it, so a fault only affects
+    /// clients of this node.
     ///
     /// # Panics
     ///
-    /// If the cluster was started without [`ClusterBuilder::proxied`], or the node is not of this
-    /// cluster.
+    /// If the cluster was started without [`ClusterBuilder::proxied`], or the node belongs to
+    /// another cluster.
     #[must_use]
     #[track_caller]
     pub fn proxy(&self, node: &Server) -> &Proxy {
@@ -124,12 +124,12 @@ impl Cluster {
         &self.proxies[self.index_of(node)]
     }
 
-    /// The key's slot, by what the cluster says.
+    /// The key's slot, computed by the cluster.
     pub async fn slot(&self, key: &str) -> u16 {
         let asking = async || {
             for node in &self.nodes {
                 let command: &[&[&str]] = &[&["CLUSTER", "KEYSLOT", key]];
-                // One that is frozen does not answer, and is not waited for.
+                // A frozen node does not answer, and is skipped after a timeout.
                 let answer = tokio::time::timeout(view::LOOK_BOUND, node.try_ask(command));
                 if let Ok(Ok((slot,))) = answer.await {
                     return Ok(slot);
@@ -143,12 +143,12 @@ impl Cluster {
         }
     }
 
-    /// The primary of the key's slot, by the newest of all nodes' opinions.
+    /// The primary of the key's slot, by the newest view of all nodes.
     pub async fn primary_of(&self, key: &str) -> &Server {
         self.owner_of(self.slot(key).await).await
     }
 
-    /// The primary of this slot, by the newest of all nodes' opinions.
+    /// The primary of this slot, by the newest view of all nodes.
     pub async fn owner_of(&self, slot: u16) -> &Server {
         let look = async || {
             let views = View::of_all(&self.nodes).await;
@@ -163,16 +163,16 @@ impl Cluster {
     }
 
     /// The first replica, in the order of [`nodes`](Self::nodes), that follows the primary of the
-    /// key's slot and hears of it.
+    /// key's slot and is connected to it.
     ///
     /// # Panics
     ///
-    /// If none does within 30 s.
+    /// If there is no such replica within 30 s.
     pub async fn replica_of(&self, key: &str) -> &Server {
         self.follower_of(self.slot(key).await, true).await
     }
 
-    /// The first server that follows the slot's primary, and hears of it if that is asked for.
+    /// The first replica of the slot's primary, connected to it if `linked`.
     async fn follower_of(&self, slot: u16, linked: bool) -> &Server {
         let look = async || {
             let views = View::of_all(&self.nodes).await;
@@ -193,7 +193,8 @@ impl Cluster {
         }
     }
 
-    /// All servers that say that they are primaries now, in the order of [`nodes`](Self::nodes).
+    /// All servers that currently report that they are primaries, in the order of
+    /// [`nodes`](Self::nodes).
     pub async fn primaries(&self) -> Vec<&Server> {
         let views = View::of_all(&self.nodes).await;
         let is_primary = |view: &View| view.nodes[&view.myself].has_flag("master");
@@ -221,12 +222,12 @@ impl Cluster {
         keys
     }
 
-    /// Waits until every node answers, says that the cluster is well and knows all others, each replica
-    /// follows its primary, and all agree who owns what.
+    /// Waits until every node answers, reports a healthy cluster and knows all others, each replica
+    /// follows its primary, and all agree on the owners of slots.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn is_well(&self) {
         let look = async || self.well(&View::of_all(&self.nodes).await);
         if let Err(reason) = reached(WELL_BOUND, look).await {
@@ -234,7 +235,7 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with the cluster by these views of all nodes, if anything.
+    /// Finds what is wrong with the cluster according to the views of all nodes.
     fn well(&self, views: &[Option<View>]) -> Result<(), String> {
         let mut first: Option<&View> = None;
         for (node, view) in self.nodes.iter().zip(views) {

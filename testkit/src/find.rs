@@ -1,21 +1,21 @@
-//! Which server binary to run: asks `scripts/find-server`, once per process and flavour.
+//! Finds the server binary with `scripts/find-server`, once per process and flavour.
 //!
-//! The script is the only place that knows the order of preference; this module only calls it.
+//! Only the script knows the order of preference.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The server family a test asks for.
+/// The server family that a test requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// Whichever server the machine has.
+    /// Any available server.
     Any,
-    /// Valkey, even where Redis is installed.
+    /// Valkey, even if Redis is installed.
     Valkey,
 }
 
-/// The path of a server binary of this flavour, or what to do to have one.
+/// The path of a server binary of this flavour, or an error that says how to install one.
 pub(crate) fn server_binary(flavour: Flavour) -> Result<&'static Path, String> {
     static ANY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static VALKEY: OnceLock<Result<PathBuf, String>> = OnceLock::new();

@@ -1,9 +1,9 @@
 //! Test support for `lockset`: real servers, a fault-injecting proxy, a foreign peer and bounded waiting.
 //!
-//! Nothing here pretends to be a server. A [`Server`] is a real Redis or Valkey process of the test's
-//! own, a [`Cluster`], [`Sentinels`] or [`Replicated`] are several of them that know each other, a [`Proxy`] stands in front of it and misbehaves on demand, a [`Redisson`] is another client on
-//! the same wire, and [`within`] and [`eventually`] put a bound on every wait, so that a broken test
-//! fails instead of hanging.
+//! Nothing here simulates a server. A [`Server`] is a real Redis or Valkey process; a [`Cluster`],
+//! [`Sentinels`] or [`Replicated`] consists of several. A [`Proxy`] in front of a server causes
+//! faults on demand. [`Redisson`] is another client of the same wire format. [`within`] and
+//! [`eventually`] bound every wait, so that a broken test fails instead of hanging.
 
 mod cluster;
 mod find;

@@ -1,9 +1,9 @@
 //! Ports of 127.0.0.1 for servers and proxies.
 //!
-//! Invariants: a port given out here is below the ranges from which systems take the ports of outgoing
-//! connections. A port from those could be taken by any connection while its server is down; worse, a
-//! client that keeps connecting to it could by chance connect to itself, and would keep it. And none is given
-//! out twice: where a test has killed its server, the clients that look for it would find that of another test.
+//! Invariants: a port given out here is below the ranges that systems use for outgoing connections.
+//! While a server is down, any connection could take a port in those ranges; worse, a client that
+//! keeps connecting could connect to itself. A port is also given out only once, because clients
+//! that look for a killed server would otherwise find another test's.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,17 +16,17 @@ const FIRST: u16 = 10_000;
 const COUNT: u16 = 20_000;
 const ATTEMPTS: usize = 1_000;
 
-/// How far above its port a cluster node listens to the other nodes.
+/// The distance from the port of a cluster node to its bus port.
 const BUS: u16 = 10_000;
 
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// Listens on a random port that was free.
+/// Listens on a random free port.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     attempt(|| bind(random(COUNT)))
 }
 
-/// Fails if it is not free, or was given out before.
+/// Fails if the port is in use or was given out before.
 fn bind(port: u16) -> io::Result<TcpListener> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     let mut given = GIVEN.lock().expect("nobody panics with it");
@@ -34,12 +34,12 @@ fn bind(port: u16) -> io::Result<TcpListener> {
     is_new.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
-/// A random port that is free now, and may be taken the moment after.
+/// A random port that is free now. Another process may still take it.
 pub(crate) fn free() -> io::Result<u16> {
     Ok(listen()?.local_addr()?.port())
 }
 
-/// As [`free`], for a cluster node: its bus port is free too, and in the same range.
+/// Like [`free`], for a cluster node: its bus port is free too, and in the same range.
 pub(crate) fn free_with_bus() -> io::Result<u16> {
     attempt(|| {
         let port = random(COUNT - BUS);
@@ -49,7 +49,7 @@ pub(crate) fn free_with_bus() -> io::Result<u16> {
     })
 }
 
-/// A port among the first `count` ones.
+/// A random port among the first `count`.
 fn random(count: u16) -> u16 {
     let offset = Uuid::new_v4().as_u128() % u128::from(count);
     FIRST + u16::try_from(offset).expect("the range fits")
@@ -70,7 +70,7 @@ fn attempt<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 mod tests {
     use super::*;
 
-    /// By chance some six of them would be equal.
+    /// Without the check, about six ports would be equal.
     #[test]
     fn no_port_is_given_out_twice() {
         let ports: BTreeSet<u16> = (0..500).map(|_| free().unwrap()).collect();

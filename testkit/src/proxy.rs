@@ -1,10 +1,10 @@
-//! A TCP proxy that stands between a client and its server and misbehaves on demand.
+//! A TCP proxy between a client and its server that causes faults on demand.
 //!
-//! Invariant: a fault is in force when the call that asks for it returns. No byte that reaches the
-//! proxy after that is treated by the old rules, because both sides decide under one lock.
+//! Invariant: a fault is in force when the call that requests it returns. Both sides decide under
+//! one lock, so the old rules do not apply to any byte that arrives later.
 //!
-//! The proxy runs on a thread and a runtime of its own: a test may pause the time of its runtime, block
-//! it or shut it down, and the network between client and server does not change.
+//! The proxy has its own thread and runtime, so the network between client and server does not
+//! change when a test pauses, blocks or shuts down its runtime.
 
 mod pump;
 mod rules;
@@ -22,14 +22,14 @@ use rules::{Flow, Rules};
 
 /// A fault-injecting TCP proxy on a port of 127.0.0.1, in front of one server.
 ///
-/// Requests are the bytes from a client to the server, replies those from the server to a client. A
-/// chunk is what one read of a socket gives: for small commands, usually all that the other side wrote
-/// at once, which may be part of a command, one command or many.
+/// Requests are the bytes from a client to the server, and replies those from the server to a
+/// client. A chunk is the result of one read of a socket: for small commands, usually everything
+/// that the other side wrote at once, which may be part of a command, one command or many.
 ///
-/// A connection gets its faults from the moment the proxy accepts it. A client may believe it is
-/// connected slightly earlier, but not that it has had an answer.
+/// Faults apply to a connection as soon as the proxy accepts it. A client may consider itself
+/// connected slightly earlier, but has no answer by then.
 ///
-/// Dropping the value closes everything.
+/// Dropping the value closes all connections.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -39,18 +39,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `target` that passes everything.
+    /// Starts a proxy in front of `target` that forwards everything.
     ///
     /// # Panics
     ///
-    /// If there is no port or no thread to be had.
+    /// If no port or no thread is available.
     pub async fn start(target: SocketAddr) -> Self {
         ports::listen()
             .and_then(|listener| Self::try_start(listener, target))
             .unwrap_or_else(|error| panic!("no proxy: {error}"))
     }
 
-    /// A proxy behind a listener that is there already.
+    /// Starts a proxy on an existing listener.
     pub(crate) fn try_start(listener: TcpListener, target: SocketAddr) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -64,7 +64,7 @@ impl Proxy {
         let stop = ended.clone();
         let thread = thread::Builder::new()
             .name("lockset-proxy".to_owned())
-            // The runtime ends with this closure, and with it every task and socket.
+            // The runtime and its tasks and sockets end with this closure.
             .spawn(move || {
                 runtime.block_on(stop.run_until_cancelled(work));
             })?;
@@ -76,7 +76,7 @@ impl Proxy {
         })
     }
 
-    /// Where the proxy listens.
+    /// The proxy's address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -88,91 +88,90 @@ impl Proxy {
         format!("redis://{}{}/", rights::login(), self.addr)
     }
 
-    /// Passes everything from now on: delivers what [`hold_replies`](Self::hold_replies),
-    /// [`hold_requests`](Self::hold_requests) and [`delay_replies`](Self::delay_replies) kept back, ends
-    /// [`refuse`](Self::refuse), and disarms one-shot faults that have not fired.
+    /// Forwards everything: delivers what [`hold_replies`](Self::hold_replies),
+    /// [`hold_requests`](Self::hold_requests) and [`delay_replies`](Self::delay_replies) held back,
+    /// ends [`refuse`](Self::refuse), and disarms one-shot faults that have not fired.
     ///
-    /// It does not bring back what was discarded or blackholed, and does not release what
-    /// [`hold_request_containing`](Self::hold_request_containing) has caught.
+    /// Does not restore discarded bytes or blackholed connections, nor release requests caught by
+    /// [`hold_request_containing`](Self::hold_request_containing).
     pub fn pass(&self) {
         self.rules.lock().pass();
     }
 
-    /// Reads and discards all replies from now on, and those held. The closing of a connection still
-    /// goes through.
+    /// Discards all replies, including held ones. Closing a connection still works.
     ///
-    /// A connection that has lost a reply gets no more of them, not even after [`pass`](Self::pass): a
-    /// stream with a hole is nothing a network delivers, and would pair replies with wrong requests.
-    /// New connections, and old ones that lost nothing, pass then.
+    /// A connection that has lost a reply receives no further replies, even after
+    /// [`pass`](Self::pass): a network delivers no stream with gaps, which would match replies to
+    /// the wrong requests. New connections and connections without a loss continue after `pass`.
     pub fn drop_replies(&self) {
         self.rules.lock().set_replies(Flow::Drop);
     }
 
-    /// How many chunks of replies [`drop_replies`](Self::drop_replies) has discarded on their arrival.
-    /// What the server has executed may not have been answered yet: a test that goes on to
-    /// [`pass`](Self::pass) waits for the loss first.
+    /// The number of chunks that [`drop_replies`](Self::drop_replies) has discarded on arrival. The
+    /// server may not have answered an executed command yet, so a test that goes on to
+    /// [`pass`](Self::pass) first waits for the loss.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.rules.lock().dropped
     }
 
-    /// Reads and discards all requests from now on, and those held. The closing of a connection still
-    /// goes through. As with [`drop_replies`](Self::drop_replies), a loss is final for its connection.
+    /// Discards all requests, including held ones. Closing a connection still works. As with
+    /// [`drop_replies`](Self::drop_replies), a loss is final for its connection.
     pub fn drop_requests(&self) {
         self.rules.lock().set_requests(Flow::Drop);
     }
 
-    /// Keeps back all replies from now on, and a closing by the server, until [`pass`](Self::pass).
+    /// Holds back all replies, and closes by the server, until [`pass`](Self::pass).
     pub fn hold_replies(&self) {
         self.rules.lock().set_replies(Flow::Hold);
     }
 
-    /// Keeps back all requests from now on, and a closing by the client, until [`pass`](Self::pass).
+    /// Holds back all requests, and closes by the client, until [`pass`](Self::pass).
     pub fn hold_requests(&self) {
         self.rules.lock().set_requests(Flow::Hold);
     }
 
-    /// Delivers each chunk of replies this much later than it came, in order.
+    /// Delivers each chunk of replies this much later than it arrived, in order.
     pub fn delay_replies(&self, delay: Duration) {
         self.rules.lock().delay_replies(delay);
     }
 
-    /// Makes all connections that exist now go silent both ways for ever, as if the network between
-    /// them was gone: no byte passes, and neither side learns when the other closes. New ones pass.
+    /// Silences all existing connections in both directions forever, as if the network had failed:
+    /// no byte passes, and neither side notices when the other closes. New connections work.
     pub fn blackhole_existing(&self) {
         self.rules.lock().blackhole_existing();
     }
 
-    /// Closes all existing connections on both sides, with all they held.
+    /// Closes all existing connections on both sides, with everything they held.
     ///
-    /// One thing survives: requests caught by
-    /// [`hold_request_containing`](Self::hold_request_containing). They are in the network, out of
-    /// reach of whoever sent them, so they keep the server's side of their connection.
+    /// Requests caught by [`hold_request_containing`](Self::hold_request_containing) survive: they
+    /// are in the network, out of the sender's reach, so they keep the server's side of their
+    /// connection open.
     pub fn cut(&self) {
         self.rules.lock().cut();
     }
 
-    /// Leads new connections to another server, as an address does that has failed over.
+    /// Connects new clients to another server, like an address that has failed over.
     pub fn lead_to(&self, target: SocketAddr) {
         self.rules.lock().target = Some(target);
     }
 
-    /// With `true`, new connections are accepted and closed at once. Existing ones go on.
+    /// With `true`, new connections are accepted and closed at once. Existing connections continue.
     pub fn refuse(&self, refuse: bool) {
         self.rules.lock().refuse = refuse;
     }
 
-    /// One-shot: the next chunk of replies on any connection is discarded, and that connection is cut
-    /// on both sides. Everything else passes.
+    /// One-shot: discards the next chunk of replies on any connection, and cuts that connection on
+    /// both sides. Everything else passes.
     pub fn swallow_next_reply_then_cut(&self) {
         self.rules.lock().swallow_next = true;
     }
 
-    /// One-shot: once a chunk of requests that completes `marker` has been forwarded, the next chunk of
-    /// replies on that connection is discarded, and the connection is cut on both sides.
+    /// One-shot: after a chunk of requests that completes `marker` has been forwarded, discards the
+    /// next chunk of replies on that connection and cuts the connection on both sides.
     ///
-    /// So the server has executed the command, and the client cannot know. Replies are not matched with
-    /// requests: if an earlier request on the same connection is still unanswered, its reply counts.
+    /// So the server has executed the command, and the client cannot know. Replies are not matched
+    /// with requests: the reply to an earlier unanswered request on the same connection counts.
     ///
     /// # Panics
     ///
@@ -183,16 +182,16 @@ impl Proxy {
         self.rules.lock().swallow_marker = Some(marker.to_vec());
     }
 
-    /// How many replies the two swallowing faults have swallowed so far.
+    /// How many replies the two swallowing faults have discarded.
     #[must_use]
     pub fn fired(&self) -> u64 {
         self.rules.lock().fired
     }
 
-    /// One-shot: the first chunk of requests that completes `marker`, and all later requests on that
-    /// connection, are kept back until [`release_held`](Self::release_held).
+    /// One-shot: holds back the first chunk of requests that completes `marker`, and all later
+    /// requests on that connection, until [`release_held`](Self::release_held).
     ///
-    /// They are delivered even if the client has closed its side by then, or the connection was
+    /// They are delivered even if the client has closed its side, or the connection was
     /// [`cut`](Self::cut): a late command of a client that is gone.
     ///
     /// # Panics
@@ -204,28 +203,28 @@ impl Proxy {
         self.rules.lock().hold_marker = Some(marker.to_vec());
     }
 
-    /// How many connections have requests that
+    /// The number of connections with requests that
     /// [`hold_request_containing`](Self::hold_request_containing) has caught and not released.
     #[must_use]
     pub fn held(&self) -> usize {
         self.rules.lock().held()
     }
 
-    /// Delivers all requests that [`hold_request_containing`](Self::hold_request_containing) has caught,
-    /// and lets later ones pass. On a blackholed connection they stay lost.
+    /// Delivers all requests caught by [`hold_request_containing`](Self::hold_request_containing),
+    /// and forwards later ones. On a blackholed connection they stay lost.
     pub fn release_held(&self) {
         self.rules.lock().release_held();
     }
 
-    /// How many connections are open now, seen from the clients: neither closed by the client nor by
-    /// the proxy. Blackholed ones count until their client closes them.
+    /// The number of connections that neither the client nor the proxy has closed. Blackholed
+    /// connections count until their client closes them.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.rules.lock().open()
     }
 
-    /// How many connections clients have asked for so far, those included that were
-    /// [refused](Self::refuse).
+    /// The number of connections that clients have requested, including [refused](Self::refuse)
+    /// ones.
     #[must_use]
     pub fn asked_for(&self) -> u64 {
         self.rules.lock().asked_for
@@ -236,13 +235,13 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.ended.cancel();
         if let Some(thread) = self.thread.take() {
-            // It only fails if the thread has panicked, which has been printed already.
+            // Joining fails only if the thread has panicked, which has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// The rules, shared by the test's thread and the proxy's own.
+/// The rules, shared by the test's thread and the proxy's.
 #[derive(Clone, Debug, Default)]
 struct SharedRules(Arc<Mutex<Rules>>);
 

@@ -1,9 +1,9 @@
-//! A peer that behaves on the wire as Redisson 4.7 does, with its defects.
+//! A peer that behaves like Redisson 4.7 on the wire, including its defects.
 //!
-//! For tests of how `lockset` gets on with it. Keys, fields, replies, messages, and when it asks and
-//! when it sleeps, are Redisson's in single-server mode; the scripts are our own. What is left out is
-//! what no other client can see: the cache of script digests, retries, the watchdog's timer. Nothing
-//! is renewed unless the test says so.
+//! For tests of `lockset` beside Redisson. Keys, fields, replies, messages, and the times of
+//! requests and sleeps are Redisson's in single-server mode. The scripts are our own. Omitted is
+//! what other clients cannot observe: the cache of script digests, retries, and the watchdog's
+//! timer. Holds are only renewed by the test.
 
 mod channels;
 mod names;
@@ -31,22 +31,23 @@ use scripts::Script;
 /// How long the peer waits for a connection or an answer.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
 
-/// How long the server keeps the answer to an unlock request, at least, in ms; up to a quarter more.
+/// The server keeps the answer to an unlock request for at least this time in ms, and up to a
+/// quarter longer.
 const LATCH_MS: u64 = 16_000;
 
-/// A process that speaks to the server as Redisson does: one uuid, threads by number.
+/// A process that talks to the server like Redisson: one uuid, with threads by number.
 ///
 /// A clone is the same process. It has two connections, one for commands and one for subscriptions,
-/// and does not replace them when they break.
+/// and does not replace broken ones.
 ///
-/// What it calls an acquire or a release is one script, once; the replies are the script's. The lease
-/// is always the caller's: [`WATCHDOG_TIMEOUT`](Self::WATCHDOG_TIMEOUT) is what Redisson sends when
-/// its user names none. Leases and waits are sent in whole milliseconds.
+/// An acquire or a release is one script, run once, and returns the script's reply. The lease is
+/// always the caller's: [`WATCHDOG_TIMEOUT`](Self::WATCHDOG_TIMEOUT) is Redisson's default. Leases
+/// and waits are sent in whole milliseconds.
 ///
 /// # Panics
 ///
-/// Every method that asks the server panics, with the script and the error, when the answer is an error
-/// or takes longer than 5 s.
+/// Every method that asks the server panics if the answer is an error or takes longer than 5 s,
+/// with the script and the error.
 #[derive(Clone, Debug)]
 pub struct Redisson {
     connection: MultiplexedConnection,
@@ -56,29 +57,29 @@ pub struct Redisson {
     clock_offset_ms: i64,
 }
 
-/// The kinds of lock that can be waited for.
+/// The kinds of lock with a blocking acquire.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Plain,
-    /// With the wait that is told to the server.
+    /// With the wait sent to the server.
     Fair(Duration),
     Read,
     Write,
 }
 
 impl Redisson {
-    /// The lease of a hold whose user names none (`lockWatchdogTimeout`).
+    /// The lease of a hold without a lease set by the user (`lockWatchdogTimeout`).
     pub const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// The wait of a fair waiter whose user names none (`fairLockWaitTimeout`).
+    /// The wait of a fair waiter without a wait set by the user (`fairLockWaitTimeout`).
     pub const FAIR_WAIT: Duration = Duration::from_secs(300);
 
-    /// A new process, connected to a server that asks for no password.
+    /// A new process, connected to a server without a password.
     pub async fn connect(server: &Server) -> Self {
         Self::connect_to(&server.admin_url()).await
     }
 
-    /// A new process, connected to whatever is at this URL.
+    /// A new process, connected to the server at this URL.
     pub async fn connect_to(url: &str) -> Self {
         match Self::try_connect(url).await {
             Ok(peer) => peer,
@@ -89,7 +90,7 @@ impl Redisson {
     async fn try_connect(url: &str) -> RedisResult<Self> {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone();
-        // Only so that the messages come without a stream to poll.
+        // RESP3, so that messages arrive without a stream to poll.
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(settings))?;
         let config = AsyncConnectionConfig::new()
@@ -111,16 +112,17 @@ impl Redisson {
         })
     }
 
-    /// The same process with its clock ahead of the real one, or behind it where the offset is negative.
+    /// Sets the process's clock ahead of the real one, or behind it with a negative offset.
     #[must_use]
     pub fn clock_offset_ms(mut self, offset: i64) -> Self {
         self.clock_offset_ms = offset;
         self
     }
 
-    /// The same process with another lease for what a release leaves held.
+    /// Sets the lease for holds that a release leaves.
     ///
-    /// In Redisson that is the lease last taken through the same lock object, else the watchdog timeout.
+    /// In Redisson, this is the last lease used through the same lock object, or else the watchdog
+    /// timeout.
     #[must_use]
     pub fn watchdog_timeout(mut self, timeout: Duration) -> Self {
         self.watchdog_timeout = timeout;
@@ -139,25 +141,26 @@ impl Redisson {
         format!("{}:write", self.holder(thread))
     }
 
-    /// The channel of a plain lock.
+    /// The channel of a reentrant lock.
     #[must_use]
     pub fn lock_channel(name: &str) -> String {
         prefixed("redisson_lock__channel", name)
     }
 
-    /// The channel of one waiter for a fair lock.
+    /// The channel of one waiter of a fair lock.
     #[must_use]
     pub fn fair_channel(name: &str, holder: &str) -> String {
         format!("{}:{holder}", Self::lock_channel(name))
     }
 
-    /// The list of the waiters for a fair lock.
+    /// The list of the waiters of a fair lock.
     #[must_use]
     pub fn fair_queue(name: &str) -> String {
         prefixed("redisson_lock_queue", name)
     }
 
-    /// The sorted set of when the waiters for a fair lock may be evicted, in ms of the epoch.
+    /// The sorted set of the times at which waiters of a fair lock may be evicted, in ms of the
+    /// epoch.
     #[must_use]
     pub fn fair_deadlines(name: &str) -> String {
         prefixed("redisson_lock_timeout", name)
@@ -169,25 +172,25 @@ impl Redisson {
         prefixed("redisson_rwlock", name)
     }
 
-    /// The key of one read hold; a holder counts its holds from 1.
+    /// The key of one read hold. A holder counts its holds from 1.
     #[must_use]
     pub fn read_hold(name: &str, holder: &str, number: u64) -> String {
         format!("{}{number}", read_holds(name, holder))
     }
 
-    /// Messages on the channels this process listened to that it could not read as integers.
+    /// The messages on this process's channels that could not be read as integers.
     ///
-    /// Each of them is an error in the log of every Redisson process that hears it.
+    /// Each of them is an error in the log of every Redisson process that receives it.
     #[must_use]
     pub fn undecodable(&self) -> Vec<String> {
         self.channels.undecodable()
     }
 }
 
-/// The plain lock (`RLock`).
+/// The reentrant lock (`RLock`).
 impl Redisson {
-    /// One attempt: `None` if acquired or entered again, else what is left of the other's lease in ms,
-    /// -1 for no end. Always sets the lease, even to a shorter one.
+    /// One attempt: `None` if acquired or re-entered, otherwise the remaining lease in ms, or -1
+    /// without an end. Always sets the lease, even to a shorter one.
     pub async fn lock_acquire(&self, name: &str, thread: u64, lease: Duration) -> Option<i64> {
         let args = [&*ms(lease), &*self.holder(thread)];
         self.eval(&scripts::LOCK_ACQUIRE, &[name], &args).await
@@ -211,14 +214,14 @@ impl Redisson {
         self.eval(&scripts::LOCK_RELEASE, &keys, &args).await
     }
 
-    /// Frees the lock, whoever holds it; `false` if nobody did.
+    /// Frees the lock for any holder. `false` if it was free.
     pub async fn force_unlock(&self, name: &str) -> bool {
         let keys = [name, &*Self::lock_channel(name)];
         self.eval(&scripts::LOCK_FORCE_UNLOCK, &keys, &[]).await
     }
 
-    /// One batch of the watchdog, for plain and fair locks. Sets the lease, even to a shorter one, and
-    /// says for each whether the thread still held it.
+    /// One batch of the watchdog, for reentrant and fair locks. Sets the lease, even to a shorter
+    /// one, and returns for each whether the thread still held it.
     pub async fn lock_renew(&self, locks: &[(&str, u64)], lease: Duration) -> Vec<bool> {
         let keys: Vec<&str> = locks.iter().map(|&(name, _)| name).collect();
         let holders = locks.iter().map(|&(_, thread)| self.holder(thread));
@@ -227,10 +230,10 @@ impl Redisson {
         self.eval(&scripts::LOCK_RENEW, &keys, &args).await
     }
 
-    /// Waits as `lock()` does, but for at most `limit`; `false` if that passes first.
+    /// Waits like `lock()`, but for at most `limit`. Returns `false` after that.
     ///
-    /// Subscribes, looks again, then sleeps until a message or the end of the lease it was told; for
-    /// ever (here: to the limit) if that has no end.
+    /// Subscribes, tries again, then sleeps until a message or the end of the lease it was told; if
+    /// that has no end, forever (here: until the limit).
     pub async fn lock(&self, name: &str, thread: u64, lease: Duration, limit: Duration) -> bool {
         self.wait(Kind::Plain, name, thread, lease, limit).await
     }
@@ -238,12 +241,13 @@ impl Redisson {
 
 /// The fair lock (`RFairLock`).
 ///
-/// `wait` is the caller's; zero stands for [`FAIR_WAIT`](Self::FAIR_WAIT), as in Redisson.
+/// `wait` is the caller's. As in Redisson, zero stands for [`FAIR_WAIT`](Self::FAIR_WAIT).
 impl Redisson {
-    /// One attempt of a waiter: `None` if acquired or entered again, else how long to sleep in ms.
+    /// One attempt of a waiter: `None` if acquired or re-entered, otherwise the time to sleep in
+    /// ms.
     ///
-    /// Who is not in the queue is put at its end. The answer is 0 for a waiter who is not the head of
-    /// the queue of a free lock, and may be negative, which means no end.
+    /// Appends a new waiter to the queue. The answer is 0 for a waiter that is not the head of a
+    /// free lock's queue, and may be negative, which means no end.
     pub async fn fair_acquire(
         &self,
         name: &str,
@@ -255,8 +259,8 @@ impl Redisson {
         self.fair_attempt(script, name, thread, lease, wait).await
     }
 
-    /// One attempt without a wait (`tryLock()`), which never puts the thread in the queue, and fails
-    /// while others are in it.
+    /// One attempt without a wait (`tryLock()`), which never queues and fails while others are
+    /// queued.
     pub async fn fair_try(&self, name: &str, thread: u64, lease: Duration) -> bool {
         let script = &scripts::FAIR_TRY;
         self.fair_attempt(script, name, thread, lease, Self::FAIR_WAIT)
@@ -282,15 +286,15 @@ impl Redisson {
         self.eval(script, &keys, &args).await
     }
 
-    /// Leaves the queue, which no message tells anybody.
+    /// Leaves the queue, without a message.
     pub async fn fair_give_up(&self, name: &str, thread: u64, wait: Duration) {
         let keys = [&*Self::fair_queue(name), &*Self::fair_deadlines(name)];
         let args = [&*self.holder(thread), &*fair_wait(wait)];
         self.eval(&scripts::FAIR_GIVE_UP, &keys, &args).await
     }
 
-    /// `Some(1)` if free now, even if it was free before; `Some(0)` if still held; `None` if another
-    /// holds it.
+    /// `Some(1)` if free now, even if it was free before; `Some(0)` if still held; `None` if
+    /// another thread holds it.
     pub async fn fair_release(&self, name: &str, thread: u64) -> Option<i64> {
         let latch = Latch::new(name);
         let number = self.fair_release_once(name, thread, &latch).await;
@@ -315,7 +319,7 @@ impl Redisson {
         self.eval(&scripts::FAIR_RELEASE, &keys, &args).await
     }
 
-    /// Frees the lock, whoever holds it; `false` if nobody did.
+    /// Frees the lock for any holder. `false` if it was free.
     pub async fn fair_force_unlock(&self, name: &str) -> bool {
         let keys = [
             name,
@@ -327,10 +331,10 @@ impl Redisson {
         self.eval(&scripts::FAIR_FORCE_UNLOCK, &keys, &args).await
     }
 
-    /// Waits as `lock()` does, but for at most `limit`; `false` if that passes first.
+    /// Waits like `lock()`, but for at most `limit`. Returns `false` after that.
     ///
-    /// The thread then stays in the queue, as one that was interrupted does; the same holds when the
-    /// future is dropped. An answer of 0 is asked again without a pause.
+    /// After the limit, the thread stays in the queue, as after an interrupt. Dropping the future
+    /// has the same effect. After an answer of 0 it asks again without a pause.
     pub async fn fair_lock(
         &self,
         name: &str,
@@ -342,8 +346,8 @@ impl Redisson {
         self.wait(kind, name, thread, lease, limit).await
     }
 
-    /// Waits as `tryLock(wait, lease)` does: like [`fair_lock`](Self::fair_lock), but tells the server
-    /// how long, and gives up its place at the end.
+    /// Waits like `tryLock(wait, lease)`: like [`fair_lock`](Self::fair_lock), but it sends the
+    /// wait to the server, and leaves the queue at the end.
     pub async fn fair_lock_within(
         &self,
         name: &str,
@@ -361,8 +365,8 @@ impl Redisson {
 
 /// The read-write lock (`RReadWriteLock`).
 impl Redisson {
-    /// One attempt to read: `None` if acquired or entered again, else what is left of the writer's lease
-    /// in ms.
+    /// One attempt to read: `None` if acquired or re-entered, otherwise the remaining lease of the
+    /// writer in ms.
     pub async fn read_acquire(&self, name: &str, thread: u64, lease: Duration) -> Option<i64> {
         let holder = self.holder(thread);
         let keys = [name, &*read_holds(name, &holder)];
@@ -370,9 +374,9 @@ impl Redisson {
         self.eval(&scripts::READ_ACQUIRE, &keys, &args).await
     }
 
-    /// `Some(1)` if free now, `Some(0)` if anybody still holds it, `None` if the thread does not read.
+    /// `Some(1)` if free now, `Some(0)` if still held, `None` if the thread does not read.
     ///
-    /// Sweeps readers whose hold keys are gone. A lock that is gone is still answered with a message.
+    /// Removes readers whose hold keys are gone. Publishes a message even if the lock is gone.
     pub async fn read_release(&self, name: &str, thread: u64) -> Option<i64> {
         let latch = Latch::new(name);
         let number = self.read_release_once(name, thread, &latch).await;
@@ -393,7 +397,7 @@ impl Redisson {
         self.eval(&scripts::READ_RELEASE, &keys, &args).await
     }
 
-    /// The watchdog's renewal of the read holds of these threads; `false` if none of them reads.
+    /// The watchdog's renewal of these threads' read holds. `false` if none of them reads.
     pub async fn read_renew(&self, name: &str, threads: &[u64], lease: Duration) -> bool {
         let keys = [name, &*braced(name)];
         let holders = threads.iter().map(|&thread| self.holder(thread));
@@ -402,15 +406,15 @@ impl Redisson {
         self.eval(&scripts::READ_RENEW, &keys, &args).await
     }
 
-    /// Frees the lock if it is in read mode, and wakes one waiter of each process; `false` otherwise.
+    /// Frees a lock in read mode, and wakes one waiter of each process. `false` in another mode.
     pub async fn read_force_unlock(&self, name: &str) -> bool {
         self.rw_force_unlock(name, ["read", "0"]).await
     }
 
-    /// Waits as `readLock().lock()` does, but for at most `limit`; `false` if that passes first.
+    /// Waits like `readLock().lock()`, but for at most `limit`. Returns `false` after that.
     ///
-    /// A writer's message that comes between a look and the sleep after it is lost on this thread, as it
-    /// is in Redisson.
+    /// As in Redisson, this thread loses a writer's message that arrives between a check and the
+    /// sleep after it.
     pub async fn read_lock(
         &self,
         name: &str,
@@ -421,17 +425,18 @@ impl Redisson {
         self.wait(Kind::Read, name, thread, lease, limit).await
     }
 
-    /// One attempt to write: `None` if acquired or entered again, else what is left of the lease in ms.
+    /// One attempt to write: `None` if acquired or re-entered, otherwise the remaining lease in ms.
     ///
-    /// Entering again adds the lease to what is left of it. A reader is refused, even the only one.
+    /// A re-entry adds the lease to the remaining one. A reader is refused, even the only one.
     pub async fn write_acquire(&self, name: &str, thread: u64, lease: Duration) -> Option<i64> {
         let args = [&*ms(lease), &*self.write_holder(thread)];
         self.eval(&scripts::WRITE_ACQUIRE, &[name], &args).await
     }
 
-    /// `Some(1)` if no longer held for writing, `Some(0)` if still, `None` if the thread does not write.
+    /// `Some(1)` if no longer held for writing, `Some(0)` if it still is, `None` if the thread does
+    /// not write.
     ///
-    /// No message is sent when read holds are left. A lock that is gone is still answered with one.
+    /// Publishes no message if read holds are left, but one if the lock is gone.
     pub async fn write_release(&self, name: &str, thread: u64) -> Option<i64> {
         let latch = Latch::new(name);
         let number = self.write_release_once(name, thread, &latch).await;
@@ -449,19 +454,19 @@ impl Redisson {
         self.eval(&scripts::WRITE_RELEASE, &keys, &args).await
     }
 
-    /// The watchdog's renewal of a write hold; `false` if the thread does not write.
+    /// The watchdog's renewal of a write hold. `false` if the thread does not write.
     pub async fn write_renew(&self, name: &str, thread: u64, lease: Duration) -> bool {
         let args = [&*ms(lease), &*self.write_holder(thread)];
         let renewed: Vec<bool> = self.eval(&scripts::LOCK_RENEW, &[name], &args).await;
         renewed == [true]
     }
 
-    /// Frees the lock if it is in write mode, and wakes all waiters; `false` otherwise.
+    /// Frees a lock in write mode, and wakes all waiters. `false` in another mode.
     pub async fn write_force_unlock(&self, name: &str) -> bool {
         self.rw_force_unlock(name, ["write", "1"]).await
     }
 
-    /// Waits as `writeLock().lock()` does, but for at most `limit`; `false` if that passes first.
+    /// Waits like `writeLock().lock()`, but for at most `limit`. Returns `false` after that.
     pub async fn write_lock(
         &self,
         name: &str,
@@ -479,7 +484,7 @@ impl Redisson {
     }
 }
 
-/// What all kinds share.
+/// The parts shared by all kinds.
 impl Redisson {
     async fn wait(
         &self,
@@ -512,7 +517,7 @@ impl Redisson {
                 Ok(ttl) => deadline.min(Instant::now() + Duration::from_millis(ttl)),
                 Err(_) => deadline,
             };
-            // Whichever it was, the next look decides.
+            // The next attempt decides, whether a message came or not.
             let _ = timeout_at(until, subscription.wakeup()).await;
         }
         false
@@ -527,7 +532,8 @@ impl Redisson {
         }
     }
 
-    /// Redisson does not wait for the answer; here nothing is left behind when a release returns.
+    /// Redisson does not wait for the answer. Here it is awaited, so that nothing is left when a
+    /// release returns.
     async fn forget(&self, latch: Latch) {
         let mut connection = self.connection.clone();
         let deleted: RedisResult<()> = redis::cmd("DEL")
@@ -557,7 +563,7 @@ impl Redisson {
         }
     }
 
-    /// The time this process believes it is, in ms of the epoch.
+    /// The process's own time, in ms of the epoch.
     fn now(&self) -> String {
         let real = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let real = real.expect("it is after 1970").as_millis();
@@ -566,7 +572,7 @@ impl Redisson {
     }
 }
 
-/// The key that makes one unlock request repeatable.
+/// The key that makes one unlock request idempotent.
 #[derive(Debug)]
 struct Latch {
     key: String,
@@ -596,7 +602,7 @@ fn fair_wait(wait: Duration) -> String {
     }
 }
 
-/// What the keys of a holder's read holds start with.
+/// The prefix of the keys of a holder's read holds.
 fn read_holds(name: &str, holder: &str) -> String {
     format!("{}:rwlock_timeout:", suffixed(name, holder))
 }

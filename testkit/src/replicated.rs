@@ -1,5 +1,5 @@
-//! A private primary with replicas, and nobody who watches them: for tests of what a primary promises
-//! about its replicas, and of what is lost when it breaks the promise.
+//! A private primary with replicas and without sentinels, for tests of a primary's promises about
+//! its replicas, and of what a broken promise loses.
 //!
 //! Invariant: roles change only when the test changes them.
 
@@ -13,15 +13,15 @@ use crate::replication::{AT_ONCE, following_through, offset};
 use crate::server::{Server, ServerBuilder};
 use crate::wait::reached;
 
-/// How long replicas may take to have all data.
+/// How long replicas may take to catch up.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// A primary and its replicas on 127.0.0.1; no sentinel.
+/// A primary and its replicas on 127.0.0.1, without sentinels.
 ///
-/// Dropping the value kills all its processes; they do not outlive the test process either.
+/// Dropping the value kills all its processes. They do not outlive the test process either.
 #[derive(Debug)]
 pub struct Replicated {
-    // Before the servers: a proxy whose server is gone would tell the other so.
+    // Dropped before the servers, because a proxy whose server is gone would notify the other side.
     links: Vec<Proxy>,
     replicas: Vec<Server>,
     primary: Server,
@@ -36,7 +36,7 @@ pub struct ReplicatedBuilder {
 }
 
 impl ReplicatedBuilder {
-    /// How many replicas there are: 1 if not said.
+    /// The number of replicas. The default is 1.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
@@ -50,21 +50,21 @@ impl ReplicatedBuilder {
         self
     }
 
-    /// As [`ServerBuilder::valkey`], for all servers.
+    /// Like [`ServerBuilder::valkey`], for all servers.
     #[must_use]
     pub fn valkey(mut self) -> Self {
         self.server = self.server.valkey();
         self
     }
 
-    /// As [`ServerBuilder::binary`], for all servers.
+    /// Like [`ServerBuilder::binary`], for all servers.
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.server = self.server.binary(path);
         self
     }
 
-    /// As [`ServerBuilder::args`], for all servers. With a `--requirepass` goes the same `--masterauth`.
+    /// Like [`ServerBuilder::args`], for all servers. A `--requirepass` also sets `--masterauth`.
     #[must_use]
     pub fn args<I>(mut self, args: I) -> Self
     where
@@ -75,11 +75,11 @@ impl ReplicatedBuilder {
         self
     }
 
-    /// Starts the servers. Returns when every replica follows the primary and has all data.
+    /// Starts the servers. Returns once every replica follows the primary and has all data.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn start(self) -> Replicated {
         match self.try_start().await {
             Ok(replicated) => replicated,
@@ -87,7 +87,7 @@ impl ReplicatedBuilder {
         }
     }
 
-    /// As [`start`](Self::start), with the reason as an error instead of a panic.
+    /// Like [`start`](Self::start), but returns the reason as an error.
     pub async fn try_start(self) -> Result<Replicated, String> {
         let mut server = self.server.args(AT_ONCE);
         if let Some(password) = server.password() {
@@ -120,12 +120,12 @@ impl Replicated {
     ///
     /// # Panics
     ///
-    /// As [`ReplicatedBuilder::start`].
+    /// Like [`ReplicatedBuilder::start`].
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Options first, then [`ReplicatedBuilder::start`].
+    /// Sets options before [`ReplicatedBuilder::start`].
     #[must_use]
     pub fn builder() -> ReplicatedBuilder {
         ReplicatedBuilder {
@@ -135,36 +135,36 @@ impl Replicated {
         }
     }
 
-    /// The server that was started as the primary.
+    /// The server started as the primary.
     #[must_use]
     pub fn primary(&self) -> &Server {
         &self.primary
     }
 
-    /// The servers that were started as replicas. After a [`restart`](Server::restart) one is a replica
-    /// again, of whom it followed before.
+    /// The servers started as replicas. After a [`restart`](Server::restart), a server follows its
+    /// former primary again.
     #[must_use]
     pub fn replicas(&self) -> &[Server] {
         &self.replicas
     }
 
-    /// The replica at this place of [`replicas`](Self::replicas).
+    /// The replica at this index of [`replicas`](Self::replicas).
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If there are fewer replicas.
     #[must_use]
     #[track_caller]
     pub fn replica(&self, index: usize) -> &Server {
         &self.replicas[index]
     }
 
-    /// The proxy between this replica and the primary. What the primary sends are its replies: holding
-    /// those back freezes the replica's data, and holding requests back what it confirms.
+    /// The proxy between this replica and the primary. The primary's data are replies: holding
+    /// replies freezes the replica's data, and holding requests freezes its acknowledgements.
     ///
     /// # Panics
     ///
-    /// If started without [`ReplicatedBuilder::proxied`], or there are fewer replicas.
+    /// If started without [`ReplicatedBuilder::proxied`], or if there are fewer replicas.
     #[must_use]
     #[track_caller]
     pub fn link(&self, index: usize) -> &Proxy {
@@ -175,11 +175,11 @@ impl Replicated {
         &self.links[index]
     }
 
-    /// Waits until every replica has all that the primary had when this was called.
+    /// Waits until every replica has everything that the primary had at the call.
     ///
     /// # Panics
     ///
-    /// With who was behind when that is not so within 30 s.
+    /// Lists the replicas that are behind after 30 s.
     pub async fn have_caught_up(&self) {
         let outcome = async {
             let wanted = reached(BOUND, async || offset(&self.primary).await).await?;
@@ -204,15 +204,15 @@ impl Replicated {
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn is_well(&self) {
         if let Err(reason) = reached(BOUND, async || self.well().await).await {
             panic!("the replicas are not well: {reason}");
         }
     }
 
-    /// Makes a replica a primary of its own, and the other replicas follow it. The old primary is told
-    /// nothing: it goes on as one, without replicas.
+    /// Makes a replica a primary, and the other replicas follow it. The old primary is not
+    /// notified, and continues as a primary without replicas.
     ///
     /// # Panics
     ///

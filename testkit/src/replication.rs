@@ -1,4 +1,4 @@
-//! What servers are told about replication, and what they say about it.
+//! Configures and queries the replication of servers.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::server::Server;
 
-/// A server that does not answer for so long is frozen or dead.
+/// A server that does not answer within this time is frozen or dead.
 const LOOK_BOUND: Duration = Duration::from_secs(1);
 
-/// Arguments that let a replica have the data at once, and hear of its primary every second.
+/// Arguments that send a replica its data at once, and a ping every second.
 pub(crate) const AT_ONCE: [&str; 6] = [
     "--repl-diskless-sync",
     "yes",
@@ -20,22 +20,22 @@ pub(crate) const AT_ONCE: [&str; 6] = [
     "1",
 ];
 
-/// What a server says about its part.
+/// The role that a server reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Primary {
-        /// How many replicas are connected and have all data.
+        /// The number of connected replicas with all data.
         online: usize,
     },
     Replica {
-        /// The port of its primary, or of what stands in front of it.
+        /// The port of its primary, or of the proxy in front of it.
         of: u16,
         linked: bool,
     },
 }
 
 impl Role {
-    /// Asks a server; `None` if it does not answer within a second.
+    /// Asks a server. Returns `None` if it does not answer within a second.
     pub(crate) async fn of(server: &Server) -> Option<Self> {
         let answer = server.try_ask::<(InfoDict,)>(&[&["INFO", "replication"]]);
         let (info,) = timeout(LOOK_BOUND, answer).await.ok()?.ok()?;
@@ -61,15 +61,15 @@ fn online(info: &InfoDict) -> usize {
         .count()
 }
 
-/// Whether all others follow the first server, by what both sides say.
+/// Whether all others follow the first server, according to both sides.
 pub(crate) async fn following(servers: &[Server]) -> Result<(), String> {
     let (primary, replicas) = servers.split_first().ok_or("there is no server")?;
     let upstreams = vec![primary.peer_addr().port(); replicas.len()];
     following_through(primary, replicas, &upstreams).await
 }
 
-/// Whether all replicas follow the primary, by what both sides say, each through its own port: that of
-/// the primary, or of what stands in front of it.
+/// Whether all replicas follow the primary according to both sides, each through its port: the
+/// primary's, or the proxy's.
 pub(crate) async fn following_through(
     primary: &Server,
     replicas: &[Server],
@@ -91,7 +91,7 @@ pub(crate) async fn following_through(
     }
 }
 
-/// How many bytes of all that was ever written a server has.
+/// A server's replication offset in bytes.
 pub(crate) async fn offset(server: &Server) -> Result<u64, String> {
     let answer = server.try_ask::<(InfoDict,)>(&[&["INFO", "replication"]]);
     let info = match timeout(LOOK_BOUND, answer).await {
@@ -99,7 +99,8 @@ pub(crate) async fn offset(server: &Server) -> Result<u64, String> {
         Ok(Err(error)) => return Err(format!("{} answers {error}", server.addr())),
         Err(_) => return Err(format!("{} does not answer", server.addr())),
     };
-    // What a replica has executed; a primary has no such field, and counts what it wrote in the other.
+    // The data that a replica has executed. A primary does not have this field, and reports what it
+    // wrote in the other field.
     info.get("slave_repl_offset")
         .or_else(|| info.get("master_repl_offset"))
         .ok_or_else(|| format!("{} gives no offset", server.addr()))

@@ -1,8 +1,8 @@
-//! What clients may do, for a run of a whole suite under a list of rights.
+//! Restricts the rights of clients, to run a whole suite with a list of rights.
 //!
-//! `LOCKSET_TEST_RIGHTS` holds rules as of `ACL SETUSER`. Each server then has a user with these, and
-//! every URL that the kit gives out is that user's. What is not under test comes as the default user:
-//! the kit itself, the Redisson peer, replicas, sentinels.
+//! `LOCKSET_TEST_RIGHTS` holds rules of `ACL SETUSER`. With it, each server has a user with these
+//! rights, and every URL from the testkit uses that user. Connections that are not under test use
+//! the default user: the testkit's own, the Redisson peer, replicas and sentinels.
 
 const USER: &str = "locker";
 const PASSWORD: &str = "only-these-rights";
@@ -11,7 +11,7 @@ fn rules() -> Option<String> {
     std::env::var("LOCKSET_TEST_RIGHTS").ok()
 }
 
-/// What stands before the hosts of a URL.
+/// The user part of a URL.
 pub(crate) fn login() -> String {
     match rules() {
         Some(_) => format!("{USER}:{PASSWORD}@"),
@@ -19,7 +19,7 @@ pub(crate) fn login() -> String {
     }
 }
 
-/// What a server is started with.
+/// The arguments that create the user.
 pub(crate) fn args() -> Vec<String> {
     let Some(rules) = rules() else {
         return Vec::new();

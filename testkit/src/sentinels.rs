@@ -1,7 +1,7 @@
-//! A private primary with replicas and sentinels for one test: real processes.
+//! A private primary with replicas and sentinels for one test.
 //!
-//! Invariant: who is primary is asked of the sentinels each time, never remembered, because they change
-//! it on their own too.
+//! Invariant: the primary is always queried from the sentinels and never cached, because they also
+//! change it on their own.
 
 mod form;
 mod view;
@@ -18,28 +18,28 @@ use view::View;
 
 pub use form::SentinelsBuilder;
 
-/// What the sentinels call the primary they watch.
+/// The sentinels' name for the primary.
 const NAME: &str = "main";
 
-/// How long a change of the primary may take. An attempt that failed is repeated some seconds later.
+/// How long a change of the primary may take. A failed attempt is repeated some seconds later.
 const CHANGE_BOUND: Duration = Duration::from_secs(30);
 
-/// How long a failover may take before it is taken to have been given up.
+/// How long a failover may take before it is considered aborted.
 const ONE_ATTEMPT: Duration = Duration::from_secs(8);
 
-/// How often a failover is asked for before the sentinels are taken to be the problem.
+/// How often a failover is requested before the test fails.
 const ATTEMPTS: usize = 4;
 
-/// How long it may take until all servers have found their places again.
+/// How long all servers may take to return to their roles.
 const WELL_BOUND: Duration = Duration::from_secs(60);
 
-/// A private primary with replicas and sentinels on 127.0.0.1: 2 and 3, if not said otherwise. The
-/// sentinels know the primary as `main`.
+/// A private primary with replicas and sentinels on 127.0.0.1, by default 2 and 3. The sentinels'
+/// name for the primary is `main`.
 ///
-/// Dropping the value kills all its processes; they do not outlive the test process either.
+/// Dropping the value kills all its processes. They do not outlive the test process either.
 #[derive(Debug)]
 pub struct Sentinels {
-    // Before the servers: nobody is to be elected while those are killed.
+    // Dropped before the servers, so that killing the servers does not cause an election.
     sentinels: Vec<Server>,
     servers: Vec<Server>,
 }
@@ -49,19 +49,19 @@ impl Sentinels {
     ///
     /// # Panics
     ///
-    /// As [`SentinelsBuilder::start`].
+    /// Like [`SentinelsBuilder::start`].
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Options first, then [`SentinelsBuilder::start`].
+    /// Sets options before [`SentinelsBuilder::start`].
     #[must_use]
     pub fn builder() -> SentinelsBuilder {
         SentinelsBuilder::new()
     }
 
-    /// The one set of servers and sentinels that all tests of this process share which break nothing: no
-    /// failover, no `FLUSHALL`, and names of their own. Its sentinels give the servers 15 s.
+    /// The servers and sentinels shared by all tests of this process that do no damage: no
+    /// failover, no `FLUSHALL`, and only names of their own. The sentinels' `down-after` is 15 s.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Sentinels> = OnceCell::const_new();
         let patience = Duration::from_secs(15);
@@ -81,7 +81,7 @@ impl Sentinels {
         format!("{scheme}+sentinel://{login}{}/{NAME}", addrs.join(","))
     }
 
-    /// All servers; the first was the primary at first.
+    /// All servers, starting with the original primary.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
@@ -93,7 +93,7 @@ impl Sentinels {
         &self.sentinels
     }
 
-    /// The primary, by the newest of all sentinels' opinions.
+    /// The primary, by the newest view of all sentinels.
     ///
     /// # Panics
     ///
@@ -112,25 +112,26 @@ impl Sentinels {
         }
     }
 
-    /// Tells a sentinel to make a replica primary (`SENTINEL FAILOVER`): no other is asked, and the old
-    /// primary goes on as one until the sentinels get round to it.
+    /// Makes a sentinel promote a replica (`SENTINEL FAILOVER`), without the votes of others. The
+    /// old primary continues as a primary until the sentinels demote it.
     ///
-    /// Returns the former primary, when a replica is primary and every sentinel that answers says so.
+    /// Returns the former primary once a replica is the primary and every sentinel that answers
+    /// reports it.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so after four attempts of 8 s.
+    /// Lists what is missing after four attempts of 8 s.
     pub async fn fail_over(&self) -> &Server {
         let old = self.primary().await;
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
-            // Not once more when it is under way: that would be a second failover.
+            // Not while a failover is in progress, because that would cause a second one.
             if self.primary().await.addr() == old.addr()
                 && let Err(reason) = self.command_fail_over().await
             {
                 last = reason;
             }
-            // A sentinel that finds no fit replica gives up, and says so to nobody.
+            // A sentinel that finds no suitable replica aborts silently.
             match reached(ONE_ATTEMPT, async || self.replaced(old).await).await {
                 Ok(_) => return old,
                 Err(reason) => last = format!("{reason} {last}"),
@@ -151,15 +152,15 @@ impl Sentinels {
         Err(last)
     }
 
-    /// Kills the primary, and waits until the sentinels have made a replica primary and every one that
-    /// answers says so.
+    /// Kills the primary, and waits until the sentinels have promoted a replica and every sentinel
+    /// that answers reports it.
     ///
-    /// Returns the dead server. After a [`restart`](Server::restart) it is an empty primary that nobody
-    /// is sent to, until the sentinels make it a replica: see [`is_well`](Self::is_well).
+    /// Returns the dead server. After a [`restart`](Server::restart) it is an empty primary that
+    /// sentinels send no clients to, until they demote it: see [`is_well`](Self::is_well).
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn kill_primary(&self) -> &Server {
         let old = self.primary().await;
         old.kill();
@@ -167,12 +168,12 @@ impl Sentinels {
         old
     }
 
-    /// Waits until another server than `old` is primary, and every sentinel that answers says so.
-    /// Returns the new one.
+    /// Waits until a server other than `old` is the primary and every sentinel that answers reports
+    /// it. Returns the new primary.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn promoted(&self, old: &Server) -> &Server {
         match reached(CHANGE_BOUND, async || self.replaced(old).await).await {
             Ok(new) => new,
@@ -180,7 +181,7 @@ impl Sentinels {
         }
     }
 
-    /// The new primary, if all agree that there is one.
+    /// The new primary, if all sentinels agree on it.
     async fn replaced(&self, old: &Server) -> Result<&Server, String> {
         let new = self.agreed().await?;
         if new.addr() == old.addr() {
@@ -192,19 +193,19 @@ impl Sentinels {
         }
     }
 
-    /// Waits until all processes answer, all other servers follow the primary, and each sentinel knows
-    /// them all. With sentinels at their own pace it takes an old primary about eleven seconds.
+    /// Waits until all processes answer, all other servers follow the primary, and each sentinel
+    /// knows them all. At the sentinels' default pace, an old primary takes about eleven seconds.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 60 s.
+    /// Lists what is missing after 60 s.
     pub async fn is_well(&self) {
         if let Err(reason) = reached(WELL_BOUND, async || self.well().await).await {
             panic!("the sentinels are not well: {reason}");
         }
     }
 
-    /// The server that every sentinel which answers takes to be a primary without fault.
+    /// The server that every sentinel that answers considers a healthy primary.
     async fn agreed(&self) -> Result<&Server, String> {
         let views = View::of_all(&self.sentinels).await;
         let mut views = self.sentinels.iter().zip(&views);

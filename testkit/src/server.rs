@@ -1,7 +1,7 @@
 //! A private server process for one test.
 //!
-//! Invariant: what a [`Server`] value stands for is its own process, found by process id and not by
-//! port alone, and that process does not outlive the value nor the test process, however either ends.
+//! Invariant: a [`Server`] is its own process, identified by process id and not only by port. The
+//! process outlives neither the value nor the test process, however they end.
 
 mod builder;
 mod inspect;
@@ -20,31 +20,32 @@ use launch::{Launch, LaunchError, READY_BOUND, Running, Tls};
 pub use builder::ServerBuilder;
 pub use inspect::{ClientKind, ClientLine};
 
-/// A private Redis or Valkey server on 127.0.0.1, with a temporary folder of its own.
+/// A private Redis or Valkey server on 127.0.0.1 with its own temporary folder.
 ///
-/// It keeps nothing on disk, and accepts `DEBUG` commands where the server knows how to allow them.
-/// Dropping the value kills the process and removes the folder; if the test process dies without
+/// The server keeps nothing on disk, and accepts `DEBUG` commands where it can be configured to.
+/// Dropping the value kills the process and removes the folder. If the test process dies without
 /// dropping it, a watchdog does both.
 #[derive(Debug)]
 pub struct Server {
-    // Before `launch`: fields are dropped in order, and the process writes to the launch's folder.
+    // Declared before `launch`: fields are dropped in order, and the process writes to the launch's
+    // folder.
     running: Mutex<Running>,
     launch: Launch,
 }
 
 impl Server {
-    /// Starts a server with the kit's defaults and waits until it answers.
+    /// Starts a server with the default options and waits until it answers.
     ///
     /// # Panics
     ///
-    /// As [`ServerBuilder::start`].
+    /// Like [`ServerBuilder::start`].
     #[must_use]
     #[track_caller]
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Options first, then [`ServerBuilder::start`].
+    /// Sets options before [`ServerBuilder::start`].
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::new()
@@ -68,7 +69,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If there is no server to be had.
+    /// If no server can be found.
     #[must_use]
     #[track_caller]
     pub fn supports_tls() -> bool {
@@ -87,7 +88,7 @@ impl Server {
         format!("rediss://{}{}/", self.login(), self.tls_addr())
     }
 
-    /// Where the server speaks TLS.
+    /// The address of the TLS port.
     ///
     /// # Panics
     ///
@@ -117,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Where other servers and sentinels find this one: by TLS, if it can.
+    /// The address for other servers and sentinels: the TLS port, if there is one.
     pub(crate) fn peer_addr(&self) -> SocketAddr {
         match &self.launch.tls {
             Some(_) => self.tls_addr(),
@@ -125,7 +126,7 @@ impl Server {
         }
     }
 
-    /// A sentinel has no user with rights of its own.
+    /// A sentinel has no restricted user.
     fn login(&self) -> String {
         if self.launch.sentinel {
             String::new()
@@ -134,7 +135,7 @@ impl Server {
         }
     }
 
-    /// How the URLs begin of those who come to [`peer_addr`](Self::peer_addr).
+    /// The URL scheme for [`peer_addr`](Self::peer_addr).
     pub(crate) fn scheme(&self) -> &'static str {
         match &self.launch.tls {
             Some(_) => "rediss",
@@ -154,7 +155,7 @@ impl Server {
         format!("redis+unix://{}", self.launch.socket().display())
     }
 
-    /// Where the server listens.
+    /// The server's address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.launch.addr()
@@ -171,7 +172,7 @@ impl Server {
         self.launch.password.as_deref()
     }
 
-    /// The process id of the server itself; that of the last process while it is down.
+    /// The process id of the server, or of its last process while it is down.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running().process.pid()
@@ -179,7 +180,7 @@ impl Server {
 
     /// The server's own version, such as `7.0.15`.
     ///
-    /// For Valkey this is the Valkey version, not the Redis version it says it is compatible with.
+    /// For Valkey, this is the Valkey version, not the compatible Redis version.
     #[must_use]
     pub fn version(&self) -> String {
         self.running().identity.version.clone()
@@ -191,13 +192,13 @@ impl Server {
         self.running().identity.valkey
     }
 
-    /// What the current (or last) process has logged so far.
+    /// The log of the current or last process.
     #[must_use]
     pub fn log(&self) -> String {
         self.launch.log()
     }
 
-    /// Freezes the process (SIGSTOP), and returns when it has stopped. Connections stay open.
+    /// Freezes the process (SIGSTOP), and returns once it has stopped. Connections stay open.
     ///
     /// # Panics
     ///
@@ -209,11 +210,11 @@ impl Server {
         }
     }
 
-    /// Lets a frozen process run again (SIGCONT).
+    /// Continues a frozen process (SIGCONT).
     ///
     /// # Panics
     ///
-    /// If the process has died.
+    /// If the process is dead.
     #[track_caller]
     pub fn cont(&self) {
         if let Err(reason) = self.running().process.thaw() {
@@ -221,18 +222,18 @@ impl Server {
         }
     }
 
-    /// Kills the process (SIGKILL) and waits for its end. Does nothing when it is dead already.
+    /// Kills the process (SIGKILL) and waits for its end. Does nothing if it is dead.
     pub fn kill(&self) {
         self.running().process.end();
     }
 
-    /// Starts the server again, on the same port and with the same arguments, and waits until it
-    /// answers. A process that still runs is killed first. All data is gone, unless the arguments turn
-    /// persistence on.
+    /// Starts the server again on the same port with the same arguments, and waits until it
+    /// answers. A running process is killed first. All data is lost, unless the arguments enable
+    /// persistence.
     ///
     /// # Panics
     ///
-    /// With what went wrong and the end of the server's log when it does not answer within 10 s.
+    /// With the reason and the end of the server's log if it does not answer within 10 s.
     #[track_caller]
     pub fn restart(&self) {
         let mut running = self.running();
@@ -244,12 +245,12 @@ impl Server {
                     *running = again;
                     return;
                 }
-                // Clients know this port, so the only way is to wait until it is free again.
+                // Clients know this port, so it cannot be replaced. Wait until it is free again.
                 Err(LaunchError::PortTaken(_)) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(LaunchError::PortTaken(reason) | LaunchError::Other(reason)) => {
-                    // Not under the lock: a panic should not hide behind a poisoned mutex.
+                    // Release the lock first: a panic must not poison the mutex.
                     drop(running);
                     panic!("the server did not restart: {reason}");
                 }
@@ -257,7 +258,7 @@ impl Server {
         }
     }
 
-    // A test that panicked in here still has to be able to drop its server.
+    // A test that panicked while holding the lock must still be able to drop its server.
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
-//! Certificates for tests: an authority of their own, and what it has signed.
+//! Certificates for tests, with their own authority.
 //!
-//! Invariant: nothing here is worth anything outside one test; the keys are made anew each time.
+//! Invariant: the keys are generated for one test and are useless outside it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,9 +10,9 @@ use rcgen::{
     KeyUsagePurpose, SanType, date_time_ymd,
 };
 
-/// The certificates of a server and of its clients, by an authority that nobody else trusts.
+/// The certificates of a server and its clients, issued by a private authority.
 ///
-/// The server's is for `127.0.0.1`, `127.0.0.2` and `localhost`.
+/// The server's certificate is for `127.0.0.1`, `127.0.0.2` and `localhost`.
 #[derive(Clone)]
 pub struct Certificates {
     ca: String,
@@ -20,7 +20,7 @@ pub struct Certificates {
     client: Signed,
 }
 
-/// A certificate and its key, both PEM.
+/// A certificate and its key, both in PEM.
 #[derive(Clone)]
 struct Signed {
     certificate: String,
@@ -28,13 +28,13 @@ struct Signed {
 }
 
 impl Certificates {
-    /// A new authority, and certificates that are valid now.
+    /// Creates an authority and certificates that are valid now.
     #[must_use]
     pub fn new() -> Self {
         Self::make(false)
     }
 
-    /// As [`new`](Self::new), but the server's certificate was valid in the year 2001 only.
+    /// Like [`new`](Self::new), but the server's certificate was only valid in the year 2001.
     #[must_use]
     pub fn expired() -> Self {
         Self::make(true)
@@ -55,7 +55,7 @@ impl Certificates {
         let local = |last| SanType::IpAddress(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let name = "localhost".try_into().expect("the name is plain");
         server.subject_alt_names = vec![local(1), local(2), SanType::DnsName(name)];
-        // Servers are each other's clients too.
+        // Servers are also clients of each other.
         server.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -73,7 +73,7 @@ impl Certificates {
         }
     }
 
-    /// The authority's own certificate, for whoever is to trust the server.
+    /// The authority's certificate, for clients that trust the server.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca
@@ -91,13 +91,13 @@ impl Certificates {
         &self.client.key
     }
 
-    /// The certificate of the server, PEM.
+    /// The certificate of the server in PEM.
     #[must_use]
     pub fn server_cert_pem(&self) -> &str {
         &self.server.certificate
     }
 
-    /// The key of the server, PEM.
+    /// The key of the server in PEM.
     #[must_use]
     pub fn server_key_pem(&self) -> &str {
         &self.server.key
@@ -118,7 +118,7 @@ impl fmt::Debug for Certificates {
     }
 }
 
-/// Valid from long ago to long from now.
+/// Valid from the distant past to the distant future.
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);

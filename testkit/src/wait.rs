@@ -1,7 +1,6 @@
-//! Bounded waiting and unique names.
+//! Bounded waits and unique names.
 //!
-//! Every wait here ends: with its result, or with a panic that says where it was started and what it
-//! waited for.
+//! Every wait ends with its result, or with a panic that names the caller and the condition.
 
 use std::future::Future;
 use std::panic::Location;
@@ -10,13 +9,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use uuid::Uuid;
 
-/// How long [`eventually`] rests between two looks.
+/// The interval between two checks of [`eventually`].
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long [`reached`] rests between two looks, each of which may go to many servers.
+/// The interval between two checks of [`reached`]. A check may query many servers.
 const WIDE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// `prefix` followed by a random part: a name that no other test, process or run uses.
+/// `prefix` followed by a random part: a name unique across tests, processes and runs.
 #[must_use]
 pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}-{}", Uuid::new_v4().simple())
@@ -26,8 +25,8 @@ pub fn unique_name(prefix: &str) -> String {
 ///
 /// # Panics
 ///
-/// With "not within `bound`" and the caller's place when the bound passes first.
-// Not an `async fn`: those cannot carry `#[track_caller]`.
+/// If the bound passes first, with "not within `bound`" and the caller's location. This is not an
+/// `async fn`, which could not carry `#[track_caller]`.
 #[track_caller]
 pub fn within<T>(bound: Duration, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = Location::caller();
@@ -39,13 +38,13 @@ pub fn within<T>(bound: Duration, future: impl Future<Output = T>) -> impl Futur
     }
 }
 
-/// Calls `check` every 5 ms until it answers `true`, for at most `bound`.
+/// Calls `check` every 5 ms until it returns `true`, for at most `bound`.
 ///
-/// A call still under way when the bound passes is dropped. The check is called at least once.
+/// A call in progress when the bound passes is dropped. The check is called at least once.
 ///
 /// # Panics
 ///
-/// With `what`, the bound and the caller's place when the bound passes first.
+/// If the bound passes first, with `what`, the bound and the caller's location.
 #[track_caller]
 pub fn eventually<C>(bound: Duration, what: &str, mut check: C) -> impl Future<Output = ()>
 where
@@ -67,9 +66,9 @@ where
     }
 }
 
-/// Calls `look` until it succeeds, for at most `bound`; then gives the reason why it did not last time.
+/// Calls `look` until it succeeds, for at most `bound`. Returns the last error after that.
 ///
-/// A look still under way when the bound passes is dropped.
+/// A call in progress when the bound passes is dropped.
 pub(crate) async fn reached<T, L>(bound: Duration, mut look: L) -> Result<T, String>
 where
     L: AsyncFnMut() -> Result<T, String>,

@@ -1,4 +1,4 @@
-//! The cluster of the kit: it forms, fails over, moves slots, and dies with its owner.
+//! The testkit's cluster: it forms, fails over, moves slots, and dies with its owner.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// Set for the process that plays the owner in `the_cluster_dies_with_its_owner`.
 const OWNER: &str = "LOCKSET_TESTKIT_CLUSTER_OWNER";
 
-/// A busy machine is no reason to give up.
+/// A timeout long enough for a busy machine.
 fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(SOON))
@@ -30,12 +30,12 @@ async fn get(server: &Server, key: &str) -> RedisResult<Option<String>> {
     server.admin().await.get(key).await
 }
 
-/// With which error the server answers.
+/// The kind of the server's error.
 fn kind<T: std::fmt::Debug>(outcome: RedisResult<T>) -> ErrorKind {
     outcome.unwrap_err().kind()
 }
 
-/// One that does not own the key's slot.
+/// A node that does not own the key's slot.
 async fn another_than<'a>(cluster: &'a Cluster, owner: &Server) -> &'a Server {
     let primaries = cluster.primaries().await;
     let mut others = primaries.into_iter();
@@ -80,7 +80,7 @@ async fn fails_over_as_told() {
         let value = format!("{mode:?}");
         set(before, "a", &value).await.unwrap();
         let replica = cluster.replica_of("a").await;
-        // Redis 6.2 leaves who was primary paused for 10 s: until then it takes nothing in.
+        // Redis 6.2 leaves the former primary paused for 10 s, during which it accepts no data.
         eventually(2 * SOON, "the replica has the value", async || {
             let mut admin = replica.admin().await;
             let () = cmd("READONLY").query_async(&mut admin).await.unwrap();
@@ -129,7 +129,7 @@ async fn elects_a_replica_when_a_primary_freezes() {
 
 #[tokio::test]
 async fn a_replica_can_be_told_when_its_primary_is_dead() {
-    // Nobody is elected by itself for as long as this test runs.
+    // Long enough to prevent an automatic election during the test.
     let patience = Duration::from_secs(60);
     let cluster = Cluster::builder().node_timeout(patience).start().await;
     let old = cluster.primary_of("a").await;
@@ -206,7 +206,7 @@ async fn proxies_stand_between_clients_and_nodes_only() {
     let proxy = cluster.proxy(owner);
     assert!(cluster.addrs().contains(&proxy.addr()));
 
-    // Whoever is sent on is sent to the proxy.
+    // Redirections lead to the proxy.
     let other = another_than(&cluster, owner).await;
     let moved = get(other, "a").await.unwrap_err();
     let (target, _) = moved.redirect_node().unwrap();
@@ -219,7 +219,7 @@ async fn proxies_stand_between_clients_and_nodes_only() {
     let told = format!("{slots:?}");
     assert_eq!(told.matches("127.0.0.2").count(), 6, "{told}");
 
-    // A fault of the proxy is none between the nodes.
+    // A fault of the proxy does not affect the nodes.
     proxy.refuse(true);
     proxy.cut();
     let client = redis::Client::open(proxy.url()).unwrap();

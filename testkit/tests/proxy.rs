@@ -1,4 +1,4 @@
-//! Every fault of the proxy, proven against a real server by what the server and the client see.
+//! Every fault of the proxy, observed at a real server and its client.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// For what must happen.
+/// A bound for expected events.
 const SOON: Duration = Duration::from_secs(5);
 
-/// For what must not happen: long enough for a local round trip many times over.
+/// How long to wait for an unexpected event: many local round trips.
 const WHILE: Duration = Duration::from_millis(100);
 
 async fn pair() -> (Server, Proxy) {
@@ -21,7 +21,7 @@ async fn pair() -> (Server, Proxy) {
     (server, proxy)
 }
 
-/// A client that waits for ever, so that each answer or its absence is the proxy's doing.
+/// A client without timeouts, so that only the proxy decides about answers.
 async fn client(url: String) -> MultiplexedConnection {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let client = Client::open(url).unwrap();
@@ -84,7 +84,7 @@ async fn dies_on_drop() {
     let client = client(proxy.url()).await;
     drop(proxy);
     within(SOON, incr(&client, "a")).await.unwrap().unwrap_err();
-    // Not at once: while another test's thread starts a process, that process has a copy of the socket.
+    // Not at once: while another thread starts a process, that process has a copy of the socket.
     eventually(SOON, "the port is closed", async || {
         TcpStream::connect(address).await.is_err()
     })

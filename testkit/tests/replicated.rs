@@ -1,4 +1,4 @@
-//! The replicas of the kit: they follow, freeze when told to, and can take over.
+//! The testkit's replicas: they follow, freeze when told to, and can take over.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ async fn set(server: &Server, key: &str) -> RedisResult<()> {
     server.admin().await.set(key, 1).await
 }
 
-/// Writes a key, and asks for how many replicas confirm it within the time.
+/// Writes a key, and returns how many replicas confirm it within `time`.
 async fn set_and_wait(server: &Server, key: &str, replicas: usize, time: Duration) -> usize {
     let mut admin = server.admin().await;
     let () = admin.set(key, 1).await.unwrap();

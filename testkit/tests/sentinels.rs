@@ -1,4 +1,5 @@
-//! The sentinels of the kit: they know all servers, and make another one primary, told or not.
+//! The testkit's sentinels: they know all servers, and change the primary by themselves or on
+//! request.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use redis::{
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// How a replica refuses a write.
+/// A replica's error for a write.
 const READ_ONLY: ErrorKind = ErrorKind::Server(ServerErrorKind::ReadOnly);
 
-/// A busy machine is no reason to give up.
+/// A timeout long enough for a busy machine.
 fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(SOON))
@@ -23,7 +24,7 @@ async fn set(server: &Server, key: &str) -> RedisResult<()> {
     server.admin().await.set(key, 1).await
 }
 
-/// What each sentinel tells clients.
+/// The port that each sentinel gives to clients.
 async fn told(sentinels: &Sentinels) -> Vec<u16> {
     let mut told = Vec::new();
     for sentinel in sentinels.sentinels() {

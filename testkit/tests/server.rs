@@ -1,4 +1,5 @@
-//! The server of the kit: it starts, freezes, dies and comes back when told to, and never lingers.
+//! The testkit's server: it starts, freezes, dies and restarts on command, and never outlives its
+//! owner.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
@@ -19,7 +20,7 @@ fn answers(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
-/// The folder of a server that was started with `.unix()`.
+/// The folder of a server started with `.unix()`.
 fn folder(server: &Server) -> String {
     let url = server.unix_url();
     let socket = url.strip_prefix("redis+unix://").expect("a socket URL");
@@ -266,7 +267,7 @@ fn the_server_dies_with_its_owner() {
     }
 }
 
-/// Freezes a server that is not ours to freeze by value.
+/// Freezes a server that belongs to another process.
 fn freeze(address: SocketAddr) {
     let mut connection = redis::Client::open(format!("redis://{address}/"))
         .unwrap()

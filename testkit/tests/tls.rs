@@ -1,4 +1,4 @@
-//! TLS of the kit: servers speak it with their clients and with each other, where the binary can.
+//! TLS in the testkit: between servers and clients and among servers, if the binary supports it.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use redis::{
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A busy machine is no reason to give up.
+/// A timeout long enough for a busy machine.
 fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(SOON))
         .set_response_timeout(Some(SOON))
 }
 
-/// A connection that trusts the authority, and shows the client's certificate if it is to.
+/// A connection that trusts the authority, and presents the client's certificate if requested.
 async fn connect(
     url: &str,
     certificates: &Certificates,
@@ -36,7 +36,7 @@ async fn connect(
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&patient())
         .await?;
-    // In TLS 1.3 a client learns only now that it was refused.
+    // In TLS 1.3, a client only learns of a rejection after the handshake.
     let () = connection.ping().await?;
     Ok(connection)
 }
@@ -97,7 +97,7 @@ async fn a_cluster_speaks_it() {
     let mut client = connect(&owner.tls_url(), owner.tls(), true).await.unwrap();
     let () = client.set("a", 1).await.unwrap();
 
-    // Whoever is sent on is sent to a port that speaks TLS.
+    // Redirections lead to a TLS port.
     let primaries = cluster.primaries().await;
     let other = primaries
         .iter()

@@ -1,4 +1,4 @@
-//! The waits of the kit: they end, and their panics say where and why.
+//! The testkit's waits end, and their panics say where and why.
 
 use std::future::pending;
 use std::time::{Duration, Instant};

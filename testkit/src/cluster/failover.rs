@@ -1,4 +1,4 @@
-//! A replica becomes primary: because it is told to, or because its primary died.
+//! Makes a replica a primary, by command or by killing its primary.
 
 use std::time::Duration;
 
@@ -8,33 +8,35 @@ use super::view::{View, owner};
 use crate::server::Server;
 use crate::wait::reached;
 
-/// How long a change of the primary may take. An election that failed for want of votes is repeated.
+/// How long a change of the primary may take. A failed election is repeated.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// A server gives up a manual failover after 5 s without a word; then it is asked again.
+/// After 5 s without progress, a server silently aborts a manual failover. Then it is requested
+/// again.
 const ONE_ATTEMPT: Duration = Duration::from_secs(7);
 
-/// How often a failover is asked for before the cluster is taken to be the problem.
+/// How often a failover is requested before the test fails.
 const ATTEMPTS: usize = 3;
 
-/// How a replica is told to become primary, for [`Cluster::fail_over`].
+/// The mode of [`Cluster::fail_over`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailOver {
     /// The primary stops serving until the replica has all its data. Nothing is lost.
     Graceful,
-    /// The replica does not ask the primary, only the other primaries for their votes. What it has
-    /// not yet heard of is lost.
+    /// The replica does not involve the primary, and only asks the other primaries for their votes.
+    /// Data that it has not received is lost.
     Force,
-    /// The replica asks nobody.
+    /// The replica takes over without votes.
     Takeover,
 }
 
-/// Every method panics, with what was still missing, when the change does not happen within its bound.
+/// Every method panics if the change does not happen within its bound, with a list of what is
+/// missing.
 impl Cluster {
     /// Makes the first replica of the key's slot its primary.
     ///
-    /// Returns the former primary when every node that answers knows the new one. A failover that came
-    /// to nothing is asked for twice more, every 7 s.
+    /// Returns the former primary once every node that answers knows the new one. A failover
+    /// without effect is requested twice more, every 7 s.
     pub async fn fail_over(&self, key: &str, mode: FailOver) -> &Server {
         let slot = self.slot(key).await;
         let old = self.owner_of(slot).await;
@@ -51,7 +53,7 @@ impl Cluster {
             let attempt = reached(ONE_ATTEMPT, async || {
                 let outcome = self.agreed(slot, new).await;
                 if outcome.is_err() && !accepted {
-                    // It refuses while its link to the primary is down.
+                    // A replica refuses while its link to the primary is down.
                     tell(new, command).await?;
                     accepted = true;
                 }
@@ -68,8 +70,8 @@ impl Cluster {
     /// Kills the primary of the key's slot, and waits until a replica was elected and every node that
     /// answers knows it; within 30 s.
     ///
-    /// Returns the dead server. After a [`restart`](Server::restart) it comes back empty, and joins as
-    /// a replica.
+    /// Returns the dead server. After a [`restart`](Server::restart) it is empty, and joins as a
+    /// replica.
     pub async fn kill_primary_of(&self, key: &str) -> &Server {
         let old = self.primary_of(key).await;
         old.kill();
@@ -77,8 +79,8 @@ impl Cluster {
         old
     }
 
-    /// Waits until another server than `old` is primary of the key's slot, and every node that answers
-    /// knows it; within 30 s. Returns the new one.
+    /// Waits up to 30 s until another server than `old` is the primary of the key's slot and every
+    /// node that answers knows it. Returns the new primary.
     pub async fn promoted(&self, key: &str, old: &Server) -> &Server {
         let slot = self.slot(key).await;
         let outcome = reached(BOUND, async || {
@@ -96,8 +98,8 @@ impl Cluster {
         }
     }
 
-    /// Whether every node that answers, and this one is among them, says that it owns the slot and the
-    /// cluster is well.
+    /// Whether every node that answers, including this one, reports that it owns the slot and the
+    /// cluster is healthy.
     pub(super) async fn agreed(&self, slot: u16, wanted: &Server) -> Result<(), String> {
         let views = View::of_all(&self.nodes).await;
         for (node, view) in self.nodes.iter().zip(&views) {

@@ -1,4 +1,4 @@
-//! From separate servers to one cluster, by what the servers themselves are told.
+//! Forms a cluster from separate servers.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -13,12 +13,11 @@ use crate::replication::AT_ONCE;
 use crate::server::{Server, ServerBuilder};
 use crate::wait::reached;
 
-/// How long servers may take to become a cluster. Two seconds pass in any case: so long a primary that
-/// was just started serves nobody.
+/// How long forming a cluster may take. It takes at least two seconds, during which a new primary
+/// serves no clients.
 const FORM_BOUND: Duration = Duration::from_secs(30);
 
-/// Where clients find the nodes of a cluster with proxies: the same ports on another address of the
-/// loopback network.
+/// The addresses of the proxies: the ports of the nodes, on another loopback address.
 const PROXIES: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Options for a [`Cluster`], from [`Cluster::builder`].
@@ -42,59 +41,59 @@ impl ClusterBuilder {
         }
     }
 
-    /// How many primaries share the slots: 3 if not said, which is what an election needs.
+    /// The number of primaries, which share the slots. The default is 3, as an election needs.
     #[must_use]
     pub fn primaries(mut self, count: usize) -> Self {
         self.primaries = count;
         self
     }
 
-    /// How many replicas each primary has: 1 if not said.
+    /// The number of replicas per primary. The default is 1.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
         self
     }
 
-    /// How long a node may be silent before the others give it up: 1 s if not said. A replica of a
-    /// primary that was given up is elected 0.5 to 1 s later.
+    /// How long a node may be silent before the others consider it failed. The default is 1 s. A
+    /// replica is elected 0.5 to 1 s later.
     #[must_use]
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
     }
 
-    /// Puts a [`Proxy`] in front of each node: see [`Cluster::proxy`]. Needs Redis 7 or Valkey, and a
-    /// system where all of 127.0.0.0/8 is this machine, as Linux.
+    /// Puts a [`Proxy`] in front of each node: see [`Cluster::proxy`]. Needs Redis 7 or Valkey, and
+    /// a system where all of 127.0.0.0/8 is local, like Linux.
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
     }
 
-    /// As [`ServerBuilder::tls`], for all nodes, with the same certificates. The nodes speak TLS with
-    /// each other too, and clients are sent to the ports where they do.
+    /// Like [`ServerBuilder::tls`], for all nodes, with the same certificates. The nodes also use
+    /// TLS among themselves, and redirect clients to the TLS ports.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.server = self.server.tls();
         self
     }
 
-    /// As [`ServerBuilder::valkey`], for all nodes.
+    /// Like [`ServerBuilder::valkey`], for all nodes.
     #[must_use]
     pub fn valkey(mut self) -> Self {
         self.server = self.server.valkey();
         self
     }
 
-    /// As [`ServerBuilder::binary`], for all nodes.
+    /// Like [`ServerBuilder::binary`], for all nodes.
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.server = self.server.binary(path);
         self
     }
 
-    /// As [`ServerBuilder::args`], for all nodes. With a `--requirepass` goes the same `--masterauth`.
+    /// Like [`ServerBuilder::args`], for all nodes. A `--requirepass` also sets `--masterauth`.
     #[must_use]
     pub fn args<I>(mut self, args: I) -> Self
     where
@@ -105,12 +104,12 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts the servers and makes them one cluster. Returns when every node says that it is well,
-    /// all know all, and each replica follows its primary.
+    /// Starts the servers and forms the cluster. Returns once every node reports that it is
+    /// healthy, all know each other, and each replica follows its primary.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 30 s.
+    /// Lists what is missing after 30 s.
     pub async fn start(self) -> Cluster {
         match self.try_start().await {
             Ok(cluster) => cluster,
@@ -118,7 +117,7 @@ impl ClusterBuilder {
         }
     }
 
-    /// As [`start`](Self::start), with the reason as an error instead of a panic.
+    /// Like [`start`](Self::start), but returns the reason as an error.
     pub async fn try_start(self) -> Result<Cluster, String> {
         let count = self.primaries * (1 + self.replicas);
         let nodes = ServerBuilder::start_all(vec![self.node(); count])?;
@@ -152,10 +151,10 @@ impl ClusterBuilder {
             "yes",
             "--cluster-node-timeout",
             &timeout,
-            // However old its data, a replica may be elected: that it lost some is what tests are about.
+            // A replica may be elected however old its data, because tests examine lost data.
             "--cluster-replica-validity-factor",
             "0",
-            // No replica moves to another primary by itself.
+            // Replicas do not move to other primaries on their own.
             "--cluster-migration-barrier",
             "100",
         ]);
@@ -174,8 +173,8 @@ impl ClusterBuilder {
         server
     }
 
-    /// Gives each primary its part of the slots, and each node an epoch of its own, so that no two of
-    /// them have to settle which is older.
+    /// Assigns slots to each primary and a distinct epoch to each node, so that no two nodes have
+    /// to resolve a conflict.
     async fn share_slots(&self, nodes: &[Server]) -> Result<(), String> {
         let sharing = nodes.iter().enumerate().map(async |(index, node)| {
             let epoch = (index + 1).to_string();
@@ -184,7 +183,7 @@ impl ClusterBuilder {
                 return Ok(());
             }
             let end = |index: usize| usize::from(SLOTS) * index / self.primaries;
-            // Redis 6.2 does not know ranges yet.
+            // Redis 6.2 has no ranges.
             let slots: Vec<String> = (end(index)..end(index + 1))
                 .map(|slot| slot.to_string())
                 .collect();
@@ -195,7 +194,7 @@ impl ClusterBuilder {
         try_join_all(sharing).await.map(drop)
     }
 
-    /// Makes every node behind the primaries a replica, as soon as it knows its primary.
+    /// Makes every node after the primaries a replica, as soon as it knows its primary.
     async fn follow(&self, cluster: &Cluster) -> Result<(), String> {
         let replicas = cluster.nodes.iter().enumerate().skip(self.primaries);
         let following = replicas.map(async |(index, node)| {
@@ -208,7 +207,7 @@ impl ClusterBuilder {
         try_join_all(following).await.map(drop)
     }
 
-    /// Whether everybody knows who is whose replica, and where clients find each.
+    /// Whether all nodes know the roles and the client addresses of all others.
     fn as_planned(&self, views: &[Option<View>]) -> Result<(), String> {
         let replicas = self.primaries * self.replicas;
         for view in views.iter().flatten() {
@@ -240,8 +239,8 @@ async fn id(node: &Server) -> Result<String, String> {
         .map_err(|error| format!("CLUSTER MYID at {}: {error}", node.addr()))
 }
 
-/// Lets every pair of nodes meet. One node that meets all would do, but then the others hear of each
-/// other by gossip only, some seconds later.
+/// Introduces every pair of nodes. Introducing all to one node would work too, but the others would
+/// learn of each other by gossip, some seconds later.
 async fn introduce(nodes: &[Server]) -> Result<(), String> {
     let meetings = nodes.iter().enumerate().map(async |(index, node)| {
         for other in &nodes[index + 1..] {
@@ -253,7 +252,7 @@ async fn introduce(nodes: &[Server]) -> Result<(), String> {
     try_join_all(meetings).await.map(|_: Vec<()>| ())
 }
 
-/// Sends a command that answers OK.
+/// Sends a command and expects OK.
 pub(super) async fn tell(node: &Server, command: &[&str]) -> Result<(), String> {
     let answer: Result<((),), _> = node.try_ask(&[command]).await;
     answer.map(drop).map_err(|error| {

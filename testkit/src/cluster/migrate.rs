@@ -1,8 +1,8 @@
-//! A slot moves from one primary to another, step by step.
+//! Moves a slot from one primary to another, step by step.
 //!
-//! Between [`Cluster::begin_migration`] and [`Cluster::end_migration`] the old owner answers for the keys
-//! it still has and says ASK for all others. A command with some keys here and some there gets TRYAGAIN
-//! from the new owner, and from Redis 7 on from the old one too.
+//! Between [`Cluster::begin_migration`] and [`Cluster::end_migration`], the old owner serves the
+//! keys it still has and answers ASK for all others. The new owner answers TRYAGAIN to a command
+//! with keys on both sides; from Redis 7, so does the old owner.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::wait::reached;
 /// How long a step of a migration may take.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// How many keys are moved by one command.
+/// The number of keys per command.
 const BATCH: &str = "100";
 
-/// How long one command that moves keys may take, in milliseconds.
+/// The time limit of a command that moves keys, in milliseconds.
 const MOVE_TIMEOUT: &str = "5000";
 
-/// Every method panics, with the command and the error, when a server refuses or does not answer.
+/// Every method panics if a server refuses or does not answer, with the command and the error.
 impl Cluster {
-    /// Moves a slot with all its keys to the primary `to`. Nothing is moved when it is there already.
+    /// Moves a slot with all its keys to the primary `to`. Does nothing if it is there already.
     pub async fn migrate(&self, slot: u16, to: &Server) {
         if self.owner_of(slot).await.addr() == to.addr() {
             return;
@@ -32,19 +32,19 @@ impl Cluster {
         self.end_migration(slot, to).await;
     }
 
-    /// First step: `to` expects the slot, and its owner gives it away.
+    /// First step: marks the slot as importing at `to`, and as migrating at its owner.
     pub async fn begin_migration(&self, slot: u16, to: &Server) {
         let from = self.owner_of(slot).await;
         let (from_id, to_id) = (self.id_of(from), self.id_of(to));
         let number = slot.to_string();
-        // In this order: the owner must not send clients on before they are expected.
+        // In this order, because the owner must not redirect clients before `to` expects them.
         let import = ["CLUSTER", "SETSLOT", &number, "IMPORTING", from_id];
         let migrate = ["CLUSTER", "SETSLOT", &number, "MIGRATING", to_id];
         demand(tell(to, &import).await);
         demand(tell(from, &migrate).await);
     }
 
-    /// Second step, for one key. Does nothing when the owner of its slot does not have it.
+    /// Second step, for one key. Does nothing if the owner of the slot does not have the key.
     pub async fn move_key(&self, key: &str, to: &Server) {
         let slot = self.slot(key).await;
         let from = self.owner_of(slot).await;
@@ -66,11 +66,11 @@ impl Cluster {
         }
     }
 
-    /// Last step: `to` owns the slot. Returns when every node that answers knows it; within 20 s.
+    /// Last step: `to` owns the slot. Returns once every node that answers knows it, within 20 s.
     pub async fn end_migration(&self, slot: u16, to: &Server) {
         let (number, id) = (slot.to_string(), self.id_of(to));
         let command = ["CLUSTER", "SETSLOT", &number, "NODE", id];
-        // The new owner first: else the slot would be nobody's for a moment.
+        // The new owner first, because otherwise the slot would have no owner for a moment.
         demand(tell(to, &command).await);
         for primary in self.primaries().await {
             if primary.addr() != to.addr() {
@@ -80,7 +80,7 @@ impl Cluster {
         demand(reached(BOUND, async || self.agreed(slot, to).await).await);
     }
 
-    /// Instead of the last step: the slot stays where it was. Keys moved already stay lost to it.
+    /// Replaces the last step: the slot stays with its owner, without the keys already moved.
     pub async fn abandon_migration(&self, slot: u16, to: &Server) {
         let number = slot.to_string();
         let command = ["CLUSTER", "SETSLOT", &number, "STABLE"];
@@ -109,7 +109,7 @@ async fn send(from: &Server, to: &Server, keys: &[Vec<u8>]) {
     }
     command.arg("KEYS").arg(keys);
     let moved = command.query_async::<String>(&mut from.admin().await).await;
-    // NOKEY: somebody was faster.
+    // A reply of NOKEY is fine: the key has expired or was moved already.
     if let Err(error) = moved {
         let (from, to) = (from.addr(), to.addr());
         panic!("MIGRATE from {from} to {to}: {error}");

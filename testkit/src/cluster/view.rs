@@ -1,7 +1,7 @@
-//! What a cluster node says about itself and the others: one look, read and compared.
+//! Reads and compares the views that nodes have of their cluster.
 //!
-//! Invariant: a view is one node's opinion. What holds for the cluster is decided by whoever compares
-//! them; of two opinions about a slot, the one with the higher epoch is the newer.
+//! Invariant: a view is one node's opinion. Callers compare views to decide about the cluster: of
+//! two views of a slot, the one with the higher epoch is newer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 
 use crate::server::Server;
 
-/// A node that does not answer for so long is frozen, dead or cut off.
+/// A node that does not answer within this time is frozen, dead or cut off.
 pub(super) const LOOK_BOUND: Duration = Duration::from_secs(1);
 
-/// One node's opinion of its cluster.
+/// One node's view of its cluster.
 #[derive(Debug)]
 pub(super) struct View {
-    /// Whether it says `cluster_state:ok`.
+    /// Whether the node reports `cluster_state:ok`.
     pub(super) ok: bool,
-    /// Whether it is a replica whose link to its primary is up.
+    /// Whether the node is a replica whose link to its primary is up.
     pub(super) linked: bool,
-    /// The nodes it knows, itself included, by their ids.
+    /// The nodes it knows, including itself, by id.
     pub(super) nodes: BTreeMap<String, Node>,
     /// Its own id.
     pub(super) myself: String,
@@ -31,14 +31,14 @@ pub(super) struct View {
 /// One line of `CLUSTER NODES`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// `IP:PORT@BUS`, with `,HOSTNAME` behind it where there is one.
+    /// `IP:PORT@BUS`, followed by `,HOSTNAME` if there is one.
     pub(super) addr: String,
     pub(super) flags: Vec<String>,
     /// The id of its primary, for a replica.
     pub(super) primary: Option<String>,
     pub(super) epoch: u64,
     pub(super) connected: bool,
-    /// First and last of each range.
+    /// The first and last slot of each range.
     pub(super) slots: Vec<(u16, u16)>,
 }
 
@@ -59,7 +59,7 @@ impl Node {
         let addr = words.next()?.to_owned();
         let flags = words.next()?.split(',').map(str::to_owned).collect();
         let primary = words.next().filter(|id| *id != "-").map(str::to_owned);
-        // When it was pinged, and when it answered.
+        // The times of the last ping and the last answer.
         let mut words = words.skip(2);
         let epoch = words.next()?.parse().ok()?;
         let connected = words.next()? == "connected";
@@ -76,14 +76,14 @@ impl Node {
     }
 }
 
-/// `7` or `7-9`; not `[7->-ID]`, a slot on its way to another node.
+/// `7` or `7-9`, but not `[7->-ID]`, which is a migrating slot.
 fn parse_slots(word: &str) -> Option<(u16, u16)> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 impl View {
-    /// Asks a node; `None` if it does not answer within a second.
+    /// Asks a node. Returns `None` if it does not answer within a second.
     pub(super) async fn of(server: &Server) -> Option<Self> {
         let questions: &[&[&str]] = &[
             &["CLUSTER", "INFO"],
@@ -106,12 +106,12 @@ impl View {
         })
     }
 
-    /// Asks all nodes at once; `None` in the place of each that does not answer.
+    /// Asks all nodes at once. A node that does not answer gives `None`.
     pub(super) async fn of_all(servers: &[Server]) -> Vec<Option<Self>> {
         join_all(servers.iter().map(Self::of)).await
     }
 
-    /// Who owns the slot, and with which epoch.
+    /// The owner of the slot and its epoch.
     pub(super) fn owner(&self, slot: u16) -> Option<(&str, u64)> {
         self.nodes
             .iter()
@@ -120,7 +120,7 @@ impl View {
     }
 }
 
-/// Who owns the slot: the newest of all opinions.
+/// The owner of the slot, by the newest view.
 pub(super) fn owner(views: &[Option<View>], slot: u16) -> Option<&str> {
     views
         .iter()

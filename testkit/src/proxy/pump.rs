@@ -1,7 +1,7 @@
-//! Moves bytes between sockets as the rules say: four small loops per connection, two readers that hand
-//! in what comes and two writers that ask what may leave.
+//! Moves bytes between sockets as the rules say, with four small loops per connection: two readers
+//! that hand in bytes, and two writers that ask for the next bytes to send.
 //!
-//! No loop decides anything, so no byte escapes the rules. A reader never waits for a writer.
+//! The loops make no decisions, so all bytes follow the rules. A reader never waits for a writer.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::rules::{Direction, Handles, Item, Next};
 
 const CHUNK: usize = 64 * 1024;
 
-/// Accepts connections for ever.
+/// Accepts connections forever.
 pub(super) async fn serve(listener: StdListener, target: SocketAddr, rules: SharedRules) {
     let listener = TcpListener::from_std(listener).expect("the listener is non-blocking");
     loop {
@@ -28,18 +28,18 @@ pub(super) async fn serve(listener: StdListener, target: SocketAddr, rules: Shar
                     let mut rules = rules.lock();
                     (rules.open_link(), rules.target.unwrap_or(target))
                 };
-                // Else the connection is refused: dropping it closes it.
+                // A refused connection closes when it is dropped.
                 if let Some(link) = link {
                     tokio::spawn(run(client, target, rules.clone(), link));
                 }
             }
-            // The system is short of something; it may have it again later.
+            // The system lacks a resource that it may have again later.
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it closes.
 async fn run(client: TcpStream, target: SocketAddr, rules: SharedRules, link: Handles) {
     let id = link.id;
     let connected = link
@@ -47,7 +47,7 @@ async fn run(client: TcpStream, target: SocketAddr, rules: SharedRules, link: Ha
         .run_until_cancelled(TcpStream::connect(target))
         .await;
     if let Some(Ok(server)) = connected {
-        // A failure to set this costs some time, and never correctness.
+        // A failure only costs time, never correctness.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let (from_client, to_client) = client.into_split();
@@ -62,7 +62,7 @@ async fn run(client: TcpStream, target: SocketAddr, rules: SharedRules, link: Ha
     rules.lock().close_link(id);
 }
 
-/// Hands in all that comes from one side, until it ends or is to be closed.
+/// Hands in everything from one side, until that side ends or must be closed.
 async fn read(
     rules: &SharedRules,
     id: u64,
@@ -76,7 +76,7 @@ async fn read(
             Ok(length @ 1..) => rules
                 .lock()
                 .arrive(id, direction, buffer[..length].to_vec()),
-            // A reset is an end like any other.
+            // A reset counts as an end.
             Ok(0) | Err(_) => {
                 rules.lock().end(id, direction);
                 return;
@@ -112,7 +112,7 @@ async fn write_replies(rules: &SharedRules, link: &Handles, to: OwnedWriteHalf) 
     loop {
         let item = tokio::select! {
             item = next(rules, id, Direction::Replies, &link.replies) => item,
-            // The client's socket closes now, while the server may still have something to say.
+            // The client's socket closes now, although the server may send more.
             () = closed.cancelled(), if to.is_some() => {
                 to = None;
                 continue;
@@ -129,7 +129,7 @@ async fn write_replies(rules: &SharedRules, link: &Handles, to: OwnedWriteHalf) 
                     to = None;
                 }
             }
-            // A server that closes is done with the connection, so the client shall see it closed.
+            // A server that closes is done with the connection, so the client must see it closed.
             Some(Item::End) => {
                 rules.lock().close_link(id);
                 return;
@@ -139,10 +139,10 @@ async fn write_replies(rules: &SharedRules, link: &Handles, to: OwnedWriteHalf) 
     }
 }
 
-/// Waits for what may leave a lane next; `None` when the connection is no more.
+/// Waits for the next item that may leave a lane. `None` once the connection is gone.
 async fn next(rules: &SharedRules, id: u64, direction: Direction, wake: &Notify) -> Option<Item> {
     loop {
-        // Taken apart from the match, so that the lock is not held while waiting.
+        // Outside the match, so that the lock is not held during the wait.
         let step = rules.lock().next(id, direction);
         match step {
             Next::Item(item) => return Some(item),

@@ -1,20 +1,21 @@
-//! What the proxy does with each chunk: plain state and decisions, no input or output.
+//! Decides what the proxy does with each chunk: pure state, no I/O.
 //!
-//! Every byte makes two steps through here. On arrival it is discarded, or queued in its lane; and it
-//! leaves its lane when nothing keeps it back. A queue keeps its order, and the end of a side's bytes
-//! is queued behind them, so what is kept back outlives the side that sent it.
+//! Every byte passes through here twice. On arrival it is discarded or queued in its lane, and it
+//! leaves its lane when no rule holds it back. A queue keeps its order. The end of a side is queued
+//! behind its bytes, so held bytes outlive the side that sent them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
-// Not tokio's: a test's thread calls in here too, and its runtime may have paused or moved its clock.
+// Not tokio's clock: a test's thread calls in here too, and its runtime may have paused or moved
+// its clock.
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// What happens to all bytes of one direction.
+/// The rule for all bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Flow {
     #[default]
@@ -32,7 +33,7 @@ pub(super) enum Direction {
     Replies,
 }
 
-/// What a lane carries.
+/// An entry of a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Bytes(Vec<u8>),
@@ -40,7 +41,7 @@ pub(super) enum Item {
     End,
 }
 
-/// The answer to "what is next in this lane?".
+/// The answer to the question for the next entry of a lane.
 #[derive(Debug)]
 pub(super) enum Next {
     Item(Item),
@@ -48,7 +49,7 @@ pub(super) enum Next {
     At(Instant),
     /// Nothing may leave until the lane is woken.
     Later,
-    /// The connection is no more.
+    /// The connection is gone.
     Never,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Rules {
     replies: Flow,
     reply_delay: Duration,
     pub(super) refuse: bool,
-    /// Where new connections lead, if not where the first did.
+    /// The target of new connections, if it is not the original.
     pub(super) target: Option<SocketAddr>,
     pub(super) swallow_next: bool,
     pub(super) swallow_marker: Option<Vec<u8>>,
@@ -76,34 +77,34 @@ pub(super) struct Rules {
 struct Link {
     requests: Lane,
     replies: Lane,
-    /// Cancelled when the client's socket is to be closed.
+    /// Cancelled to close the client's socket.
     client: CancellationToken,
-    /// Cancelled when the server's socket is to be closed.
+    /// Cancelled to close the server's socket.
     server: CancellationToken,
     client_gone: bool,
     blackholed: bool,
     /// Requests wait for `release_held`.
     held: bool,
-    /// The next reply is to be swallowed.
+    /// The next reply will be discarded.
     swallow: bool,
-    /// The requests that came last, to find a marker that is spread over two chunks.
+    /// The last requests to arrive, to find a marker that is spread over two chunks.
     arrived: Vec<u8>,
-    /// The requests that were forwarded last, likewise.
+    /// The last requests to be forwarded, for the same purpose.
     forwarded: Vec<u8>,
 }
 
-/// The queue of one direction of one connection.
+/// The queue of one direction of a connection.
 #[derive(Debug, Default)]
 struct Lane {
     queue: VecDeque<(Instant, Item)>,
     ended: bool,
-    /// Bytes were discarded, so none may follow: no network delivers a stream with a hole in it, and
-    /// the two sides would take each reply for the answer to another request.
+    /// Bytes were discarded, so none may follow: a network delivers no stream with gaps, and each
+    /// side would match replies to the wrong requests.
     lossy: bool,
     wake: Arc<Notify>,
 }
 
-/// What the tasks of a new connection need.
+/// The handles for the tasks of a new connection.
 #[derive(Debug)]
 pub(super) struct Handles {
     pub(super) id: u64,
@@ -114,7 +115,7 @@ pub(super) struct Handles {
 }
 
 impl Rules {
-    /// Takes in a connection; `None` if it is to be refused.
+    /// Registers a connection, or returns `None` to refuse it.
     pub(super) fn open_link(&mut self) -> Option<Handles> {
         self.asked_for += 1;
         if self.refuse {
@@ -132,14 +133,14 @@ impl Rules {
         })
     }
 
-    /// Forgets a connection and closes both of its sides.
+    /// Removes a connection and closes both of its sides.
     pub(super) fn close_link(&mut self, id: u64) {
         if let Some(link) = self.links.remove(&id) {
             link.close();
         }
     }
 
-    /// Decides on a chunk that has just come.
+    /// Decides about a chunk on arrival.
     pub(super) fn arrive(&mut self, id: u64, direction: Direction, bytes: Vec<u8>) {
         match direction {
             Direction::Requests => self.request_arrives(id, bytes),
@@ -154,7 +155,7 @@ impl Rules {
         if link.blackholed {
             return;
         }
-        // What a marker has caught is already out of reach of other faults.
+        // Requests caught by a marker are out of reach of other faults.
         if link.requests.lossy || (self.requests == Flow::Drop && !link.held) {
             link.requests.lossy = true;
             return;
@@ -186,7 +187,7 @@ impl Rules {
         link.replies.push(due, Item::Bytes(bytes));
     }
 
-    /// Notes that the sender of this direction has closed its side.
+    /// Records that the sender of this direction has closed its side.
     pub(super) fn end(&mut self, id: u64, direction: Direction) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -206,7 +207,7 @@ impl Rules {
         }
     }
 
-    /// Takes what may leave this lane now.
+    /// Takes the next entry that may leave this lane.
     pub(super) fn next(&mut self, id: u64, direction: Direction) -> Next {
         let Some(link) = self.links.get_mut(&id) else {
             return Next::Never;
@@ -244,7 +245,7 @@ impl Rules {
         self.hold_marker = None;
         let now = Instant::now();
         for link in self.links.values_mut() {
-            // Armed by a marker that was forwarded, but not fired.
+            // Armed by a forwarded marker, but not fired.
             link.swallow = false;
             link.replies.hurry(now);
             link.wake();
@@ -336,7 +337,7 @@ impl Lane {
         }
     }
 
-    /// Drops all bytes; the end stays.
+    /// Drops all bytes but keeps the end.
     fn discard(&mut self) {
         let before = self.queue.len();
         self.queue.retain(|(_, item)| *item == Item::End);
@@ -350,15 +351,16 @@ impl Lane {
     }
 }
 
-/// Whether `chunk`, after the bytes in `before`, completes the armed marker; disarms it if so.
+/// Whether `chunk`, after the bytes in `before`, completes the armed marker. Disarms the marker if
+/// so.
 ///
-/// Keeps in `before` what a marker armed later could begin with.
+/// Keeps in `before` the possible beginning of a marker armed later.
 fn fires(marker: &mut Option<Vec<u8>>, before: &mut Vec<u8>, chunk: &[u8]) -> bool {
-    /// Longer than any marker needs to be.
+    /// Longer than any marker.
     const KEPT: usize = 1024;
 
     let found = marker.as_ref().is_some_and(|marker| {
-        // One byte short of the marker, so that it cannot lie before the chunk altogether.
+        // One byte shorter than the marker, so that the marker cannot be entirely before the chunk.
         let start = before.len().saturating_sub(marker.len() - 1);
         let text = [&before[start..], chunk].concat();
         text.windows(marker.len()).any(|window| window == marker)

@@ -1,7 +1,8 @@
-//! What a process hears: one connection, one entry a channel, however many of its threads wait there.
+//! The subscriptions of a process: one connection, and one entry per channel for all its waiting
+//! threads.
 //!
-//! A message is counted, not addressed. What nobody took in time lets a later waiter through at once,
-//! and a message for all finds only those who already wait.
+//! Messages are counted, not addressed. An unused message lets a later waiter through at once, and
+//! a message for all only reaches current waiters.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,14 +20,14 @@ const FREED: i64 = 0;
 /// Lets all waiters of the channel through.
 const FREED_BY_WRITER: i64 = 1;
 
-/// The subscriptions of one process. The task behind it ends with the last clone.
+/// The subscriptions of one process. The background task ends with the last clone.
 #[derive(Clone, Debug)]
 pub(super) struct Channels {
     requests: UnboundedSender<Request>,
     undecodable: Arc<Mutex<Vec<String>>>,
 }
 
-/// A thread's share of a subscription; given back when dropped.
+/// A thread's share of a subscription, released on drop.
 #[derive(Debug)]
 pub(super) struct Subscription {
     wakeups: Arc<Wakeups>,
@@ -52,7 +53,7 @@ struct Wakeups {
 }
 
 impl Channels {
-    /// Takes a RESP3 connection, and the other end of its push sender.
+    /// Takes a RESP3 connection and the receiver of its push messages.
     pub(super) fn new(
         connection: MultiplexedConnection,
         pushes: UnboundedReceiver<PushInfo>,
@@ -71,13 +72,13 @@ impl Channels {
         }
     }
 
-    /// Returns when the server has confirmed that this process listens.
+    /// Returns once the server has confirmed the subscription.
     pub(super) async fn join(&self, channel: &str) -> Subscription {
         let (reply, answer) = oneshot::channel();
         let join = Request::Join(channel.to_owned(), reply);
-        // Either end of a closed channel shows in the answer.
+        // If the task is gone, the answer shows it.
         let _ = self.requests.send(join);
-        // From before the wait, so that a caller who is dropped in it leaves too.
+        // Created before the wait, so that a caller dropped during the wait also leaves.
         let share = Share {
             channel: channel.to_owned(),
             requests: self.requests.clone(),
@@ -115,7 +116,7 @@ impl Subscription {
 impl Drop for Share {
     fn drop(&mut self) {
         let channel = std::mem::take(&mut self.channel);
-        // Nobody to tell means that the connection is gone too.
+        // If the task is gone, so is the connection.
         let _ = self.requests.send(Request::Leave(channel));
     }
 }
@@ -156,7 +157,7 @@ impl Table {
             tokio::select! {
                 request = requests.recv() => match request {
                     Some(Request::Join(channel, reply)) => {
-                        // Who does not wait any more has sent a `Leave` behind it.
+                        // A caller that was dropped has sent a `Leave` after the join.
                         let _ = reply.send(self.join(channel).await);
                     }
                     Some(Request::Leave(channel)) => self.leave(&channel).await,
@@ -187,14 +188,14 @@ impl Table {
     }
 
     async fn leave(&mut self, channel: &str) {
-        // There is none after a subscription that was refused.
+        // A refused subscription has no entry.
         let Some(entry) = self.entries.get_mut(channel) else {
             return;
         };
         entry.users -= 1;
         if entry.users == 0 {
             self.entries.remove(channel);
-            // What fails here is the connection, and its subscriptions end with it.
+            // An error means that the connection and its subscriptions are gone.
             let _ = self.connection.unsubscribe(channel).await;
         }
     }

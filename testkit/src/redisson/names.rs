@@ -1,19 +1,19 @@
-//! How Redisson names what belongs to a lock.
+//! Redisson's names for the keys and channels of a lock.
 //!
-//! The only test is whether the name contains `{`. It is not asked whether that begins a hash tag, so
-//! some names scatter their keys over a cluster.
+//! Redisson only checks whether the name contains `{`, not whether that begins a hash tag, so the
+//! keys of some names are in different slots of a cluster.
 
-/// `prefix:{name}`, or `prefix:name` where the name has a brace of its own.
+/// `prefix:{name}`, or `prefix:name` if the name contains a brace.
 pub(super) fn prefixed(prefix: &str, name: &str) -> String {
     format!("{prefix}:{}", braced(name))
 }
 
-/// `{name}:suffix`, or `name:suffix` where the name has a brace of its own.
+/// `{name}:suffix`, or `name:suffix` if the name contains a brace.
 pub(super) fn suffixed(name: &str, suffix: &str) -> String {
     format!("{}:{suffix}", braced(name))
 }
 
-/// The name as it stands inside other names.
+/// The form of the name inside other names.
 pub(super) fn braced(name: &str) -> String {
     if name.contains('{') {
         name.to_owned()

@@ -1,6 +1,6 @@
-//! The scripts, each with the pieces it calls in front of it.
+//! The scripts, each after the functions that it calls.
 
-/// One script and what to call it in a panic.
+/// A script, and its name in a panic.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! Step by step on a real server: what Redisson's scripts answer, leave behind and tell whom.
+//! Redisson's scripts step by step on a real server: replies, keys and messages.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ const LEASE: Duration = Redisson::WATCHDOG_TIMEOUT;
 const WAIT: Duration = Redisson::FAIR_WAIT;
 const SOON: Duration = Duration::from_secs(5);
 
-/// Long enough for a waiter to have parked, where nothing else shows that it has.
+/// Long enough for a waiter to be asleep, where nothing else shows it.
 const PARKED: Duration = Duration::from_millis(200);
 
-/// A server, two processes, and what a bystander sees and hears.
+/// A server, two processes, and a view of the keys and messages.
 struct Scene {
     server: Server,
     admin: MultiplexedConnection,
@@ -75,9 +75,9 @@ impl Scene {
         self.ask(&format!("LRANGE {key} 0 -1")).await
     }
 
-    /// What was published since the last call, as `CHANNEL PAYLOAD`.
+    /// The messages published since the last call, as `CHANNEL PAYLOAD`.
     async fn messages(&mut self) -> Vec<String> {
-        // A message of our own marks the end.
+        // The test's own message marks the end.
         let _: i64 = self.ask("PUBLISH now end").await;
         let mut messages = Vec::new();
         loop {
@@ -99,7 +99,7 @@ impl Scene {
         stats.get("eval").copied().unwrap_or(0)
     }
 
-    /// Waits until the attempts of all waiters are through, and the waiters asleep.
+    /// Waits until the attempts of all waiters are finished and the waiters are asleep.
     async fn asleep(&self, evals: u64) {
         eventually(SOON, "the waiters have asked", async || {
             self.evals().await >= evals
@@ -109,7 +109,7 @@ impl Scene {
     }
 }
 
-/// What takes a few round trips has passed since it was exactly `expected`.
+/// A few round trips have passed since the value was exactly `expected`.
 #[track_caller]
 fn just_under(expected: i64, actual: Option<i64>) {
     let actual = actual.expect("a number");
@@ -235,7 +235,7 @@ async fn fair_lock_step_by_step() {
     assert_eq!(scene.pttl("redisson_lock_queue:{F}").await, -1);
     assert_eq!(scene.pttl("redisson_lock_timeout:{F}").await, -1);
 
-    // Held by another, and told so; free, and told so too.
+    // Held by another thread, and then free, each with its reply.
     assert_eq!(peer.fair_release("F", 1).await, None);
     assert_eq!(holder.fair_release("F", 1).await, Some(1));
     let head = format!("redisson_lock__channel:{{F}}:{h1} 0");
@@ -254,7 +254,7 @@ async fn fair_lock_step_by_step() {
     assert_eq!(after.len(), 2);
     assert!(after.iter().all(|(waiter, score)| before[waiter] == *score));
 
-    // Re-entry, and the answer to a request asked twice.
+    // A re-entry, and the stored answer to a repeated request.
     assert_eq!(peer.fair_acquire("F", 1, LEASE, WAIT).await, None);
     assert!(peer.fair_try("F", 1, LEASE).await);
     assert_eq!(scene.hash("F").await, fields([(&h1, "3")]));
@@ -396,13 +396,13 @@ async fn the_lock_lives_as_long_as_its_longest_reader() {
     assert_eq!(peer.read_release_once("W", 1, &latch).await, Some(0));
     peer.forget(latch).await;
     just_under(20_000, Some(scene.pttl("W").await));
-    // The holds of one thread end with the last taken.
+    // The holds of one thread end with the last one taken.
     assert_eq!(other.read_release("W", 1).await, Some(0));
     just_under(5_000, Some(scene.pttl("W").await));
     let hold = Redisson::read_hold("W", &other.holder(1), 1);
     assert_eq!(scene.server.keys().await, ["W", &hold]);
 
-    // Who has lost the keys of its holds is swept by the next who leaves.
+    // The next thread that leaves removes a reader whose hold keys are gone.
     peer.read_acquire("W", 1, secs(60)).await;
     let _: i64 = scene.ask(&format!("DEL {hold}")).await;
     assert_eq!(peer.read_release("W", 1).await, Some(1));
@@ -460,7 +460,7 @@ async fn kinds_share_a_name_as_they_do() {
     let (peer, other) = (scene.peer.clone(), scene.other.clone());
     peer.lock_acquire("N", 1, LEASE).await;
     just_under(30_000, other.fair_acquire("N", 1, LEASE, WAIT).await);
-    // A plain hold has no mode, so a writer takes the lock for free.
+    // A reentrant hold has no mode, so a writer takes the lock for free.
     assert_eq!(other.write_acquire("N", 1, LEASE).await, None);
     let writer = other.write_holder(1);
     let both = fields([(&*peer.holder(1), "1"), ("mode", "write"), (&writer, "1")]);
@@ -524,7 +524,7 @@ async fn every_release_lets_one_waiter_of_a_process_in() {
     for waiter in waiters {
         assert_eq!(within(SOON, waiter).await.unwrap(), Some(1));
     }
-    // A release each, and an attempt for each release but the last.
+    // One release each, and one attempt for each release except the last.
     assert_eq!(scene.evals().await, 7 + 4 + 3);
     eventually(SOON, "the subscription is given back", async || {
         scene.server.pubsub_channels().await.is_empty()
@@ -635,7 +635,7 @@ async fn fair_waiters_behind_a_dead_one_ask_without_a_pause() {
     let before = scene.evals().await;
     let limit = Duration::from_millis(500);
     assert!(!peer.fair_lock("F", 3, LEASE, limit).await);
-    // The first answer was long: it was its place in the queue. All after it were 0.
+    // The first answer was the time for its place in the queue. All later answers were 0.
     let asked = scene.evals().await - before;
     assert!(asked > 20, "{asked} attempts");
 }
@@ -650,7 +650,7 @@ async fn a_waiter_asks_again_when_the_lease_it_was_told_is_over() {
     let other = scene.other.clone();
     let reader = tokio::spawn(async move { other.read_lock("W", 1, LEASE, SOON).await });
     scene.asleep(2 + 2).await;
-    // Free for readers from here on, but no message says so.
+    // Now readers could enter, but there is no message.
     peer.write_release("W", 1).await;
     assert!(within(SOON, reader).await.unwrap());
     let waited = started.elapsed();

@@ -1,4 +1,4 @@
-//! A primary, its replicas and those who watch them, from separate processes.
+//! Forms a primary, its replicas and sentinels from separate processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::wait::reached;
 
 const FORM_BOUND: Duration = Duration::from_secs(40);
 
-/// How often sentinels in a hurry ask servers who they are, and tell each other, in milliseconds. They
-/// know these words from Redis 7 on.
+/// How often fast sentinels query servers and publish to each other, in milliseconds. These
+/// settings exist from Redis 7.
 const HURRY: [&str; 4] = ["INFO-PERIOD", "250", "PUBLISH-PERIOD", "200"];
 
-/// The sentinels' own pace.
+/// The sentinels' default pace.
 const NO_HURRY: [&str; 4] = ["INFO-PERIOD", "10000", "PUBLISH-PERIOD", "2000"];
 
 /// Options for [`Sentinels`], from [`Sentinels::builder`].
@@ -45,45 +45,45 @@ impl SentinelsBuilder {
         }
     }
 
-    /// How many replicas the primary has: 2 if not said.
+    /// The number of replicas. The default is 2.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
         self
     }
 
-    /// How many sentinels there are: 3 if not said. More than half of them must agree.
+    /// The number of sentinels. The default is 3. More than half of them must agree.
     #[must_use]
     pub fn sentinels(mut self, count: usize) -> Self {
         self.sentinels = count;
         self
     }
 
-    /// How long a server may be silent before a sentinel takes it to be down: 500 ms if not said.
+    /// How long a server may be silent before a sentinel considers it down. The default is 500 ms.
     #[must_use]
     pub fn down_after(mut self, time: Duration) -> Self {
         self.down_after = time;
         self
     }
 
-    /// `failover-timeout`: 2 s if not said. An attempt that failed is repeated after twice this time.
+    /// `failover-timeout`, 2 s by default. A failed attempt is repeated after twice this time.
     #[must_use]
     pub fn failover_timeout(mut self, time: Duration) -> Self {
         self.failover_timeout = time;
         self
     }
 
-    /// Lets the sentinels ask and talk many times more often than they do of their own, so that they
-    /// make an old primary a replica within a second or two instead of about eleven. Without effect
-    /// before Redis 7, and on a sentinel that was restarted.
+    /// Makes the sentinels query and publish much more often than by default, so that they demote
+    /// an old primary within a second or two instead of about eleven. Has no effect before Redis 7,
+    /// or on a restarted sentinel.
     #[must_use]
     pub fn hurried(mut self) -> Self {
         self.hurried = true;
         self
     }
 
-    /// As [`ServerBuilder::tls`], for all processes, with the same certificates. They speak TLS with each
-    /// other too, and clients are sent to the ports where the servers do.
+    /// Like [`ServerBuilder::tls`], for all processes, with the same certificates. The processes
+    /// also use TLS among themselves, and send clients to the TLS ports.
     #[must_use]
     pub fn tls(mut self) -> Self {
         let certificates = Certificates::new();
@@ -92,7 +92,7 @@ impl SentinelsBuilder {
         self
     }
 
-    /// As [`ServerBuilder::valkey`], for all processes.
+    /// Like [`ServerBuilder::valkey`], for all processes.
     #[must_use]
     pub fn valkey(mut self) -> Self {
         self.server = self.server.valkey();
@@ -100,7 +100,7 @@ impl SentinelsBuilder {
         self
     }
 
-    /// As [`ServerBuilder::binary`], for all processes.
+    /// Like [`ServerBuilder::binary`], for all processes.
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -109,8 +109,8 @@ impl SentinelsBuilder {
         self
     }
 
-    /// As [`ServerBuilder::args`], for the servers, such as `["--min-replicas-to-write", "1"]`. With a
-    /// `--requirepass` goes the same `--masterauth`.
+    /// Like [`ServerBuilder::args`], for the servers, such as `["--min-replicas-to-write", "1"]`. A
+    /// `--requirepass` also sets `--masterauth`.
     #[must_use]
     pub fn args<I>(mut self, args: I) -> Self
     where
@@ -121,7 +121,7 @@ impl SentinelsBuilder {
         self
     }
 
-    /// The password of the servers, and that with which they and the sentinels come to each server.
+    /// The password of the servers, also used between servers and by sentinels.
     #[must_use]
     pub fn password(self, password: &str) -> Self {
         self.args(["--requirepass", password])
@@ -134,12 +134,12 @@ impl SentinelsBuilder {
         self
     }
 
-    /// Starts all processes. Returns when the replicas have all data, and each sentinel knows the
+    /// Starts all processes. Returns once the replicas have all data, and each sentinel knows the
     /// primary, all replicas and all other sentinels.
     ///
     /// # Panics
     ///
-    /// With what was still missing when that is not so within 40 s.
+    /// Lists what is missing after 40 s.
     pub async fn start(self) -> Sentinels {
         match self.try_start().await {
             Ok(sentinels) => sentinels,
@@ -147,7 +147,7 @@ impl SentinelsBuilder {
         }
     }
 
-    /// As [`start`](Self::start), with the reason as an error instead of a panic.
+    /// Like [`start`](Self::start), but returns the reason as an error.
     pub async fn try_start(self) -> Result<Sentinels, String> {
         let primary = self.server().conf("").try_start()?;
         let replica = self.server().conf(format!(
@@ -157,7 +157,8 @@ impl SentinelsBuilder {
         ));
         let mut servers = vec![primary];
         servers.extend(ServerBuilder::start_all(vec![replica; self.replicas])?);
-        // Sentinels that come too early see no fit replicas, and look again ten seconds later.
+        // Sentinels started too early find no suitable replicas, and check again only ten seconds
+        // later.
         reached(FORM_BOUND, async || following(&servers).await).await?;
 
         let mut sentinel = self
@@ -212,7 +213,7 @@ impl SentinelsBuilder {
 
 async fn pace(sentinels: &[Server], pace: [&str; 4]) {
     let command: Vec<&str> = ["SENTINEL", "DEBUG"].into_iter().chain(pace).collect();
-    // One that does not know the command keeps its own pace, and is waited for longer.
+    // A sentinel without this command keeps the default pace, and gets more time.
     let telling = sentinels
         .iter()
         .map(async |sentinel| sentinel.try_ask::<((),)>(&[&command]).await);

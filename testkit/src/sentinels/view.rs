@@ -1,6 +1,7 @@
-//! What a sentinel says about the primary it watches.
+//! Reads a sentinel's view of its primary.
 //!
-//! Invariant: a view is one sentinel's opinion; of two, the one of the later failover is the newer.
+//! Invariant: a view is one sentinel's opinion. Of two views, the one with the later failover is
+//! newer.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,23 +12,23 @@ use tokio::time::timeout;
 use super::NAME;
 use crate::server::Server;
 
-/// A process that does not answer for so long is frozen or dead.
+/// A process that does not answer within this time is frozen or dead.
 const LOOK_BOUND: Duration = Duration::from_secs(1);
 
 type Fields = HashMap<String, String>;
 
 type Answers = ((String, u16), Fields, Vec<Fields>);
 
-/// One sentinel's opinion.
+/// One sentinel's view.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The port of the server it sends clients to.
+    /// The port of the server that it sends clients to.
     pub(super) port: u16,
-    /// The number of the failover it heard of last.
+    /// The number of the last failover that it knows of.
     pub(super) epoch: u64,
-    /// What it thinks of that server: `master`, and what is wrong with it.
+    /// The flags of that server: `master`, and any problems.
     pub(super) flags: String,
-    /// How many replicas it takes to be fit to become primary.
+    /// The number of replicas that it considers suitable for promotion.
     pub(super) replicas: usize,
     pub(super) other_sentinels: usize,
 }
@@ -37,7 +38,7 @@ impl View {
         let questions: &[&[&str]] = &[
             &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME],
             &["SENTINEL", "MASTER", NAME],
-            // Redis 6.2 knows the newer word too.
+            // Redis 6.2 also knows the newer name.
             &["SENTINEL", "REPLICAS", NAME],
         ];
         let answers = sentinel.try_ask::<Answers>(questions);
@@ -57,7 +58,7 @@ impl View {
         })
     }
 
-    /// Asks all sentinels at once; `None` in the place of each that does not answer.
+    /// Asks all sentinels at once. A sentinel that does not answer gives `None`.
     pub(super) async fn of_all(sentinels: &[Server]) -> Vec<Option<Self>> {
         join_all(sentinels.iter().map(Self::of)).await
     }

@@ -1,4 +1,4 @@
-//! The options of a server, and its first start on a port that is free.
+//! The options of a server, and its first start on a free port.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use crate::find::{Flavour, server_binary};
 use crate::ports;
 use crate::tls::Certificates;
 
-/// How many ports are tried before the machine is taken to be the problem.
+/// How many ports are tried before the start fails.
 const PORT_ATTEMPTS: usize = 20;
 
 /// Options for a [`Server`], from [`Server::builder`].
@@ -43,22 +43,22 @@ impl ServerBuilder {
         }
     }
 
-    /// Runs Valkey even where Redis is installed.
+    /// Runs Valkey even if Redis is installed.
     #[must_use]
     pub fn valkey(mut self) -> Self {
         self.flavour = Flavour::Valkey;
         self
     }
 
-    /// Runs this binary instead of looking for one.
+    /// Runs this binary instead of searching for one.
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
     }
 
-    /// Adds command-line arguments, such as `["--maxmemory", "2mb"]`. They come after the kit's own, so
-    /// they win. A `--requirepass` is understood: the kit's own connections then use that password.
+    /// Adds command-line arguments, such as `["--maxmemory", "2mb"]`. They override the testkit's
+    /// own. The testkit's connections use the password of a `--requirepass`.
     #[must_use]
     pub fn args<I>(mut self, args: I) -> Self
     where
@@ -76,29 +76,28 @@ impl ServerBuilder {
         self
     }
 
-    /// Also listens on a port where it speaks TLS, with certificates made for it: see
-    /// [`Server::tls_url`] and [`Server::tls`]. Not every binary can: see
-    /// [`supports_tls`](Self::supports_tls).
+    /// Also listens on a TLS port, with certificates made for the server: see [`Server::tls_url`]
+    /// and [`Server::tls`]. Not every binary supports it: see [`supports_tls`](Self::supports_tls).
     #[must_use]
     pub fn tls(self) -> Self {
         self.tls_with(Certificates::new())
     }
 
-    /// As [`tls`](Self::tls), with these certificates.
+    /// Like [`tls`](Self::tls), with these certificates.
     #[must_use]
     pub fn tls_with(mut self, certificates: Certificates) -> Self {
         self.tls = Some(Arc::new(certificates));
         self
     }
 
-    /// Accepts over TLS only clients that show a certificate of the server's authority.
+    /// Over TLS, accepts only clients with a certificate of the server's authority.
     #[must_use]
     pub fn demand_client_certificates(mut self) -> Self {
         self.demanding = true;
         self
     }
 
-    /// Whether the binary that this starts can speak TLS. Asked by starting one, once for each binary.
+    /// Whether the binary supports TLS. Starts a server to find out, once per binary.
     ///
     /// # Panics
     ///
@@ -110,7 +109,7 @@ impl ServerBuilder {
         let binary = self
             .find_binary()
             .unwrap_or_else(|reason| panic!("{reason}"));
-        // Nobody panics with the lock held in a way that matters: entries are complete.
+        // Entries are always complete, so a poisoned lock does no harm.
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&binary) {
             return *known;
@@ -118,7 +117,7 @@ impl ServerBuilder {
         let probe = Self::new().binary(&binary).tls().try_start();
         let supported = match probe {
             Ok(_) => true,
-            // What Redis says, and what Valkey says.
+            // The messages of Redis and of Valkey.
             Err(reason)
                 if reason.contains("Bad directive") && reason.contains("tls-")
                     || reason.contains("Failed finding TLS support") =>
@@ -142,8 +141,8 @@ impl ServerBuilder {
         }
     }
 
-    /// Gives the server a configuration file of its own that begins with this text. What the server
-    /// writes there, such as a new role, stays for its next start.
+    /// Gives the server its own configuration file that begins with this text. Changes that the
+    /// server writes to the file, such as a new role, are kept for its next start.
     pub(crate) fn conf(mut self, text: impl Into<String>) -> Self {
         self.conf = Some(text.into());
         self
@@ -171,7 +170,7 @@ impl ServerBuilder {
     ///
     /// # Panics
     ///
-    /// With what went wrong and the end of the server's log when there is no server within 10 s.
+    /// With the reason and the end of the server's log if there is no server within 10 s.
     #[must_use]
     #[track_caller]
     pub fn start(self) -> Server {
@@ -181,7 +180,7 @@ impl ServerBuilder {
         }
     }
 
-    /// As [`start`](Self::start), with the reason as an error instead of a panic.
+    /// Like [`start`](Self::start), but returns the reason as an error.
     pub fn try_start(self) -> Result<Server, String> {
         let password = self.password();
         let binary = self.find_binary()?;
@@ -212,14 +211,14 @@ impl ServerBuilder {
         let mut last = String::new();
         for _ in 0..PORT_ATTEMPTS {
             let no_port = |error| format!("no free port: {error}");
-            // Cluster nodes that speak TLS count their bus port from the port where they do.
+            // The bus port of a TLS node is derived from its TLS port.
             let plain_bus = self.bus && launch.tls.is_none();
             launch.port = port(plain_bus).map_err(no_port)?;
             if let Some(tls) = &mut launch.tls {
                 tls.port = port(self.bus).map_err(no_port)?;
             }
             if let Some(text) = &self.conf {
-                // An earlier attempt may have left its own port in there.
+                // An earlier attempt may have written its own port to the file.
                 std::fs::write(conf_path(launch.dir.path()), text)
                     .map_err(|error| format!("no configuration file: {error}"))?;
             }
@@ -230,7 +229,7 @@ impl ServerBuilder {
                         launch,
                     });
                 }
-                // Someone was faster between our look at the port and the server's own bind.
+                // Another process took the port between our check and the server's bind.
                 Err(LaunchError::PortTaken(reason)) => last = reason,
                 Err(LaunchError::Other(reason)) => return Err(reason),
             }

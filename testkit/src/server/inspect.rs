@@ -1,6 +1,6 @@
-//! What a test can see of its server: keys, counters and clients.
+//! The keys, counters and clients of a server.
 //!
-//! All of it comes from the server itself over a fresh connection, never from the code under test.
+//! Everything is read from the server over a new connection, never from the code under test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,46 +13,46 @@ use redis::{
 
 use super::Server;
 
-/// How long the kit's own connections wait for a connection or an answer.
+/// How long the testkit's own connections wait for a connection or an answer.
 const ADMIN_BOUND: Duration = Duration::from_secs(5);
 
-/// The name under which the kit's own looks connect, to leave them out of what they see.
+/// The name of the testkit's connections, which excludes them from the results.
 const OBSERVER: &str = "lockset-testkit-observer";
 
-/// Which clients [`Server::clients`] lists.
+/// The clients that [`Server::clients`] lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientKind {
     /// Every client.
     All,
-    /// Clients that are in no subscription.
+    /// Clients without a subscription.
     Normal,
-    /// Clients that are in at least one subscription.
+    /// Clients with at least one subscription.
     PubSub,
 }
 
 /// One line of `CLIENT LIST`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientLine {
-    /// The server's number for this connection, never used twice.
+    /// The server's id of this connection, never reused.
     pub id: u64,
     /// The client's side of the connection, `HOST:PORT`.
     pub addr: String,
-    /// The name the client set, or nothing.
+    /// The name that the client set, or an empty string.
     pub name: String,
-    /// How many channels it subscribes to.
+    /// The number of its channels.
     pub sub: u64,
-    /// How many patterns it subscribes to.
+    /// The number of its patterns.
     pub psub: u64,
-    /// How many shard channels it subscribes to; 0 where the server has none.
+    /// The number of its shard channels, or 0 if the server has none.
     pub ssub: u64,
-    /// The command it ran last.
+    /// Its last command.
     pub cmd: String,
     fields: BTreeMap<String, String>,
 }
 
 impl ClientLine {
-    /// Any field of the line by the server's name for it, such as `flags` or `age`.
+    /// A field of the line by the server's name for it, such as `flags` or `age`.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.get(name).map(String::as_str)
@@ -79,9 +79,9 @@ impl ClientLine {
     }
 }
 
-/// Every method panics, with the command and the error, when the server does not answer within 5 s.
+/// Every method panics if the server does not answer within 5 s, with the command and the error.
 impl Server {
-    /// A connection for the test's own commands, on which no answer takes longer than 5 s.
+    /// A connection for the test's own commands, with a reply timeout of 5 s.
     pub async fn admin(&self) -> MultiplexedConnection {
         match self.try_admin().await {
             Ok(connection) => connection,
@@ -115,11 +115,13 @@ impl Server {
         keys
     }
 
-    /// How often each command has run since the start or [`reset_stats`](Self::reset_stats).
+    /// How often each command has run since the start or the last
+    /// [`reset_stats`](Self::reset_stats).
     ///
-    /// The names are the server's: lower case, and `client|list` for a subcommand. Commands that never
-    /// ran are absent. Commands inside scripts count. The kit's own commands count too: each call of a
-    /// method of the kit connects anew, so it adds itself and what a connection says at its start.
+    /// The names are the server's: lower case, and `client|list` for a subcommand. Commands that
+    /// never ran are absent. Commands in scripts count. The testkit's commands count too: each call
+    /// of a testkit method opens a connection, so it adds its own command and those of the
+    /// handshake.
     pub async fn commandstats(&self) -> BTreeMap<String, u64> {
         let info: String = self.ask(&["INFO", "commandstats"]).await;
         info.lines()
@@ -131,12 +133,12 @@ impl Server {
             .collect()
     }
 
-    /// Sets the counters of [`commandstats`](Self::commandstats) to nothing.
+    /// Resets the counters of [`commandstats`](Self::commandstats).
     pub async fn reset_stats(&self) {
         let () = self.ask(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// The clients connected now, in the order they came, without the connection that asks.
+    /// The connected clients in the order of connecting, without the connection that asks.
     pub async fn clients(&self, kind: ClientKind) -> Vec<ClientLine> {
         let command: &[&str] = match kind {
             ClientKind::All => &["CLIENT", "LIST"],
@@ -147,21 +149,21 @@ impl Server {
         let mut clients: Vec<ClientLine> = list
             .lines()
             .map(ClientLine::parse)
-            // An earlier look may not have been closed yet either.
+            // An earlier connection of the testkit may not be closed yet.
             .filter(|client| client.name != OBSERVER)
             .collect();
         clients.sort_by_key(|client| client.id);
         clients
     }
 
-    /// The channels with at least one subscriber, sorted; patterns and shard channels do not count.
+    /// The channels with at least one subscriber, sorted, without patterns and shard channels.
     pub async fn pubsub_channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
         channels.sort();
         channels
     }
 
-    /// Runs these commands in one go on a fresh connection, which no other look can see.
+    /// Runs these commands in one pipeline on a new connection, which other inspections do not see.
     pub(crate) async fn try_ask<T: FromRedisValue>(&self, commands: &[&[&str]]) -> RedisResult<T> {
         let mut connection = self.try_admin().await?;
         let mut pipe = redis::pipe();

@@ -1,7 +1,7 @@
-//! How a server process comes to run, again and again in the same way.
+//! Starts the process of a server, in the same way at every restart.
 //!
-//! Invariant: a process counts as ours only when the server that answers on the port names its id; the
-//! port may have gone to another test's server.
+//! Invariant: the process counts as ours only if the server that answers on the port reports its
+//! id. Another test's server may have the port by now.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -20,10 +20,10 @@ use crate::tls::Certificates;
 /// How long a server may take from its start to its first answer.
 pub(super) const READY_BOUND: Duration = Duration::from_secs(10);
 
-/// How much of a server's log an error shows.
+/// How many lines of a server's log an error shows.
 const LOG_TAIL_LINES: usize = 30;
 
-/// All that is needed to run a server on one port.
+/// Everything needed to run a server on its port.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) binary: PathBuf,
@@ -38,16 +38,16 @@ pub(super) struct Launch {
     pub(super) dir: TempDir,
 }
 
-/// A second port, on which a server speaks TLS.
+/// The TLS port of a server.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) port: u16,
     pub(super) certificates: Arc<Certificates>,
-    /// Whether clients must show a certificate, too.
+    /// Whether clients must present a certificate.
     pub(super) demanding: bool,
 }
 
-/// The current (or last) process of a server.
+/// The current or last process of a server.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) process: Process,
@@ -64,7 +64,7 @@ impl Launch {
     /// Starts the process and waits until it answers.
     pub(super) fn run(&self) -> Result<Running, LaunchError> {
         match self.run_with(&["--enable-debug-command", "yes"]) {
-            // Servers before Redis 7 always allow DEBUG, and do not know the option.
+            // Servers before Redis 7 always allow DEBUG and do not know the option.
             Err(LaunchError::Other(reason)) if reason.contains("enable-debug-command") => {
                 self.run_with(&[])
             }
@@ -153,7 +153,7 @@ impl Launch {
 
     pub(super) fn log(&self) -> String {
         let mut bytes = Vec::new();
-        // A log that cannot be read is an empty one: this only ever explains another failure.
+        // An unreadable log counts as empty, because it only explains another failure.
         let _ =
             File::open(log_path(self.dir.path())).and_then(|mut file| file.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
@@ -181,7 +181,7 @@ impl Tls {
         ]
     }
 
-    /// Puts the certificates where the server looks for them.
+    /// Writes the certificates to the files that the server reads.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
         self.files(dir)
             .iter()

@@ -1,8 +1,8 @@
-//! A server process and the watchdog that ends it if we cannot.
+//! A server process, and the watchdog that ends it if the test process cannot.
 //!
-//! Invariant: from the moment the server binary runs there is a watchdog for it, and the watchdog acts
-//! unless it is told not to. It learns of our end by its standard input, a pipe from us that the
-//! system closes however we die, so a SIGKILL of the test process leaves no server behind.
+//! Invariant: a watchdog exists as long as the server runs, and acts unless it is told not to. It
+//! detects the end of the test process by its standard input, a pipe that the system closes however
+//! the test process dies. So even a SIGKILL leaves no server behind.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Becomes the server once it is told to on standard input; ends if we die before.
+/// Becomes the server on a command on standard input, or ends if the test process dies first.
 const LAUNCHER: &str = r#"read -r word && [ "$word" = go ] && exec "$@" </dev/null"#;
 
-/// Kills the server ($1) and removes its folder ($2) when standard input closes without a word.
+/// Kills the server ($1) and removes its folder ($2) when standard input closes without a message.
 const WATCHDOG: &str = r#"
 read -r word
 [ "$word" = done ] && exit 0
@@ -25,7 +25,7 @@ kill -KILL "$1"
 rm -rf -- "$2"
 "#;
 
-/// A server process that is a direct child of ours.
+/// A server process, which is a direct child.
 #[derive(Debug)]
 pub(super) struct Process {
     server: Child,
@@ -35,15 +35,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Runs `binary` in a process group of its own, with its output going to `log`.
+    /// Runs `binary` in its own process group, with its output in `log`.
     pub(super) fn spawn(
         binary: &Path,
         arguments: &[String],
         dir: &Path,
         log: File,
     ) -> io::Result<Self> {
-        // Groups of their own: a terminal's Ctrl-C, or a runner's kill of the test's group, must
-        // reach the test alone, and the watchdog must be there to see it.
+        // Separate process groups: a Ctrl-C, or a kill of the test's group, must reach only the
+        // test, so that the watchdog survives and sees it.
         let mut server = Command::new("sh")
             .args(["-c", LAUNCHER, "launcher"])
             .arg(binary)
@@ -78,7 +78,8 @@ impl Process {
             ended: false,
         };
         match go.map(|mut pipe| pipe.write_all(b"go\n")) {
-            // A broken pipe means the launcher has died; its log and status will tell.
+            // A broken pipe means that the launcher has died. Its log and exit status are reported
+            // later.
             Some(Ok(())) | Some(Err(_)) => Ok(process),
             None => {
                 process.end();
@@ -87,12 +88,12 @@ impl Process {
         }
     }
 
-    /// The process id of the server: the launcher became it.
+    /// The process id of the server, which is the launcher's.
     pub(super) fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    /// How the process ended, if it has.
+    /// The exit status, if the process has ended.
     pub(super) fn exited(&mut self) -> Option<ExitStatus> {
         if self.exit.is_none() {
             self.exit = self.server.try_wait().ok().flatten();
@@ -103,8 +104,8 @@ impl Process {
     /// Stops the process and waits until it has stopped.
     pub(super) fn freeze(&mut self) -> Result<(), String> {
         let pid = self.signal(Signal::STOP)?;
-        // The signal takes effect some time after the call; a test that goes on at once must not
-        // see one more answer. Only stops are waited for here, so an end stays for `wait`.
+        // The signal takes effect some time after the call, but a test must not see another answer.
+        // This only waits for a stop, so the exit status stays available to `wait`.
         let deadline = Instant::now() + Duration::from_secs(5);
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         loop {
@@ -120,31 +121,31 @@ impl Process {
         }
     }
 
-    /// Lets a stopped process go on.
+    /// Continues a stopped process.
     pub(super) fn thaw(&mut self) -> Result<(), String> {
         self.signal(Signal::CONT).map(drop)
     }
 
-    /// Kills the process and waits for its end, then sends the watchdog home. Idempotent.
+    /// Kills the process and waits for its end, then dismisses the watchdog. Idempotent.
     pub(super) fn end(&mut self) {
         if self.ended {
             return;
         }
         self.ended = true;
         if self.exited().is_none() {
-            // Not every system kills a stopped process for certain.
+            // Not every system reliably kills a stopped process.
             let _ = self.signal(Signal::CONT);
             let _ = self.server.kill();
             self.exit = self.server.wait().ok();
         }
-        // Only now: until the server is gone, the watchdog is what guarantees its end.
+        // Only now, because the watchdog guarantees the server's end until the server is gone.
         if let Some(mut pipe) = self.watchdog.stdin.take() {
             let _ = pipe.write_all(b"done\n");
         }
         let _ = self.watchdog.wait();
     }
 
-    // Never signals a process that was waited for: its id may belong to someone else by now.
+    // Never signals a process after `wait`, because its id may have been reused.
     fn signal(&mut self, signal: Signal) -> Result<Pid, String> {
         if let Some(status) = self.exited() {
             return Err(format!("it is not running ({status})"));

@@ -1,20 +1,20 @@
-//! Asks a server who it is, with a few bytes over a blocking socket.
+//! Identifies a server with a few bytes over a blocking socket.
 //!
-//! Blocking and by hand, so that a server can be started from any context, inside a runtime or not.
+//! Blocking, so that a server can be started from any context, inside a runtime or outside.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No single step of a look takes longer; the caller looks again.
+/// The limit for each step. The caller retries.
 const STEP_BOUND: Duration = Duration::from_secs(1);
 
-/// What a server says about itself.
+/// What a server reports about itself.
 #[derive(Debug)]
 pub(super) struct Identity {
-    /// Its process id.
+    /// The process id.
     pub(super) pid: u32,
-    /// Its own version, not one it is compatible with.
+    /// The server's own version, not a compatible one.
     pub(super) version: String,
     /// Whether it is Valkey.
     pub(super) valkey: bool,
@@ -30,7 +30,7 @@ pub(super) fn identify(address: SocketAddr, password: Option<&str>) -> io::Resul
     if let Some(password) = password {
         expect("OK", &ask(&mut stream, &["AUTH", password])?)?;
     }
-    // A server that still loads its data answers INFO, but not this.
+    // A server that is still loading its data answers INFO but not PING.
     expect("PONG", &ask(&mut stream, &["PING"])?)?;
 
     let info = ask(&mut stream, &["INFO", "server"])?;
@@ -39,8 +39,8 @@ pub(super) fn identify(address: SocketAddr, password: Option<&str>) -> io::Resul
             .filter_map(|line| line.split_once(':'))
             .find_map(|(key, value)| (key == name).then(|| value.trim().to_owned()))
     };
-    // The server has forgotten this connection when it closes it, so a test never sees it.
-    // A sentinel does not know the command.
+    // The server forgets this connection when it closes it, so tests never see it. A sentinel does
+    // not know the command.
     if ask(&mut stream, &["QUIT"])? == "OK" {
         io::copy(&mut stream, &mut io::sink())?;
     }
@@ -66,7 +66,7 @@ fn expect(wanted: &str, answer: &str) -> io::Result<()> {
     }
 }
 
-/// Sends one command and reads its answer: a simple string, an error or a bulk string.
+/// Sends one command and reads its reply: a simple string, an error or a bulk string.
 fn ask(stream: &mut BufReader<TcpStream>, command: &[&str]) -> io::Result<String> {
     let mut request = format!("*{}\r\n", command.len());
     for word in command {
@@ -81,7 +81,7 @@ fn ask(stream: &mut BufReader<TcpStream>, command: &[&str]) -> io::Result<String
         Some(("+" | "-", text)) => Ok(text.to_owned()),
         Some(("$", length)) => {
             let length: usize = length.parse().map_err(io::Error::other)?;
-            // The text is followed by a line end.
+            // A line end follows the text.
             let mut text = vec![0; length + 2];
             stream.read_exact(&mut text)?;
             Ok(String::from_utf8_lossy(&text[..length]).into_owned())

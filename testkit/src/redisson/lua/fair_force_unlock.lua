@@ -1,5 +1,5 @@
 --[[
-  fair_force_unlock: free the lock, whoever holds it.
+  fair_force_unlock: free the lock for any holder.
   KEYS[1]  lock   KEYS[2]  queue LIST   KEYS[3]  deadlines ZSET   KEYS[4]  channel
   ARGV[1]  the client's time, epoch ms
   Reply    1 it was held | 0 it was free

@@ -1,5 +1,5 @@
 --[[
-  fair_give_up: leave the queue. Those behind move up in time; nobody is told.
+  fair_give_up: leave the queue. Later waiters move up; no message is published.
   KEYS[1]  queue LIST   KEYS[2]  deadlines ZSET
   ARGV[1]  holder   ARGV[2]  wait_ms
 ]]

@@ -1,4 +1,4 @@
--- Looks at the head only, and stops at one that has no deadline, which therefore stays for ever.
+-- Checks only the head. A head without a deadline stays forever.
 local function evict_stale(queue, deadlines, now)
   while true do
     local head = redis.call('LINDEX', queue, 0)
@@ -14,7 +14,7 @@ local function tell_head(queue, channel)
   if head then redis.call('PUBLISH', channel .. ':' .. head, 0) end
 end
 
--- True if the holder has the lock now: it was free and the holder's turn, or is entered again.
+-- Whether the holder has the lock now: it was free at the holder's turn, or is re-entered.
 local function take_or_enter(lock, queue, deadlines, holder, lease_ms, wait_ms)
   if redis.call('EXISTS', lock) == 0
     and (redis.call('EXISTS', queue) == 0 or redis.call('LINDEX', queue, 0) == holder) then

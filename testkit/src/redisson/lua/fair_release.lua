@@ -1,7 +1,7 @@
 --[[
-  fair_release: leave once. Of a free lock, anybody "leaves" with success.
+  fair_release: release once. Releasing a free lock succeeds for any caller.
   KEYS[1]  lock   KEYS[2]  queue LIST   KEYS[3]  deadlines ZSET   KEYS[4]  channel   KEYS[5]  latch
-  ARGV[1]  lease_ms of what is left   ARGV[2]  holder   ARGV[3]  latch_ms   ARGV[4]  the client's time
+  ARGV[1]  lease_ms of the remaining holds   ARGV[2]  holder   ARGV[3]  latch_ms   ARGV[4]  the client's time
   Reply    nil held by another | 0 still held | 1 free now
 ]]
 local lock, queue, deadlines, channel, latch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

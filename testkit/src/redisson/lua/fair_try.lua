@@ -1,8 +1,8 @@
 --[[
-  fair_try: one attempt of a caller who does not wait, and so is never put in the queue.
+  fair_try: one attempt without a wait, which never queues.
   KEYS[1]  lock   KEYS[2]  queue LIST   KEYS[3]  deadlines ZSET
   ARGV[1]  lease_ms   ARGV[2]  holder   ARGV[3]  wait_ms   ARGV[4]  the client's time, epoch ms
-  Reply    nil held now | 1 held by another, or another one's turn
+  Reply    nil granted | 1 held by another, or another waiter's turn
 ]]
 local lock, queue, deadlines = KEYS[1], KEYS[2], KEYS[3]
 evict_stale(queue, deadlines, tonumber(ARGV[4]))

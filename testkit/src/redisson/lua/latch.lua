@@ -1,4 +1,4 @@
--- The answer this unlock request got before, or nil.
+-- The earlier answer to this unlock request, or nil.
 local function answered(latch)
   local stored = redis.call('GET', latch)
   return stored and tonumber(stored) or nil

@@ -1,5 +1,5 @@
 --[[
-  lock_force_unlock: free the lock, whoever holds it.
+  lock_force_unlock: free the lock for any holder.
   KEYS[1]  lock   KEYS[2]  channel
   Reply    1 it was held | 0 it was free
 ]]

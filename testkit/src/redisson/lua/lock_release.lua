@@ -1,7 +1,7 @@
 --[[
-  lock_release: leave once.
+  lock_release: release once.
   KEYS[1]  lock   KEYS[2]  channel   KEYS[3]  latch
-  ARGV[1]  lease_ms of what is left   ARGV[2]  holder   ARGV[3]  latch_ms
+  ARGV[1]  lease_ms of the remaining holds   ARGV[2]  holder   ARGV[3]  latch_ms
   Reply    nil not held by the holder | 0 still held | 1 free now
 ]]
 local lock, channel, latch = KEYS[1], KEYS[2], KEYS[3]

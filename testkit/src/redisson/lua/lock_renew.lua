@@ -1,7 +1,7 @@
 --[[
   lock_renew: one batch of the watchdog; also for fair locks and write holds.
   KEYS[i]    lock
-  ARGV[1]    lease_ms, set whatever runs now   ARGV[i+1]  its holder
+  ARGV[1]    lease_ms, replaces the current lease   ARGV[i+1]  its holder
   Reply      for each lock, 1 renewed | 0 not held by that holder
 ]]
 local renewed = {}

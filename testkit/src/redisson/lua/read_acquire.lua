@@ -1,8 +1,8 @@
 --[[
-  read_acquire: one more read hold, unless another one writes.
-  KEYS[1]  lock   KEYS[2]  what the keys of this holder's read holds start with
+  read_acquire: one more read hold, unless another holder writes.
+  KEYS[1]  lock   KEYS[2]  prefix of the keys of this holder's read holds
   ARGV[1]  lease_ms   ARGV[2]  holder
-  Reply    nil held now | PTTL another one writes
+  Reply    nil granted | PTTL if another holder writes
 ]]
 local lock, hold_prefix, lease_ms, holder = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local mode = redis.call('HGET', lock, 'mode')

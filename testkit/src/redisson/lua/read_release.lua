@@ -1,9 +1,9 @@
 --[[
-  read_release: one read hold less. The lock lives on as long as the longest read hold that is left.
+  read_release: one read hold less. The lock lasts as long as the longest remaining read hold.
   KEYS[1]  lock   KEYS[2]  channel   KEYS[3]  latch
-  KEYS[4]  what the keys of this holder's read holds start with   KEYS[5]  the same for all holders
+  KEYS[4]  prefix of the keys of this holder's read holds   KEYS[5]  prefix for all holders
   ARGV[1]  holder   ARGV[2]  latch_ms
-  Reply    nil not held by the holder | 0 still held by somebody | 1 free now
+  Reply    nil not held by the holder | 0 still held | 1 free now
 ]]
 local lock, channel, latch, hold_prefix, all_prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, latch_ms = ARGV[1], ARGV[2]
@@ -34,7 +34,7 @@ if redis.call('HLEN', lock) > 1 then
     return 0
   end
 end
--- Also when holds are left whose keys are gone: they are taken for dead.
+-- Holds whose keys are gone count as dead.
 redis.call('DEL', lock)
 redis.call('PUBLISH', channel, 0)
 remember(latch, 1, latch_ms)

@@ -1,8 +1,8 @@
 --[[
   read_renew: the watchdog's renewal of all read holds that one process has on one lock.
-  KEYS[1]  lock   KEYS[2]  what the keys of all read holds start with
-  ARGV[1]  lease_ms, set whatever runs now   ARGV[i+1]  a holder
-  Reply    1 at least one holder was there | 0 none
+  KEYS[1]  lock   KEYS[2]  prefix of the keys of all read holds
+  ARGV[1]  lease_ms, replaces the current lease   ARGV[i+1]  a holder
+  Reply    1 at least one holder reads | 0 none
 ]]
 local renewed = 0
 for i = 2, #ARGV do

@@ -1,7 +1,7 @@
 --[[
-  write_release: one write hold less. Read holds that are left turn the lock into a read lock.
+  write_release: one write hold less. Remaining read holds turn the lock into a read lock.
   KEYS[1]  lock   KEYS[2]  channel   KEYS[3]  latch
-  ARGV[1]  lease_ms of what is left   ARGV[2]  the holder as a writer   ARGV[3]  latch_ms
+  ARGV[1]  lease_ms of the remaining holds   ARGV[2]  the holder as a writer   ARGV[3]  latch_ms
   Reply    nil not held by the holder | 0 still held for writing | 1 no longer held for writing
 ]]
 local lock, channel, latch = KEYS[1], KEYS[2], KEYS[3]
@@ -25,7 +25,7 @@ if redis.call('HLEN', lock) == 1 then
   redis.call('DEL', lock)
   redis.call('PUBLISH', channel, 1)
 else
-  -- Other readers could enter from here on, and are not told.
+  -- Other readers could enter now, but get no message.
   redis.call('HSET', lock, 'mode', 'read')
 end
 remember(latch, 1, latch_ms)
