@@ -1,4 +1,4 @@
-//! A configuration that many tasks read and one reloads now and then, under a read-write lock.
+//! A configuration that many tasks read and one task reloads, under a read-write lock.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example config_cache
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use futures_util::future::try_join_all;
 use lockset::{Client, Result};
 
-/// Two values that belong together: a read during a reload would see one old and one new.
+/// Two values that belong together: without the lock, a read during a reload would mix old and new.
 type Config = (AtomicU64, AtomicU64);
 
 async fn read(client: &Client, config: &Config) -> Result<()> {

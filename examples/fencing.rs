@@ -1,4 +1,4 @@
-//! A database that refuses the late write of a holder that lost its lock and does not know it.
+//! A database that refuses the late write of a holder that lost its lock without noticing.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example fencing
@@ -10,7 +10,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 const SCHEMA: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, state TEXT);
                       INSERT INTO orders VALUES (7, 'paid');";
 
-/// False if the write was refused: a later holder of the lock has written.
+/// Returns `false` if the write was refused because a later holder of the lock has written.
 fn set_state(db: &mut Connection, state: &str, token: FencingToken) -> rusqlite::Result<bool> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let admitted = tx.execute(fence::sqlite::ADMIT, params!["order:7", token.as_i64()])?;

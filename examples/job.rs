@@ -1,4 +1,4 @@
-//! A job that every instance starts at the same time of day, and that one of them runs.
+//! A job that every instance starts at the same time of day and one instance runs.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example job
@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockset::{Client, Result};
 
-/// True if this instance ran it. The lock stays held for a minute even if the job ends sooner: an instance
-/// whose clock is a few seconds late does not run it again.
+/// Returns whether this instance ran the job. The lock stays held for a minute even if the job ends
+/// sooner, so that an instance with a late clock does not run it again.
 async fn report(client: &Client, scheduled: u64) -> Result<bool> {
     let lock = client.lock(format!("job:report:{scheduled}"));
     let Some(guard) = lock.fixed_lease(Duration::from_secs(60)).try_lock().await? else {
@@ -26,7 +26,7 @@ async fn report(client: &Client, scheduled: u64) -> Result<bool> {
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
     let scheduled = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    // Each of the three would be a process of its own.
+    // In production, each of the three is a separate process.
     let mut ran = 0;
     for _ in 0..3 {
         let client = Client::builder(&url).key_prefix("shop:").build().await?;

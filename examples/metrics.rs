@@ -1,5 +1,5 @@
-//! Serves what lockset tells the facade `metrics` as `/metrics`, for Prometheus. The dashboard and the alerts of
-//! `docs/observability` are written for these names.
+//! Serves lockset's metrics from the facade `metrics` at `/metrics`, for Prometheus. The dashboard
+//! and the alerts of `docs/observability` use these names.
 //!
 //! ```sh
 //! cargo run --features metrics --example metrics                     # does some work, reads its own page, ends
@@ -15,12 +15,13 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Upper bounds of the buckets, in seconds: round trips in the first, holds and leases in the last.
+/// The upper bounds of the buckets in seconds: the first are for round trips, the last for holds
+/// and leases.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0,
 ];
 
-/// What only a look at the client shows.
+/// The gauges that are read from the client.
 fn describe_gauges() {
     describe_gauge!("lockset_locks", "Locks held, waited for or being released");
     describe_gauge!("lockset_subscriptions", "Channels subscribed to");
@@ -63,12 +64,12 @@ async fn serve(
 ) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
-        // Whoever does not read its answer holds up nobody else.
+        // On a task, because a slow reader of its answer must not delay others.
         tokio::spawn(answer(client.clone(), recorded.clone(), stream));
     }
 }
 
-/// The exporter keeps what was recorded until somebody looks; this is for when nobody does.
+/// The exporter keeps recorded values until it is scraped. This drains them without a scrape.
 async fn tidy(recorded: PrometheusHandle) {
     let mut every = tokio::time::interval(Duration::from_secs(5));
     loop {

@@ -1,4 +1,4 @@
-//! Acquires a lock, works under it, releases it.
+//! Acquires a lock, works under it, and releases it.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example quickstart
@@ -13,11 +13,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379".into());
     let client = Client::builder(&url).key_prefix("shop:").build().await?;
 
-    // Waits for its turn. The watchdog renews the lease until the guard is gone.
+    // Waits for its turn. The watchdog renews the lease until the guard is dropped.
     let guard = client.lock("order:7").lock().await?;
     println!("{} is held for {:?} more", guard.name(), guard.remaining());
 
-    // Without time to wait: try once, or for a limited time.
+    // To avoid waiting, try once or for a limited time.
     let wait = Duration::from_millis(200);
     match client.lock("order:7").try_lock_for(wait).await? {
         Some(_) => unreachable!("the lock is held"),
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     guard.run(async { println!("shipping order 7") }).await?;
     guard.release().await?;
 
-    // Waits for the background releases of dropped guards; here there are none.
+    // Waits for the background releases of dropped guards. Here there are none.
     client.shutdown().await?;
     Ok(())
 }

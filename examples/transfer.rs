@@ -1,4 +1,4 @@
-//! Transfers between accounts, each with a lock of its own: both locks, or neither.
+//! Transfers between accounts with one lock each: both locks, or neither.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example transfer
@@ -11,7 +11,8 @@ use lockset::{Client, MultiLock, Result};
 
 type Accounts = Arc<[AtomicI64; 3]>;
 
-/// The order does not matter: a multi-lock never holds one while it waits for the other.
+/// The order does not matter, because a multi-lock never holds one member while it waits for
+/// another.
 async fn transfer(client: Client, accounts: Accounts, from: usize, to: usize) -> Result<()> {
     let both = MultiLock::new([from, to].map(|id| client.lock(format!("account:{id}"))))?;
     let guard = both.lock().await?; // one round trip, all or none

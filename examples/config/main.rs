@@ -1,17 +1,17 @@
-//! A configuration that many read and one changes: two parts that have to fit together.
+//! A configuration with many readers and one writer, in two parts that must match.
 //!
-//! The parts are two keys at the server, so neither reading nor changing them is one step. Readers
-//! in several processes read all the time; one writer changes both parts now and then. Without a
-//! lock, readers see one part from before a change and one from after it. With the read-write lock
-//! they never do, although they still read beside each other. Read `reader.rs` and `writer.rs`
-//! first, where the lock is used.
+//! The parts are two keys at the server, so neither a read nor a change is atomic. Readers in
+//! several processes read continuously; one writer changes both parts now and then. Without a lock,
+//! some readers see one part from before a change and one from after it. With the read-write lock
+//! they never do, although they still read concurrently. Read `reader.rs` and `writer.rs` first,
+//! where the lock is used.
 //!
 //! ```sh
 //! cargo run --release --example config
 //! ```
 //!
-//! It starts a private server; set `REDIS_URL` to use your own. The exit status is 0 only if nobody
-//! read parts that do not fit together under the lock, and somebody did without it.
+//! It starts a private server; set `REDIS_URL` to use your own. The exit status is 0 only if no
+//! reader saw parts that do not match with the lock, and at least one did without it.
 
 mod parts;
 mod reader;
@@ -39,7 +39,7 @@ const BOUND: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The example runs itself again, once for every process of readers.
+    // The example runs itself again for every process of readers.
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
     support::exit("config", outcome)
 }
 
-/// What a round came to.
+/// The results of a round.
 struct Round {
     reads: Reads,
     writes: Writes,
@@ -70,7 +70,7 @@ Lock server: {}
         PROCESSES * READERS,
         server.description
     ));
-    // Nobody else who uses the server can have a lock of this name.
+    // A lock name that no other user of the server has.
     let lock = unique_name("lockset-config");
     let configs = ["without", "with"].map(|round| format!("{lock}:{round}"));
     let played = bounded(BOUND, async {
@@ -111,7 +111,7 @@ its turn although somebody was reading all the time.
     Ok(())
 }
 
-/// Readers read for as long as the writer has changes to make.
+/// Readers read until the writer has made all its changes.
 async fn round(server: &LockServer, config: &str, lock: Option<&str>) -> Result<Round> {
     let parts = Parts::create(server, config).await?;
     let mut processes = Vec::new();

@@ -1,4 +1,4 @@
-//! The two parts of the configuration, each a key at the server.
+//! The two parts of the configuration, one key each at the server.
 
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
@@ -21,7 +21,7 @@ impl Parts {
         }
     }
 
-    /// Both parts of version 0.
+    /// Writes version 0 of both parts.
     pub(crate) async fn create(server: &LockServer, config: &str) -> Result<Self> {
         let parts = Self::new(server.connection(), config);
         for part in 0..2 {

@@ -1,4 +1,4 @@
-//! A process of readers: each reads both parts again and again, until it is told that this is all.
+//! A process of readers: each reads both parts repeatedly, until a stop order.
 
 use std::io::{Write as _, stdout};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::parts::Parts;
 use crate::support::Result;
 use crate::support::worker::{Orders, server_url};
 
-/// What a reader does with one part before it comes to the other.
+/// The work between reading one part and the other.
 const WORK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// As a process tells it, such as `120 reads 3 torn`.
+    /// Adds a process's report, such as `120 reads 3 torn`.
     pub(crate) fn add(&mut self, line: &str) -> Result<()> {
         let words: Vec<&str> = line.split(' ').collect();
         let [all, "reads", torn, "torn"] = words[..] else {
@@ -78,7 +78,7 @@ async fn reader(parts: Parts, lock: Option<RwLock>, stop: Arc<AtomicBool>) -> Re
     Ok(reads)
 }
 
-/// Whether both parts are of one version.
+/// Whether both parts have the same version.
 async fn read_both(parts: &Parts) -> Result<bool> {
     let first = parts.read(0).await?;
     sleep(WORK).await;

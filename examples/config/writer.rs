@@ -1,4 +1,4 @@
-//! The writer: changes both parts now and then, and makes sure of what it wrote.
+//! The writer: changes both parts now and then, and checks what it wrote.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use crate::parts::Parts;
 use crate::support::Result;
 use crate::support::server::LockServer;
 
-/// Between two changes, and between the two parts of one.
+/// The pause between two changes, and between the two parts of a change.
 const PAUSE: Duration = Duration::from_millis(20);
 const BETWEEN: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 pub(crate) struct Writes {
-    /// For the lock; none without one.
+    /// The waits for the lock. Empty without a lock.
     waits: Vec<Duration>,
-    /// Changes that were read back as they were written.
+    /// The number of changes that were read back unchanged.
     pub(crate) confirmed: u64,
     /// The version at the end.
     pub(crate) last: u64,
-    /// The most readers that were seen beside each other.
+    /// The largest number of concurrent readers.
     pub(crate) readers_at_once: usize,
 }
 
@@ -38,7 +38,7 @@ impl Writes {
     }
 }
 
-/// Makes all changes, in the middle of everybody's reads.
+/// Makes all changes while the readers read.
 pub(crate) async fn change(
     server: &LockServer,
     parts: Parts,
@@ -71,10 +71,10 @@ async fn with_lock(lock: &RwLock, parts: &Parts, version: u64, writes: &mut Writ
     let asked = Instant::now();
     let writing = lock.write().await?;
     writes.waits.push(asked.elapsed());
-    // `run` drops the work the moment the lock is lost.
+    // `run` drops the work as soon as the lock is lost.
     writing.run(write_both(parts, version)).await??;
 
-    // From here on others may read, and nobody wrote in between: what is read back is what was
+    // From now on others may read, and no other writer came in between, so the parts must be as
     // written.
     let reading = writing.downgrade().await?;
     let read = [parts.read(0).await?, parts.read(1).await?];

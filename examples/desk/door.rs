@@ -1,6 +1,6 @@
-//! A door: a process whose customers come in when it is told so, and wait for the desk.
+//! A door: a process whose customers come in on command and wait for the desk.
 //!
-//! It tells about them in lines, such as `came 3`.
+//! It reports each event in a line, such as `came 3`.
 
 use std::fmt;
 use std::io::{Write as _, stdout};
@@ -25,7 +25,7 @@ enum Desk {
 
 pub(crate) async fn open(kind: &str, desk: &str) -> Result<()> {
     let client = Client::builder(&server_url()?).lease(LEASE).build().await?;
-    // Each grant comes with a token that is larger than all before it.
+    // Each grant has a larger token than all grants before it.
     let desk = match kind {
         "fair" => Desk::Fair(client.fair_lock(desk).fenced()),
         _ => Desk::Reentrant(client.lock(desk).fenced()),
@@ -62,7 +62,7 @@ async fn customer(number: usize, desk: Desk) -> Result<()> {
     Ok(())
 }
 
-/// `None`: left without being served.
+/// Returns `None` if the customer left without being served.
 async fn at_fair_desk(number: usize, desk: &FairLock) -> Result<Option<FencingToken>> {
     let guard = if number == IMPATIENT {
         match desk.try_lock_for(PATIENCE).await? {

@@ -1,4 +1,4 @@
-//! The hall in front of the desk: lets customers in by the doors and hears what becomes of them.
+//! The hall in front of the desk: sends customers to the doors and collects their reports.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::support::server::LockServer;
 use crate::support::worker::Worker;
 
 pub(crate) struct Hall {
-    /// `None`: killed.
+    /// `None` after the process was killed.
     doors: Vec<Option<Worker>>,
-    /// Customers in the order in which the desk became theirs, once all have gone.
+    /// The served customers in the order of their grants, once all have left.
     served: Vec<(u64, usize)>,
 }
 
@@ -34,7 +34,7 @@ impl Hall {
         })
     }
 
-    /// One customer comes.
+    /// Sends one customer to a door.
     pub(crate) async fn let_in(&mut self, number: usize) -> Result<()> {
         let door = door_of(number);
         if let Some(door) = &mut self.doors[door] {
@@ -43,7 +43,7 @@ impl Hall {
         self.hear_until(door, Event::Came(number)).await
     }
 
-    /// Hears what is said at a door until it is this.
+    /// Reads a door's reports up to this event.
     pub(crate) async fn hear_until(&mut self, door: usize, awaited: Event) -> Result<()> {
         while let Some(event) = self.hear(door).await? {
             if event == awaited {
@@ -74,7 +74,8 @@ impl Hall {
         }
     }
 
-    /// Waits until all have gone; says who was served, in order: tokens grow from grant to grant.
+    /// Waits until all customers have left. Returns the served customers in order, because tokens
+    /// grow from grant to grant.
     pub(crate) async fn served(mut self) -> Result<Vec<usize>> {
         for door in self.doors.iter_mut().flatten() {
             door.that_is_all();
@@ -87,18 +88,18 @@ impl Hall {
     }
 }
 
-/// Customers come by one door after the other.
+/// The doors take turns.
 pub(crate) fn door_of(number: usize) -> usize {
     (number - 1) % DOORS.len()
 }
 
-/// Customers as they are shown, such as `A1 B2 C3`.
+/// The labels of customers, such as `A1 B2 C3`.
 pub(crate) fn labels(numbers: &[usize]) -> String {
     let label = |number: &usize| format!("{}{number}", DOORS[door_of(*number)]);
     numbers.iter().map(label).collect::<Vec<_>>().join(" ")
 }
 
-/// The id of whoever is in the queue now and was not before.
+/// The id of the waiter that is new in the queue.
 pub(crate) async fn new_waiter(desk: &FairLock, known: &[String]) -> Result<String> {
     loop {
         let waiters = desk.waiters().await?;

@@ -1,16 +1,17 @@
-//! A service desk: customers come by several doors and are served in the order in which they came.
+//! A service desk: customers arrive at several doors and are served in the order of their arrival.
 //!
-//! Each door is a process of its own. With the fair lock the queue is at the server, one for all
-//! processes: everybody is served in turn, somebody who leaves is taken out of it, and the customers
-//! of a process that was killed are passed over. With the reentrant lock each process has a queue of
-//! its own, so there is no order between processes. Read `door.rs` first, where the locks are used.
+//! Each door is a separate process. With the fair lock there is one queue for all processes at the
+//! server: every customer is served in turn, a customer who leaves is removed, and the customers of
+//! a killed process are skipped. With the reentrant lock each process has its own queue, so there
+//! is no order between processes. Read `door.rs` first, where the locks are used.
 //!
 //! ```sh
 //! cargo run --release --example desk
 //! ```
 //!
-//! It starts a private server; set `REDIS_URL` to use your own. The exit status is 0 only if all who
-//! stayed were served in the order of their numbers with the fair lock, and not with the other.
+//! It starts a private server; set `REDIS_URL` to use your own. The exit status is 0 only if all
+//! customers who stayed were served in the order of their numbers with the fair lock, and in
+//! another order with the reentrant lock.
 
 mod door;
 mod hall;
@@ -33,22 +34,22 @@ use support::{Result, Rule, say};
 const DOORS: [&str; 4] = ["A", "B", "C", "D"];
 const CUSTOMERS: usize = 16;
 
-/// This one leaves before the desk opens.
+/// The customer who leaves before the desk opens.
 const IMPATIENT: usize = 7;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The door that is killed: B.
+/// The index of the door that is killed, B.
 const KILLED: usize = 1;
 
-/// The lease of the clients; the other times follow from it. With this one, who waits in a fair
-/// queue asks at least every 0.7 s, and one who has not asked for 2 s is passed over.
+/// The lease of the clients. The other times depend on it: a waiter in a fair queue polls at least
+/// every 0.7 s, and a waiter that has not polled for 2 s is skipped.
 const LEASE: Duration = Duration::from_secs(4);
 
 const BOUND: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The example runs itself again, once for every door.
+    // The example runs itself again for every door.
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
@@ -73,7 +74,7 @@ Lock server: {}
 ",
         server.description
     ));
-    // Nobody else who uses the server can have locks of these names.
+    // Lock names that no other user of the server has.
     let run = unique_name("lockset-desk");
     let desks = ["fair", "reentrant"].map(|kind| format!("{run}:{kind}"));
     let played = bounded(BOUND, both_desks(&server, &desks)).await;
@@ -101,7 +102,7 @@ async fn fair_desk(server: &LockServer, client: &Client, name: &str) -> Result<V
     let desk = client.fair_lock(name);
     let closed = desk.lock().await?;
     let mut hall = Hall::build("fair", name, server).await?;
-    // The server knows those who wait by opaque ids, in the order of the queue.
+    // The server knows the waiters by opaque ids, in the order of the queue.
     let mut ids = Vec::new();
     for number in 1..=CUSTOMERS {
         hall.let_in(number).await?;
@@ -118,7 +119,7 @@ async fn fair_desk(server: &LockServer, client: &Client, name: &str) -> Result<V
 
     hall.hear_until(door_of(IMPATIENT), Event::Left(IMPATIENT))
         .await?;
-    // The place is given up in the background.
+    // The waiter leaves the queue in the background.
     let mut stayed = waiting().await?;
     while stayed.contains(&IMPATIENT) {
         sleep(Duration::from_millis(1)).await;

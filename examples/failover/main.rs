@@ -1,12 +1,12 @@
-//! What a failover costs: for how long nobody gets a lock, how many grants are forgotten, how soon
-//! their holders are told, and for how long two believe that they hold one lock.
+//! Measures the cost of a failover: how long no lock is granted, how many grants are lost, how soon
+//! their holders are notified, and how long two clients hold one lock.
 //!
 //! ```sh
 //! cargo run --release --example failover
 //! ```
 //!
-//! It starts private servers, gives each kind of trouble a few rounds and prints the worst of them.
-//! Read `watch.rs` for what is measured, `scene.rs` for the kinds of trouble.
+//! It starts private servers, runs a few rounds of each kind of fault and prints the worst results.
+//! `watch.rs` has the measurements and `scene.rs` the faults.
 
 mod scene;
 #[path = "../support/mod.rs"]
@@ -62,7 +62,7 @@ What a failover costs, with leases of {} s. The worst of {ROUNDS} rounds.
     Ok(())
 }
 
-/// Where nothing was forgotten there was nothing to tell.
+/// If no grant was lost, there is no time to show.
 fn or_never(seen: &Seen, time: String) -> String {
     match seen.forgotten {
         0 => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! The kinds of trouble.
+//! The kinds of faults.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ pub(crate) enum Stage {
     Server(Server),
     Sentinels(Sentinels),
     Cluster(Cluster),
-    /// Independent servers, for a quorum.
+    /// Independent servers for a quorum.
     Servers(Vec<Server>),
 }
 
-/// Longer than a sentinel waits before it takes a server to be down.
+/// Longer than a sentinel takes to consider a server down.
 const FROZEN_FOR: Duration = Duration::from_secs(4);
 
-/// A replica has a grant within this, or it does not count.
+/// A grant counts only if a replica has it within this time.
 const REPLICATED_WITHIN: Duration = Duration::from_millis(200);
 
 impl Scene {
@@ -66,7 +66,7 @@ impl Scene {
         }
     }
 
-    /// How the clients are made.
+    /// The client settings for this fault.
     pub(crate) fn settings(self, builder: ClientBuilder) -> ClientBuilder {
         let builder = builder.lease(LEASE);
         match self {
@@ -88,14 +88,14 @@ impl Scene {
             Self::MinorityKilled | Self::MinorityRestarts => {
                 let servers = (0..5).map(|_| Server::builder().try_start());
                 let servers = servers.collect::<Result<_, _>>()?;
-                // Until they have a vote.
+                // Until the servers have a vote.
                 tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
                 Stage::Servers(servers)
             }
         })
     }
 
-    /// Makes the trouble; ends when it is over for whoever looks at the servers.
+    /// Causes the fault. Returns when it is over at the servers.
     pub(crate) async fn befall(self, stage: &Stage, lock: &str) {
         match (self, stage) {
             (Self::ServerRestarts, Stage::Server(server)) => server.restart(),
@@ -130,7 +130,7 @@ impl Scene {
             }
             (_, Stage::Servers(servers)) => servers[..2].iter().for_each(Server::kill),
         }
-        // What a renewal every third of a lease would tell last.
+        // Renewals every third of a lease detect the loss within this time.
         tokio::time::sleep(LEASE / 2).await;
     }
 }

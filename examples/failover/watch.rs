@@ -1,5 +1,5 @@
-//! One round: locks are granted all the time, trouble comes, and a stranger asks for every lock whose
-//! holder still believes in it.
+//! One round: locks are granted continuously, a fault occurs, and another client requests every
+//! lock whose holder still considers it held.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::support::lock::Locks;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
-/// Between two grants.
+/// The pause between two grants.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// So many of the last grants are held at one time.
+/// How many of the latest grants are held at a time.
 const HELD_MAX: usize = 400;
 
-/// Before the trouble comes.
+/// The time before the fault.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What was seen in a round.
+/// The measurements of a round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// The longest time between two grants of free locks.
     pub(crate) outage: Duration,
-    /// Locks that were held when the trouble came, or granted later.
+    /// The number of locks held at the fault or granted later.
     pub(crate) granted: usize,
-    /// Those of them that a stranger could take.
+    /// The number of those locks that the other client could acquire.
     pub(crate) forgotten: usize,
-    /// From the beginning of the trouble until the last of their holders was told.
+    /// The time from the fault until the last of their holders was notified.
     pub(crate) told_after: Duration,
-    /// The longest time for which a stranger had the lock and its holder believed that it had it.
+    /// The longest time during which both clients held a lock.
     pub(crate) two_at_once: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// A lock that is held, until its holder is told otherwise.
+/// A held lock, until its holder is notified of the loss.
 struct Held {
     name: String,
     guard: Arc<dyn Guard>,
@@ -68,7 +68,7 @@ pub(crate) async fn watch(scene: Scene) -> Result<Seen> {
     let url = stage.url();
     let holder = Locks::with(&url, |builder| scene.settings(builder)).await?;
     let stranger = Arc::new(Locks::with(&url, |builder| scene.settings(builder)).await?);
-    // One tag: all of them are where the trouble is.
+    // One hash tag, so that the fault affects all locks.
     let tag = format!("{{{}}}", unique_name("failover"));
     let held = Arc::new(Mutex::new(VecDeque::new()));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -99,8 +99,8 @@ pub(crate) async fn watch(scene: Scene) -> Result<Seen> {
     })
 }
 
-/// Takes one lock after the other and holds the last of them; says how long it once got none, and how
-/// many it got.
+/// Acquires one lock after another and holds the latest. Returns the longest time without a grant,
+/// and the number of grants.
 async fn grant(
     locks: Locks,
     tag: String,
@@ -111,7 +111,7 @@ async fn grant(
     let mut last = Instant::now();
     while !is_over.load(Ordering::Relaxed) {
         let name = format!("{tag}:{granted}");
-        // A grant that nobody gets to know of is none.
+        // A grant whose reply is lost does not count.
         let Ok(Some(guard)) = locks.try_lock(&name).await else {
             continue;
         };
@@ -132,7 +132,7 @@ async fn grant(
     Ok((outage, granted))
 }
 
-/// Asks for every lock that is held, again and again.
+/// Requests all held locks repeatedly.
 async fn ask(
     locks: Arc<Locks>,
     held: Arc<Mutex<VecDeque<Held>>>,

@@ -1,4 +1,4 @@
-//! Whether stock and money agree with the orders that were handled.
+//! Checks stock and money against the handled orders.
 
 use crate::purchase::{
     ACCOUNTS, ITEMS, MONEY, ORDERS, Purchase, STOCK, account, item, new_price, old_price, order,
@@ -11,12 +11,12 @@ pub(crate) struct Books {
     pub(crate) shipped: usize,
     pub(crate) refused: usize,
     pub(crate) open: usize,
-    /// Pieces and money that are missing, or too many.
+    /// The amount of pieces and money that is missing or excess.
     pub(crate) wrong_stock: u64,
     pub(crate) wrong_money: u64,
-    /// Orders paid neither by the old price list nor by the new one.
+    /// The number of orders paid by neither price list.
     pub(crate) mixed_prices: usize,
-    /// Orders that were refused although there was all they wanted, even at the end.
+    /// The number of orders refused although everything was available, even at the end.
     pub(crate) wrongly_refused: usize,
 }
 
@@ -31,7 +31,8 @@ impl Books {
                 OPEN => books.open += 1,
                 REFUSED => {
                     books.refused += 1;
-                    // What there is only gets less, and prices only go up.
+                    // Stock and money only shrink and prices only grow, so an order that is
+                    // possible now was possible before.
                     let mut could =
                         shop.look(&account(wanted.account), None)? >= wanted.total(new_price);
                     for (number, pieces) in &wanted.lines {

@@ -1,4 +1,4 @@
-//! A clerk: a process that handles the orders it is given, all of them at once.
+//! A clerk: a process that handles its orders concurrently.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -16,16 +16,16 @@ use crate::shop::{OPEN, REFUSED, Shop};
 use crate::support::worker::{Orders, server_url};
 use crate::support::{Result, paced};
 
-/// So long is taken what a dead clerk held.
+/// How long the locks of a dead clerk stay held.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// The way to a shelf, and to the bank.
+/// The time to walk to a shelf, and to the bank.
 const WALK: Duration = Duration::from_millis(1);
 
-/// The fencing token of each lock; none without locks.
+/// The fencing token of each lock. Empty without locks.
 type Tokens = HashMap<String, u64>;
 
-/// Locks if it is given a prefix for their names.
+/// Uses locks if there is a prefix for their names.
 pub(crate) async fn work(shop: &str, prefix: Option<&str>) -> Result<()> {
     let shop = Arc::new(Shop::open(Path::new(shop))?);
     let builder = Client::builder(&server_url()?).lease(LEASE);
@@ -51,14 +51,13 @@ pub(crate) async fn work(shop: &str, prefix: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Everything this order needs, in the order of its lines: the multi-lock takes care that two of
-/// them never wait for each other.
+/// All locks for this order, in the order of its lines. The multi-lock prevents deadlocks.
 fn locks(client: &Client, wanted: &Purchase) -> Result<MultiLock> {
     let items = wanted.lines.iter().map(|(number, _)| item(*number));
     let mut locks: Vec<Member> = items.map(|name| client.fair_lock(name).into()).collect();
     locks.push(client.lock(order(wanted.number)).into());
     locks.push(client.rw_lock(account(wanted.account)).write_side().into());
-    // All may read the prices at once.
+    // Everyone may read the prices concurrently.
     locks.push(client.rw_lock(PRICES).read_side().into());
     Ok(MultiLock::new(locks)?.fenced())
 }
@@ -66,23 +65,23 @@ fn locks(client: &Client, wanted: &Purchase) -> Result<MultiLock> {
 async fn handle(shop: Arc<Shop>, locks: MultiLock, wanted: Purchase) -> Result<()> {
     loop {
         let guard = locks.lock().await?;
-        // `run` drops the work the moment any of the locks is lost.
+        // `run` drops the work as soon as any of the locks is lost.
         match guard.run(fulfil(&shop, &wanted, &tokens(&guard))).await {
-            // It is written down, so the locks can be given back.
+            // The order is written, so the locks can be released.
             Ok(Ok(())) => match guard.release().await {
                 Err(error) if !error.is_not_held() => return Err(error.into()),
-                // Given back; or a lease ended after the database took it in time.
+                // Released, or a lease ended after the write.
                 _ => return Ok(()),
             },
             Ok(Err(error)) if !guard.is_lost() => return Err(error),
-            // Nothing was written: either `run` stopped the work, or the database refused a token
-            // that was no longer the newest.
+            // Nothing was written: either `run` stopped the work, or the database refused an old
+            // token.
             Ok(Err(_)) | Err(_) => {}
         }
     }
 }
 
-/// Takes the locks and never gives them back; says the token of the first item.
+/// Acquires the locks and never releases them. Returns the token of the first item.
 async fn stall(locks: MultiLock, wanted: Purchase) -> Result<()> {
     let guard = locks.lock().await?;
     writeln!(stdout(), "{}", tokens(&guard)[&item(wanted.lines[0].0)])?;
@@ -95,14 +94,15 @@ fn tokens(guard: &MultiGuard) -> Tokens {
     names.zip(tokens.map(|token| token.get())).collect()
 }
 
-/// Look, walk, write down what is left; the same with locks and without.
+/// Checks, walks and writes the remaining amounts, with or without locks.
 ///
-/// It relies on what it saw before, so it is only right if nobody else is at any of it in between.
+/// The write relies on the values read before, so it is only correct if they have not changed
+/// since.
 async fn fulfil(shop: &Shop, wanted: &Purchase, tokens: &Tokens) -> Result<()> {
     let token = |name: &String| tokens.get(name).copied();
     let (order, account) = (order(wanted.number), account(wanted.account));
     if shop.look(&order, token(&order))? != OPEN {
-        // The other clerk who was given it was faster.
+        // The other clerk with this order was faster.
         return Ok(());
     }
     let mut changes = Vec::new();

@@ -1,17 +1,18 @@
-//! Orders over shared stock: an order needs itself, the price list, an account and its items at once.
+//! Orders over shared stock: an order needs itself, the price list, an account and its items at
+//! once.
 //!
-//! Each order locks all of that with one multi-lock: a reentrant lock, a read side, a write side and
-//! fair locks, in whatever order its lines are. Several processes work at overlapping orders, each
-//! order is given to two of them, prices change in the middle, and one process is killed while it
-//! holds everything it needs. Stock and money stay exact and nothing waits for ever; without the
-//! locks they do not. Read `clerk.rs` first, where the locks are used.
+//! Each order acquires everything with one multi-lock: a reentrant lock, a read side, a write side
+//! and fair locks, in the order of its lines. Several processes handle overlapping orders, each
+//! order is given to two of them, prices change halfway, and one process is killed while it holds
+//! its locks. Stock and money stay exact and there is no deadlock; without the locks, stock and
+//! money are wrong. Read `clerk.rs` first, where the locks are used.
 //!
 //! ```sh
 //! cargo run --release --example order
 //! ```
 //!
 //! It starts a private server; set `REDIS_URL` to use your own. The exit status is 0 only if the
-//! books are exact with the locks, and are not without.
+//! books are exact with the locks and wrong without them.
 
 mod books;
 mod clerk;
@@ -35,13 +36,13 @@ use support::server::LockServer;
 use support::worker::{Worker, bounded};
 use support::{Result, all_kept, paced, say};
 
-/// Each is a process; the last one is killed.
+/// The number of clerk processes. The last one is killed.
 const CLERKS: usize = 3;
 
-/// The order at which that happens; it is the first that the clerk is given.
+/// The order during which the clerk is killed, its first.
 const STALLED: usize = 2;
 
-/// Between the start and the kill, and between two items when prices change.
+/// The time from the start to the kill, and between two items when prices change.
 const UNDISTURBED: Duration = Duration::from_millis(200);
 const PRICING: Duration = Duration::from_millis(2);
 
@@ -49,7 +50,7 @@ const BOUND: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The example runs itself again, once for every clerk.
+    // The example runs itself again for every clerk.
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
@@ -75,7 +76,7 @@ Lock server: {}
 ",
         server.description
     ));
-    // Nobody else who uses the server can have locks with this prefix.
+    // A prefix that no other user of the server has.
     let prefix = format!("{}:", unique_name("lockset-order"));
     let folder = Folder::create()?;
     let played = bounded(BOUND, async {
@@ -130,7 +131,7 @@ fn hire(server: &LockServer, shop: &Shop, prefix: Option<&str>) -> Result<Vec<Wo
     (0..CLERKS).map(clerk).collect()
 }
 
-/// Each order is given to two clerks, as a queue does that gives again what may be lost.
+/// Gives each order to two clerks, like a queue with at-least-once delivery.
 async fn give(clerks: &mut [Worker]) -> Result<()> {
     for number in 0..ORDERS {
         for clerk in [number % CLERKS, (number + 1) % CLERKS] {
@@ -159,7 +160,7 @@ async fn without_locks(server: &LockServer, shop: &Shop) -> Result<Books> {
     Books::of(shop)
 }
 
-/// Also says whether a late write of the killed clerk was refused.
+/// Also returns whether a late write of the killed clerk was refused.
 async fn with_locks(server: &LockServer, shop: &Shop, prefix: &str) -> Result<(Books, bool)> {
     let started = Instant::now();
     let tell = |what: &str| {
@@ -192,14 +193,14 @@ async fn with_locks(server: &LockServer, shop: &Shop, prefix: &str) -> Result<(B
 
     finish(clerks).await?;
     tell("all orders are handled");
-    // What the killed clerk would have written, had it only been very slow.
+    // The killed clerk's write, as if the clerk had only been slow.
     let stalled = Purchase::of(STALLED);
     let late = shop.write(&[(item(stalled.lines[0].0), 0, Some(late_token))]);
     let is_refused = late.is_err_and(|error| error.to_string().contains(TOO_LATE));
     Ok((Books::of(shop)?, is_refused))
 }
 
-/// Item by item, so that for a while the list is neither the old nor the new one.
+/// Item by item, so that the list is temporarily a mix of old and new.
 async fn change_prices(shop: &Shop) -> Result<()> {
     for number in 0..ITEMS {
         shop.write(&[(price(number), purchase::new_price(number), None)])?;

@@ -1,21 +1,21 @@
-//! What is ordered, and what things are called: a name is that of a record and of its lock.
+//! Orders and names: a record and its lock share a name.
 
 pub(crate) const ITEMS: usize = 6;
 pub(crate) const ACCOUNTS: usize = 4;
 pub(crate) const ORDERS: usize = 60;
 
-/// Pieces of each item, and money in each account: a little less than all orders want.
+/// The pieces of each item and the money in each account: slightly less than all orders need.
 pub(crate) const STOCK: i64 = 34;
 pub(crate) const MONEY: i64 = 1200;
 
 /// The lock of the price list.
 pub(crate) const PRICES: &str = "prices";
 
-/// What somebody wants; the same in every process.
+/// An order, equal in every process.
 pub(crate) struct Purchase {
     pub(crate) number: usize,
     pub(crate) account: usize,
-    /// Items and how many of each, in any order.
+    /// The items and their amounts, in any order.
     pub(crate) lines: Vec<(usize, i64)>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn old_price(item: usize) -> i64 {
     20 + item as i64
 }
 
-/// Prices only go up.
+/// The new price, which is higher than the old one.
 pub(crate) fn new_price(item: usize) -> i64 {
     old_price(item) * 3 / 2
 }

@@ -1,7 +1,7 @@
-//! The database: one number for each thing, and the newest fencing token it has seen for it.
+//! The database: a number per record, and the newest fencing token seen for it.
 //!
-//! Who looks shows a token just as who writes: from then on an older one is too late to write, so
-//! what was seen stays true until then.
+//! Reads present a token like writes. After a read, older tokens can no longer write, so the value
+//! that was read stays current until the reader's write.
 
 use std::path::{Path, PathBuf};
 
@@ -22,14 +22,14 @@ const SCHEMA: &str = "
     BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
 ";
 
-/// What the database says of an old token.
+/// The database's error for an old token.
 pub(crate) const TOO_LATE: &str = "a newer token was here";
 
-/// The record of an order that nobody has handled, and of one that was refused; else what was paid.
+/// The record of an open order and of a refused one. Otherwise it is the price paid.
 pub(crate) const OPEN: i64 = -1;
 pub(crate) const REFUSED: i64 = -2;
 
-/// A name, a new value, and the token of the lock of that name; none where there are no locks.
+/// A name, a new value, and the token of the lock with that name. `None` without locks.
 pub(crate) type Change = (String, i64, Option<u64>);
 
 pub(crate) struct Shop(SharedFile);
@@ -59,7 +59,7 @@ impl Shop {
         &self.0.path
     }
 
-    /// Fails if a newer token was seen for this.
+    /// Fails if a newer token was seen for this record.
     pub(crate) fn look(&self, name: &str, token: Option<u64>) -> Result<i64> {
         let connection = self.0.connection();
         if let Some(token) = token {
@@ -70,7 +70,7 @@ impl Shop {
         Ok(connection.query_row(value, [name], |row| row.get(0))?)
     }
 
-    /// Writes all of it or nothing. Fails if a newer token was seen for any of it.
+    /// Writes all changes or none. Fails if a newer token was seen for any of them.
     pub(crate) fn write(&self, changes: &[Change]) -> Result<()> {
         let mut connection = self.0.connection();
         let transaction = connection.transaction()?;

@@ -1,16 +1,16 @@
-//! The database with the seats: an SQLite file that all box offices write to.
+//! The database of the seats: an SQLite file that all box offices write to.
 //!
-//! Every call is a transaction of its own. They block, and are called from async code all the same:
-//! each takes well under a millisecond, and as none can be dropped halfway, work that `guard.run`
-//! stops has not sold a seat.
+//! Every call is a separate transaction. The calls block, but are short enough for async code, well
+//! under a millisecond. They cannot be dropped halfway, so work that `guard.run` stops has not sold
+//! a seat.
 
 use std::path::{Path, PathBuf};
 
 use crate::support::database::SharedFile;
 use crate::support::{Error, Result};
 
-// Who looks shows a token just as who sells: from then on an older one is too late to sell, so
-// what was seen stays true until the sale.
+// Reads present a token like sales. After a read, older tokens can no longer sell, so the number
+// that was read stays current until the reader's sale.
 const SCHEMA: &str = "
     CREATE TABLE sale (
         number  INTEGER PRIMARY KEY,  -- grows from sale to sale
@@ -28,7 +28,7 @@ const SCHEMA: &str = "
     BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
 ";
 
-/// Whether it is that which the database says of an old token.
+/// Whether this is the database's error for an old token.
 pub(crate) fn is_too_late(error: &Error) -> bool {
     error.to_string().contains("a newer token was here")
 }
@@ -64,7 +64,7 @@ impl Database {
         Ok(sold)
     }
 
-    /// Fails, and changes nothing, if a newer token was seen.
+    /// Fails without a change if a newer token was seen.
     pub(crate) fn sell(&self, person: usize, token: Option<u64>) -> Result<()> {
         // A single statement is a transaction.
         self.0.connection().execute(
@@ -74,7 +74,7 @@ impl Database {
         Ok(())
     }
 
-    /// All sales, in the order in which they were made.
+    /// All sales in order.
     pub(crate) fn sales(&self) -> Result<Vec<Sale>> {
         let connection = self.0.connection();
         let mut query = connection.prepare("SELECT person, token FROM sale ORDER BY number")?;

@@ -1,16 +1,16 @@
 //! First come, first served: 100 people want 90 seats, at four box offices at once.
 //!
-//! Each box office is a process of its own, all of them sell from one database, and two rounds are
-//! played: without a lock, where more seats are sold than there are, and with one, where exactly
-//! 90 are. Read `participant.rs` first, where the lock is held, then `office.rs`, where it is made.
+//! Each box office is a separate process, and all sell from one database. There are two rounds:
+//! without a lock, more seats are sold than exist, and with a lock, exactly 90 are sold. Read
+//! `participant.rs` first, where the lock is held, then `office.rs`, where it is created.
 //!
 //! ```sh
 //! cargo run --release --example seats
 //! ```
 //!
-//! It starts a private server; set `REDIS_URL` to use your own, or `TOPOLOGY` to `cluster`, `sentinel`
-//! or `redlock`: then servers are killed in the middle of the round with the lock. The exit status is
-//! 0 only if that round was exact.
+//! It starts a private server; set `REDIS_URL` to use your own, or `TOPOLOGY` to `cluster`,
+//! `sentinel` or `redlock` to kill servers halfway through the round with the lock. The exit status
+//! is 0 only if that round was exact.
 
 mod database;
 mod office;
@@ -36,7 +36,7 @@ const OFFICES: usize = 4;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The demo runs itself again, once for every box office.
+    // The demo runs itself again for every box office.
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
@@ -52,7 +52,7 @@ async fn demo() -> Result<()> {
     let topology = Topology::find().await?;
     report::opening(&topology.description());
 
-    // Nobody else who uses the server can have a lock of this name.
+    // A lock name that no other user of the server has.
     let lock = unique_name("lockset-demo-seats");
     let played = both_rounds(&topology, &lock).await;
     let cleared = topology.clear(&lock).await;
@@ -75,7 +75,8 @@ async fn both_rounds(topology: &Topology, lock: &str) -> Result<(Round, Round, V
     let with = Round::play("With the lock", &database, topology, Some(lock)).await?;
 
     let mut rules = with.rules();
-    // Somebody who slept through the end of a lease, and now wants to sell with the old token.
+    // A holder that was suspended past the end of its lease, and now tries to sell with its old
+    // token.
     let late_token = with.sales.first().and_then(|sale| sale.token);
     let refused = database.sell(PEOPLE, late_token).is_err();
     rules.push((refused, "the database took a sale with an old token"));

@@ -1,6 +1,6 @@
-//! A box office: a process that serves its share of the people, all of them at once.
+//! A box office: a process that serves its share of the people concurrently.
 //!
-//! It tells the demo about it in lines: `READY`, then one for each person served.
+//! It reports to the demo in lines: `READY`, then one for each person served.
 
 use std::fmt;
 use std::io::{Write as _, stdout};
@@ -18,17 +18,17 @@ use crate::support::lock::Locks;
 use crate::support::worker::{Orders, server_url};
 use crate::{OFFICES, PEOPLE};
 
-/// What became of one person.
+/// The result for one person.
 pub(crate) struct Served {
     pub(crate) person: usize,
     pub(crate) turn: Turn,
 }
 
-/// How it went at the lock and at the desk.
+/// What happened at the lock and at the desk.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Turn {
     pub(crate) bought: bool,
-    /// For the lock; zero where there is none.
+    /// The wait for the lock, or zero without a lock.
     pub(crate) waited: Duration,
     /// How often the lock was lost while it was held.
     pub(crate) lost: u32,
@@ -70,7 +70,7 @@ async fn serve(
     Ok(Served { person, turn })
 }
 
-/// As a line, such as `17 bought 2034 0 0`: the wait is in microseconds.
+/// Formats a line such as `17 bought 2034 0 0`. The wait is in microseconds.
 impl fmt::Display for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let turn = &self.turn;

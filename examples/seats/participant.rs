@@ -1,4 +1,4 @@
-//! What a participant does: look how many seats are sold, pay, take a seat.
+//! A participant: checks how many seats are sold, pays, and takes a seat.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,10 @@ use crate::office::Turn;
 use crate::support::lock::Locks;
 use crate::support::{Result, paced};
 
-/// Look, pay, take a seat; the same in both rounds. False if there was no seat left.
+/// Checks, pays and takes a seat, in both rounds. Returns `false` if no seat was left.
 ///
-/// It relies on what it saw before it paid, so it is only right if nobody else sells in between.
+/// The sale relies on the number read before the payment, so it is only correct without other sales
+/// in between.
 async fn buy(database: &Database, person: usize, token: Option<FencingToken>) -> Result<bool> {
     let token = token.map(FencingToken::get);
     if database.seats_sold(token)? >= SEATS {
@@ -28,7 +29,7 @@ async fn pay() {
     tokio::time::sleep(paced(span)).await;
 }
 
-/// Everybody at once: here too many seats are sold.
+/// Everyone at once: too many seats are sold.
 pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<Turn> {
     let bought = buy(database, person, None).await?;
     Ok(Turn {
@@ -37,7 +38,7 @@ pub(crate) async fn without_lock(database: &Database, person: usize) -> Result<T
     })
 }
 
-/// One after the other, whatever process they are in.
+/// One after another, across all processes.
 pub(crate) async fn with_lock(
     (locks, name): &(Locks, String),
     database: &Database,
@@ -50,16 +51,16 @@ pub(crate) async fn with_lock(
         turn.waited = asked.elapsed();
         let token = guard.fencing_token();
 
-        // `run` drops the work the moment the lock is lost.
+        // `run` drops the work as soon as the lock is lost.
         match guard.run(buy(database, person, token)).await {
-            // The sale is committed, so the lock can be given back.
+            // The sale is committed, so the lock can be released.
             Ok(Ok(bought)) => match guard.release().await {
                 Err(error) if !error.is_not_held() => return Err(error.into()),
-                // Given back; or the lease ended after the sale, which the database took in time.
+                // Released, or the lease ended after the sale.
                 _ => return Ok(Turn { bought, ..turn }),
             },
-            // Nothing was sold, so queue again: either the database refused a token that was
-            // no longer the newest, whatever this process still believed about its lock,
+            // Nothing was sold, so queue again: either the database refused an old token, whether
+            // or not this process has noticed the loss,
             Ok(Err(error)) if is_too_late(&error) => turn.too_late += 1,
             Ok(Err(error)) => return Err(error),
             // or `run` stopped the work.

@@ -1,4 +1,4 @@
-//! What a person sees.
+//! The output for people.
 
 use std::io::{IsTerminal as _, stdout};
 use std::time::{Duration, Instant};
@@ -67,14 +67,14 @@ sale, and a sale that came late, with an old token, was refused by the database.
     ));
 }
 
-/// The smallest of `sorted` that `percent` % of them do not exceed.
+/// The smallest of `sorted` that is not exceeded by `percent` % of them.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     let found = sorted.get(rank.saturating_sub(1));
     found.copied().unwrap_or_default()
 }
 
-/// A bar that grows: in place on a terminal, else a few times a second on a line of its own.
+/// A progress bar: in place on a terminal, otherwise a few lines per second.
 pub(crate) struct Progress {
     title: &'static str,
     shown: Instant,

@@ -1,4 +1,4 @@
-//! One round: opens the box offices, lets all people in at once and collects what became of them.
+//! One round: opens the box offices, lets all people in at once and collects the results.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use crate::support::worker::{Worker, bounded};
 use crate::support::{Result, Rule};
 use crate::{OFFICES, PEOPLE, SEATS};
 
-/// A box office that is not done by then fails the round.
+/// A round with a slower box office fails.
 const BOUND: Duration = Duration::from_secs(60);
 
 pub(crate) struct Round {
-    /// What the box offices said.
+    /// The reports of the box offices.
     pub(crate) served: Vec<Served>,
-    /// What the database says.
+    /// The sales in the database.
     pub(crate) sales: Vec<Sale>,
-    /// From the start until the last person was served.
+    /// The time from the start until the last person was served.
     pub(crate) wall: Duration,
-    /// What befell the lock in the middle of it.
+    /// The fault that happened halfway.
     pub(crate) befell: Option<&'static str>,
 }
 
@@ -78,7 +78,7 @@ impl Round {
         self.served.iter().map(|served| &served.turn)
     }
 
-    /// What must be so, if the lock works.
+    /// The conditions that hold if the lock works.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         let seated: HashSet<_> = self.sales.iter().map(|sale| sale.person).collect();
         let bought = self.served.iter().filter(|served| served.turn.bought);
@@ -98,8 +98,8 @@ impl Round {
     }
 }
 
-/// Lets all people in at the same moment and waits until all are served; says how long that took.
-/// `half` is told when every other is.
+/// Lets all people in at the same moment and waits until all are served. Returns how long it took.
+/// `half` is notified when half of them are served.
 async fn serve(
     title: &'static str,
     offices: &mut [Worker],
@@ -112,7 +112,7 @@ async fn serve(
     for office in offices.iter_mut() {
         office.tell("go").await?;
     }
-    // A channel, since four box offices speak at once.
+    // A channel, because four box offices report concurrently.
     let (tell, mut told) = mpsc::unbounded_channel();
     let all = try_join_all(
         offices
@@ -146,7 +146,7 @@ fn open(number: usize, database: &Database, url: &str, lock: Option<&str>) -> Re
     Worker::start(format!("box office {number}"), &args, url)
 }
 
-/// Tells of each person served, until the process has ended.
+/// Forwards the report of each person served, until the process has ended.
 async fn listen(office: &mut Worker, tell: UnboundedSender<Served>) -> Result<()> {
     office.that_is_all();
     while let Some(line) = office.line().await? {

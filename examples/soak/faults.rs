@@ -1,4 +1,4 @@
-//! The servers, and what is done to them.
+//! The servers, and the faults caused in them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use redis::RedisResult;
 
 use crate::support::Result;
 
-/// Independent servers, for a quorum.
+/// The number of independent servers of a quorum.
 const QUORUM_OF: usize = 3;
 
-/// Longer than any reply is waited for.
+/// Longer than any reply timeout.
 const FROZEN: Duration = Duration::from_secs(2);
 
 pub(crate) enum Servers {
@@ -57,7 +57,7 @@ impl Servers {
         self.all().len()
     }
 
-    /// How many connections of lockset the servers have that answer.
+    /// The number of lockset connections to the servers that answer.
     pub(crate) async fn connections(&self) -> usize {
         let of_one = |server: &Server| {
             let (addr, limit) = (server.addr(), Duration::from_millis(300));
@@ -72,9 +72,9 @@ impl Servers {
             .sum()
     }
 
-    /// The fault whose turn it is: connections cut, a server frozen, a failover or a restart.
+    /// Causes the next fault: cut connections, a frozen server, a failover or a restart.
     pub(crate) async fn fault(&self, turn: usize) {
-        // A different server each round, of those that matter.
+        // A different server each round, among those in use.
         let victim = match self {
             Self::One(server) => server,
             Self::Sentinels(sentinels) => sentinels.primary().await,
@@ -95,7 +95,7 @@ impl Servers {
 
     async fn fail(&self, victim: &Server, turn: usize) {
         match self {
-            // It waits for the server on its thread.
+            // The restart blocks the thread.
             Self::One(_) | Self::Independent(_) => tokio::task::block_in_place(|| victim.restart()),
             Self::Sentinels(sentinels) => {
                 sentinels.fail_over().await;

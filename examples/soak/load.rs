@@ -1,4 +1,4 @@
-//! The load: tasks of one client that take locks of all kinds, some of which give up half-way.
+//! The load: tasks of one client that acquire locks of all kinds, some with a timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,23 +13,23 @@ use crate::support::Result;
 
 const TASKS: usize = 64;
 
-/// Locks of each kind: few enough that tasks wait for each other.
+/// Locks per kind: few enough that tasks wait for each other.
 const NAMES: usize = 16;
 
-/// Short, so that a server that was restarted soon has a vote again.
+/// Short, so that a restarted server soon has a vote again.
 const LEASE: Duration = Duration::from_secs(3);
 
 const WAIT: Duration = Duration::from_secs(1);
 
-/// No call may take longer: what it waits for, and what a server that does not answer is given.
+/// An upper bound for a call: the wait, and the time limit for a server that does not answer.
 const CALL_MAX: Duration = Duration::from_secs(10);
 
-/// What the tasks have done so far.
+/// The results of the tasks so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) grants: u64,
     pub(crate) errors: u64,
-    /// Calls that took longer than `CALL_MAX`.
+    /// The number of calls that took longer than `CALL_MAX`.
     pub(crate) overdue: u64,
 }
 
@@ -108,7 +108,7 @@ impl Load {
     }
 }
 
-/// One call. Every eighth is dropped after a few milliseconds, wherever it is then.
+/// One call. Every eighth is dropped after a few milliseconds.
 async fn call(locks: &Locks, counters: &Counters, turn: usize) {
     let limit = match turn % 8 {
         0 => Duration::from_millis(turn as u64 % 5),
@@ -118,7 +118,7 @@ async fn call(locks: &Locks, counters: &Counters, turn: usize) {
         Ok(Ok(true)) => counters.grants.fetch_add(1, Relaxed),
         Ok(Ok(false)) => return,
         Ok(Err(_)) => {
-            // As a program would, which has nothing better to do until the server is back.
+            // A pause, as a program would make until the server is back.
             tokio::time::sleep(Duration::from_millis(50)).await;
             counters.errors.fetch_add(1, Relaxed)
         }
@@ -127,7 +127,7 @@ async fn call(locks: &Locks, counters: &Counters, turn: usize) {
     };
 }
 
-/// Holds one of the locks for a moment.
+/// Holds one of the locks briefly.
 async fn take(locks: &Locks, turn: usize) -> lockset::Result<bool> {
     let name = format!("{}", turn % NAMES);
     let client = match locks {
@@ -147,7 +147,8 @@ async fn take(locks: &Locks, turn: usize) -> lockset::Result<bool> {
     }
 }
 
-/// Acquires a lock and releases it; every second guard is dropped instead. False if it was held elsewhere.
+/// Acquires a lock and releases it. Every second guard is dropped instead. Returns `false` if the
+/// lock was held elsewhere.
 async fn hold(lock: impl Lock, turn: usize) -> lockset::Result<bool> {
     let Some(guard) = lock.try_lock_for(WAIT).await? else {
         return Ok(false);

@@ -1,12 +1,12 @@
-//! Load with a fault every few seconds, and whether memory and connections stay where they were.
+//! Load with a fault every few seconds: checks that memory and connections do not grow.
 //!
 //! ```sh
 //! make soak                     # every topology, 10 minutes each
 //! make soak TOPOLOGY=sentinel SOAK=60
 //! ```
 //!
-//! It starts private servers. `faults.rs` has the faults, `load.rs` the load, `record.rs` what is measured
-//! and what it must be.
+//! It starts private servers. `faults.rs` has the faults, `load.rs` the load, and `record.rs` the
+//! measurements and their limits.
 
 mod faults;
 mod load;
@@ -25,10 +25,11 @@ use load::Load;
 use record::{Record, Sample};
 use support::{Result, all_kept, say};
 
-/// From the beginning of one fault to that of the next, unless the fault itself takes longer.
+/// The time from the start of a fault to the start of the next, unless the fault itself takes
+/// longer.
 const FAULT_EVERY: Duration = Duration::from_secs(5);
 
-/// In this time nothing is done to the servers, so that the client is as big as its load makes it.
+/// A time without faults, so that the client reaches the size that its load requires.
 const QUIET: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -52,7 +53,7 @@ async fn run(wanted: &str) -> Result<()> {
     all_kept(rules)
 }
 
-/// One topology under load and faults for so long.
+/// Runs one topology under load and faults for `time`.
 async fn soak(topology: &'static str, time: Duration) -> Result<Record> {
     let servers = Servers::start(topology).await?;
     let load = Load::start(&servers.urls()).await?;

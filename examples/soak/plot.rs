@@ -1,4 +1,4 @@
-//! A picture of the samples: grants a second, memory and connections over the time.
+//! A plot of the samples: grants per second, memory and connections over time.
 
 use std::fmt::Write as _;
 

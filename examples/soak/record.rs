@@ -1,4 +1,4 @@
-//! What is measured each second, and what has to be true of it in the end.
+//! The samples taken each second, and the conditions on them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::support::{Result, Rule};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) second: u64,
-    /// Of the servers that answered.
+    /// The connections to the servers that answered.
     pub(crate) connections: usize,
-    /// Of this process, in KiB.
+    /// The memory of this process in KiB.
     pub(crate) memory: u64,
-    /// Since the beginning.
+    /// The results since the beginning.
     pub(crate) done: Done,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Record {
     samples: Vec<Sample>,
 }
 
-/// Growth from the second third of the time to the last that is no leak.
+/// The growth from the second third of the time to the last that does not count as a leak.
 const GROWTH_MAX: f64 = 1.15;
 
-/// Commands, renewals, messages, attempts that wait for messages, and the map of a cluster.
+/// Commands, renewals, messages, attempts that wait for messages, and the slot map of a cluster.
 const CONNECTIONS_MAX: usize = 5;
 
-/// So many seconds without a grant are an outage that lasts longer than any of the faults does.
+/// This many seconds without a grant are longer than any of the faults.
 const OUTAGE_MAX: u64 = 20;
 
 impl Record {
@@ -86,7 +86,7 @@ impl Record {
         longest.max(open)
     }
 
-    /// The most at any moment.
+    /// The largest number of connections at any time.
     fn connections(&self) -> usize {
         self.samples
             .iter()
@@ -123,7 +123,7 @@ impl Record {
         ]
     }
 
-    /// A table of all samples, and a picture of it. Returns where the picture is.
+    /// Writes a table of all samples and a plot. Returns the path of the plot.
     pub(crate) fn write(&self) -> Result<PathBuf> {
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
         let folder = PathBuf::from(target).join("soak");
@@ -146,7 +146,7 @@ impl Record {
     }
 }
 
-/// What this process has in memory, in KiB.
+/// The resident memory of this process in KiB.
 pub(crate) fn memory() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")
         .map_err(|error| format!("memory is read from /proc, which only Linux has: {error}"))?;

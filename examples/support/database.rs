@@ -10,19 +10,20 @@ use lockset_testkit::unique_name;
 
 use super::Result;
 
-/// Longer than any queue in here, so that the examples show the lock and not "database is locked".
+/// Longer than any queue here, so that the examples show the effect of the lock and not "database
+/// is locked".
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct SharedFile {
     pub(crate) path: PathBuf,
-    // One connection for all tasks of a process; it is never held across an await.
+    // One connection for all tasks of a process. It is never held across an await.
     connection: Mutex<Connection>,
 }
 
 impl SharedFile {
     pub(crate) fn create(path: PathBuf, schema: &str) -> Result<Self> {
         let file = Self::open(&path)?;
-        // Readers go on beside the one that writes.
+        // Readers run beside the writer.
         let wal = "PRAGMA journal_mode = WAL;";
         file.connection()
             .execute_batch(&format!("{wal} {schema}"))?;
@@ -32,7 +33,7 @@ impl SharedFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        // Nothing here has to survive a power cut, so no commit waits for the disk.
+        // Nothing here must survive a power cut, so commits do not wait for the disk.
         connection.pragma_update(None, "synchronous", "OFF")?;
         Ok(Self {
             path: path.to_owned(),
@@ -47,7 +48,7 @@ impl SharedFile {
     }
 }
 
-/// A temporary folder that is removed with its content when dropped.
+/// A temporary folder, removed with its contents on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -64,7 +65,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nothing better can be done about it than to leave it to the system.
+        // On failure, the folder is left to the system.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

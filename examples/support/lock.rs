@@ -1,4 +1,4 @@
-//! Locks at one server, however that is found, or at a quorum of several.
+//! Locks at one server, or at a quorum of several.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use lockset::{Client, ClientBuilder, Guard, Redlock};
 
 use super::Result;
 
-/// An outage that is shorter than a third of it is waited for.
+/// Calls wait for outages shorter than a third of the lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A server that was started has no vote in a quorum for this long, in case it was restarted and has
-/// forgotten one.
+/// A newly started server has no vote in a quorum for this long, because it may have forgotten one
+/// in a restart.
 pub(crate) const QUORUM_LEASE: Duration = Duration::from_secs(3);
 
-/// Where locks are kept. Each grant comes with a fencing token.
+/// The place where locks are kept. Each grant has a fencing token.
 #[derive(Clone)]
 pub(crate) enum Locks {
     Server(Client),
@@ -22,7 +22,7 @@ pub(crate) enum Locks {
 }
 
 impl Locks {
-    /// `urls` is one URL, or those of a quorum with a space between them.
+    /// `urls` is one URL, or the URLs of a quorum separated by spaces.
     pub(crate) async fn connect(urls: &str) -> Result<Self> {
         let is_quorum = urls.contains(' ');
         let lease = if is_quorum { QUORUM_LEASE } else { LEASE };

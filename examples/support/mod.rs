@@ -1,4 +1,4 @@
-//! What the examples share: servers to lock at, processes to lock in, and a database to protect.
+//! Shared by the examples: lock servers, worker processes, and a database to protect.
 
 #![allow(dead_code, reason = "each example uses a part of it")]
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// If nobody reads it, the example goes on: it has a server to tidy up.
+/// Ignores a closed output, because the example still has to clean up its server.
 pub(crate) fn say(text: &str) {
     let mut out = stdout().lock();
     let _ = out.write_all(text.as_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// How long work takes: `PACE` times as long for those who watch it.
+/// The duration of some work, multiplied by `PACE` for people who watch.
 pub(crate) fn paced(span: Duration) -> Duration {
     let pace = std::env::var("PACE")
         .ok()
@@ -34,10 +34,10 @@ pub(crate) fn paced(span: Duration) -> Duration {
     span * pace.unwrap_or(1)
 }
 
-/// Whether something is as it must be, and the fault if not.
+/// Whether a condition holds, and the fault if it does not.
 pub(crate) type Rule = (bool, &'static str);
 
-/// An error that names every rule that was broken.
+/// An error that names every violated condition.
 pub(crate) fn all_kept(rules: impl IntoIterator<Item = Rule>) -> Result<()> {
     let broken = rules.into_iter().filter(|(kept, _)| !kept);
     let broken: Vec<&str> = broken.map(|(_, fault)| fault).collect();

@@ -1,4 +1,4 @@
-//! The lock server of an example: the user's own if `REDIS_URL` is set, else a private one.
+//! The lock server of an example: the user's own if `REDIS_URL` is set, otherwise a private one.
 
 use lockset_testkit::Server;
 use redis::aio::MultiplexedConnection;
@@ -7,10 +7,10 @@ use super::Result;
 
 pub(crate) struct LockServer {
     pub(crate) url: String,
-    /// What it is and where, without a password.
+    /// The server's kind and address, without a password.
     pub(crate) description: String,
     connection: MultiplexedConnection,
-    // Ends with this value.
+    // Stopped when this value is dropped.
     _private: Option<Server>,
 }
 
@@ -24,7 +24,7 @@ impl LockServer {
                 (Some(server), url)
             }
         };
-        // An error of the parser may repeat the URL, and with it a password.
+        // An error of the parser may contain the URL with its password.
         let client = redis::Client::open(&*url)
             .map_err(|_| "REDIS_URL is not a URL like redis://user:password@host:6379")?;
         let address = client.get_connection_info().addr();
@@ -49,13 +49,13 @@ impl LockServer {
         })
     }
 
-    /// A connection of the example's own, for what is no lock.
+    /// The example's own connection, for data other than locks.
     pub(crate) fn connection(&self) -> MultiplexedConnection {
         self.connection.clone()
     }
 
-    /// Removes all that belongs to locks of these names: the counters of fencing tokens, which
-    /// otherwise stay for good; and, after a run that was broken off, holds and queues.
+    /// Removes all keys of locks with these names: the counters of fencing tokens, which would
+    /// otherwise stay, and the holds and queues of an interrupted run.
     pub(crate) async fn clear(&self, locks: &[String]) -> Result<()> {
         let mut delete = redis::cmd("DEL");
         for lock in locks {
@@ -69,7 +69,7 @@ impl LockServer {
     }
 }
 
-/// The keys beside the one that is called as the lock.
+/// The prefixes of the keys beside a lock's own key.
 const HELPERS: [&str; 5] = [
     "redisson_lock_token",
     "redisson_lock_queue",
@@ -78,7 +78,7 @@ const HELPERS: [&str; 5] = [
     "lockset_rw_waiting",
 ];
 
-/// Valkey also names the version of Redis it is compatible with, so its own name comes first.
+/// Valkey also reports a compatible Redis version, so its own name is checked first.
 fn version(info: &str) -> String {
     let field = |key| info.lines().find_map(|line| line.strip_prefix(key));
     match (field("valkey_version:"), field("redis_version:")) {

@@ -1,7 +1,7 @@
-//! Where locks live, and what befalls them there.
+//! The servers that keep the locks, and the faults caused in them.
 //!
-//! `TOPOLOGY` chooses: one server if it says nothing, else `cluster`, `sentinel` or `redlock`, of
-//! private processes on loopback.
+//! `TOPOLOGY` chooses `cluster`, `sentinel` or `redlock`, with private processes on loopback. The
+//! default is one server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::server::LockServer;
 use super::{Result, say};
 
 pub(crate) enum Topology {
-    /// One server, which nothing befalls: it may be the user's.
+    /// One server without faults, because it may be the user's.
     Server(Box<LockServer>),
     Cluster(Cluster),
     Sentinel(Sentinels),
@@ -44,7 +44,7 @@ impl Topology {
         })
     }
 
-    /// What a box office connects to; several URLs are the servers of a quorum.
+    /// The URL that a box office connects to. Several URLs are the servers of a quorum.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Server(server) => server.url.clone(),
@@ -66,8 +66,8 @@ impl Topology {
         }
     }
 
-    /// Kills what has the lock, as far as the topology should bear it. Says what happened and what
-    /// that means, if anything did.
+    /// Kills the server that has the lock, as far as the topology should tolerate it. Describes
+    /// what happened and its effect, if anything did.
     pub(crate) async fn befall(&self, lock: &str) -> Option<&'static str> {
         match self {
             Self::Server(_) => None,
@@ -97,7 +97,7 @@ Every grant is known to a majority, so none can be forgotten",
         }
     }
 
-    /// What the lock leaves at a server that goes on after the demo.
+    /// Removes the lock's keys from a server that outlives the demo.
     pub(crate) async fn clear(&self, lock: &str) -> Result<()> {
         match self {
             Self::Server(server) => server.clear(&[lock.to_owned()]).await,

@@ -1,7 +1,7 @@
-//! A process of an example: a copy of the program that does a part of the work.
+//! A worker process of an example: a copy of the program that does a part of the work.
 //!
-//! It is told what to do, and tells what it did, in lines. The first it says is `READY`; the end of
-//! what it is told is the end of its work.
+//! It receives orders and reports results in lines. Its first line is `READY`, and its work ends
+//! with its input.
 
 use std::io::{Write as _, stdout};
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Result;
 
-/// As its parent sees it; killed if this is dropped.
+/// The parent's handle of a worker. Dropping it kills the worker.
 pub(crate) struct Worker {
     name: String,
     process: Child,
@@ -23,11 +23,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// `url` is where the locks are.
+    /// `url` is the URL of the lock server.
     pub(crate) fn start(name: String, args: &[&str], url: &str) -> Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(args)
-            // Not as an argument, since anybody can read those of a process.
+            // Not as an argument, because any user can read the arguments of a process.
             .env("REDIS_URL", url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -41,7 +41,7 @@ impl Worker {
         })
     }
 
-    /// Waits until it can be told something.
+    /// Waits until the worker accepts orders.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         match self.line().await?.as_deref() {
             Some("READY") => Ok(()),
@@ -55,12 +55,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Nothing more is to be done than what it was told.
+    /// Ends the worker's input: there are no further orders.
     pub(crate) fn that_is_all(&mut self) {
         self.words = None;
     }
 
-    /// The next it says; `None` when it has ended as it should.
+    /// The worker's next line, or `None` after a successful exit.
     pub(crate) async fn line(&mut self) -> Result<Option<String>> {
         if let Some(line) = self.lines.next_line().await? {
             return Ok(Some(line));
@@ -73,18 +73,18 @@ impl Worker {
         }
     }
 
-    /// Kills it with SIGKILL if it still runs: from then on it does nothing, not even tidy up.
+    /// Kills a running worker with SIGKILL, so that it cannot clean up.
     pub(crate) async fn kill(&mut self) {
-        // The only error is that it has ended already.
+        // The only possible error is that the process has ended already.
         let _ = self.process.kill().await;
     }
 }
 
-/// What a worker is told to do.
+/// The orders of a worker.
 pub(crate) struct Orders(Lines<BufReader<Stdin>>);
 
 impl Orders {
-    /// Says that this process is ready.
+    /// Reports that this process is ready.
     pub(crate) fn take() -> Result<Self> {
         writeln!(stdout(), "READY")?;
         Ok(Self(BufReader::new(tokio::io::stdin()).lines()))
@@ -95,12 +95,12 @@ impl Orders {
     }
 }
 
-/// Where a worker finds the server.
+/// The URL of the lock server, in a worker.
 pub(crate) fn server_url() -> Result<String> {
     Ok(std::env::var("REDIS_URL")?)
 }
 
-/// Does `work`, unless it takes too long or somebody presses Ctrl-C.
+/// Runs `work` until it ends, its time limit passes or the user presses Ctrl-C.
 pub(crate) async fn bounded<T>(
     bound: Duration,
     work: impl Future<Output = Result<T>>,

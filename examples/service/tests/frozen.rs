@@ -1,4 +1,5 @@
-//! A holder that is frozen between its fence and its commit, and the next holder of the lock, with PostgreSQL.
+//! A holder frozen between its fence and its commit, and the next holder of the lock, with
+//! PostgreSQL.
 
 mod support;
 
@@ -13,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(3);
 /// A lease for the lock, a third of one for the row, and the rest for a busy machine.
 const BOUND: Duration = LEASE.saturating_mul(4);
 
-/// How many sessions of the service are in a state, at a statement that begins so.
+/// The number of the service's sessions in a state whose statement begins with `statement`.
 async fn sessions(db: &AnyPool, state: &str, statement: &str) -> i64 {
     let count = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE $2 || '%' AND \
                  CASE WHEN wait_event_type = 'Lock' THEN 'waits' ELSE state END = $1";
@@ -47,7 +48,7 @@ async fn the_next_holder_proceeds_though_the_last_one_is_frozen_before_its_commi
         frozen.signal("STOP");
         eventually(SOON, "it stands still", async || frozen.is_stopped()).await;
         table.rollback().await.unwrap();
-        // It has written, has the row of the fence, and will not commit.
+        // It has written, holds the row of the fence, and will not commit.
         reached(&database.pool, "idle in transaction", INSERT).await;
         let reply = within(BOUND, next.post("/shows/1/seats")).await;
         frozen.signal("CONT");

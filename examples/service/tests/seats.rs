@@ -34,7 +34,7 @@ async fn a_hundred_ask(database: Database) {
     let refused = replies.iter().filter(|reply| reply.status == 410).count();
     assert_eq!((told.len(), refused), (SEATS, PEOPLE - SEATS));
 
-    // Each saw what the one before had committed, in whichever process.
+    // Each sale saw the commit of the one before, across processes.
     let (numbers, _): (Vec<i64>, Vec<i64>) = database.sold().await.into_iter().unzip();
     let all: Vec<i64> = (1..=SEATS as i64).rev().collect();
     assert_eq!(numbers, all, "in the order of the tokens");
@@ -77,7 +77,7 @@ async fn a_request_whose_lock_is_lost_sells_nothing_and_says_so() {
     assert!(reply.body.contains("show:1"), "{}", reply.body);
     assert_eq!(database.sold().await, []);
 
-    // Somebody else sells it.
+    // Another request sells it.
     let other = database.service(&redis, &[]);
     let reply = within(SOON, other.post("/shows/1/seats")).await;
     assert_eq!((reply.status, reply.body.as_str()), (200, "90"));

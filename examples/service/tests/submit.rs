@@ -25,6 +25,6 @@ async fn of_two_hundred_posts_to_two_processes_one_passes() {
         *status == 429 && retry.is_some_and(|seconds| (1..=15).contains(&seconds))
     });
     assert_eq!(refused.count(), 199, "{replies:?}");
-    // Another form of the same user is another key.
+    // Another form of the same user has another key.
     assert_eq!(web[0].post("/ada/form-8").await.status, 200);
 }

@@ -1,4 +1,5 @@
-//! A form that counts once: whoever sends it again within 15 s is told when to come back.
+//! A form that is handled once: sending it again within 15 s gets an answer that says when to
+//! retry.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --bin submit
@@ -28,7 +29,7 @@ async fn submit(
     }
 }
 
-/// What is not to be done twice. If it fails, the form may be sent again at once.
+/// The work that must not be done twice. If it fails, the form may be sent again at once.
 async fn save(form: &str) -> Result<String, lockset::Error> {
     Ok(format!("received {form}"))
 }

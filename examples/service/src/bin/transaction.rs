@@ -9,11 +9,12 @@ use sqlx::{Connection, SqliteConnection, query, raw_sql};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Takes one seat of an event, if there is one left.
+/// Takes one seat of an event, if one is left.
 async fn reserve(client: &Client, db: &mut SqliteConnection, event: i64) -> Result<bool> {
-    // The lock comes before the transaction, which then sees what the last holder committed.
+    // The lock comes before the transaction, so the transaction sees what the last holder
+    // committed.
     let guard = client.lock(format!("hall:event:{event}")).lock().await?;
-    // If the lock is lost on the way, `run` drops the transaction, and that rolls it back.
+    // If the lock is lost, `run` drops the transaction, which rolls it back.
     let reserved = guard.run(async {
         let mut tx = db.begin().await?;
         let take = query("UPDATE event SET seats = seats - 1 WHERE id = ? AND seats > 0");

@@ -1,4 +1,5 @@
-//! A web service: a form that must not be handled twice at a time, and an end that leaves no lock behind.
+//! A web service with a form that must not be handled twice at a time, and a shutdown that leaves
+//! no lock behind.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=sqlite:orders.db cargo run --bin web
@@ -23,7 +24,7 @@ async fn ship(State((client, db)): State<(Client, SqlitePool)>, Path(id): Path<i
     }
 }
 
-/// `None` if another request is at this order, in whatever process.
+/// Returns `None` if another request, in any process, is handling this order.
 async fn shipped(client: &Client, db: &SqlitePool, id: i64) -> Result<Option<bool>, Error> {
     let Some(guard) = client.lock(format!("order:{id}")).try_lock().await? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! A service as a process of its own, asked over HTTP.
+//! Runs a service as a separate process and sends it HTTP requests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -18,7 +18,7 @@ pub(crate) struct Web {
 
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// The seconds after which it says to ask again.
+    /// The `Retry-After` of the response, in seconds.
     pub(crate) retry_after: Option<u64>,
     pub(crate) body: String,
 }
@@ -66,7 +66,7 @@ impl Web {
         assert!(sent.unwrap().success());
     }
 
-    /// Whether all its threads stand still.
+    /// Whether all its threads are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         tasks.map(Result::unwrap).all(|task| {

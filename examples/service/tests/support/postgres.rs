@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use lockset_testkit::unique_name;
 
-/// Runs the server until standard input is closed, which happens however the test process ends.
+/// Runs the server until standard input closes, which happens however the test process ends.
 const RUN: &str = r#"
 "$1/initdb" -D "$0/data" -U lockset -A trust -E UTF8 --locale=C --no-sync >"$0/log" 2>&1 || exit
 "$1/postgres" -D "$0/data" -k "$0" -c listen_addresses= -c fsync=off >>"$0/log" 2>&1 &
@@ -17,7 +17,7 @@ wait $!
 rm -rf "$0"
 "#;
 
-/// `nobody` of Debian and its like. PostgreSQL refuses to run as root.
+/// The user `nobody` on Debian and similar systems. PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
 
 pub(crate) struct Postgres {
@@ -27,7 +27,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server of which `LOCKSET_POSTGRES_BIN` names the folder of the programs.
+    /// Starts a server from the folder of programs in `LOCKSET_POSTGRES_BIN`.
     pub(crate) fn start() -> Self {
         let programs = std::env::var("LOCKSET_POSTGRES_BIN");
         let programs = programs.expect("LOCKSET_POSTGRES_BIN=$(scripts/find-postgres)");
@@ -51,7 +51,7 @@ impl Postgres {
         format!("postgres://lockset@localhost/postgres?host={folder}")
     }
 
-    /// What it has logged, for a test that fails.
+    /// The server's log, for failing tests.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A database with the tables of `seats.sql`, and the seats that were sold.
+//! A database with the tables of `seats.sql`, and the sold seats.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ impl Database {
         sold.fetch_all(&self.pool).await.unwrap()
     }
 
-    /// A process of the service that sells from it.
+    /// Starts a process of the service that sells from this database.
     pub(crate) fn service(&self, redis: &Server, more: &[(&str, &str)]) -> Web {
         let url = redis.url();
         let mut environment = vec![("REDIS_URL", &*url), ("DATABASE_URL", &*self.url)];

@@ -8,10 +8,11 @@ use sqlx::AnyConnection;
 
 use crate::Refusal;
 
-/// Admits the token of this holder, or refuses it because a later holder of the lock has written.
+/// Admits this holder's token, or refuses it because a later holder of the lock has written.
 ///
-/// From here to the commit the transaction locks the row of `name`. If this process is frozen in between, PostgreSQL
-/// ends its session when the lease is over, so that the next holder does not wait for it.
+/// From here to the commit, the transaction locks the row of `name`. If this process is frozen in
+/// between, PostgreSQL ends its session when the lease is over, so that the next holder does not
+/// wait for it.
 pub(crate) async fn admit(
     tx: &mut AnyConnection,
     name: &str,

@@ -52,7 +52,8 @@ impl From<sqlx::Error> for Refusal {
 }
 
 impl BoxOffice {
-    /// Look how many are sold, pay, take the next seat. It relies on what it saw before it paid.
+    /// Checks how many seats are sold, pays, and takes the next seat. The sale relies on the number
+    /// read before the payment.
     #[locked("show:{show}", client = self.locks, wait = "20s", fenced = token)]
     async fn sell(&self, show: i64) -> Result<i64, Refusal> {
         let left = "SELECT seats - (SELECT count(*) FROM seat WHERE show = show.id) FROM show WHERE id = $1";
@@ -65,8 +66,8 @@ impl BoxOffice {
         }
         tokio::time::sleep(self.payment).await;
 
-        // The transaction begins and ends here, so it is committed before the lock is released. If the lock
-        // is lost before, it is never begun, or dropped and rolled back.
+        // The transaction begins and ends here, so it is committed before the lock is released. If
+        // the lock is lost earlier, the transaction is either not started or rolled back on drop.
         let mut tx = self.db.begin().await?;
         fence::admit(&mut tx, &format!("show:{show}"), token, self.lease).await?;
         let insert = "INSERT INTO seat (show, number, token) VALUES ($1, $2, $3)";
@@ -85,7 +86,7 @@ async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Re
         Ok(number) => number.to_string().into_response(),
         Err(Refusal::SoldOut) => (StatusCode::GONE, "sold out").into_response(),
         Err(Refusal::TooLate) => (StatusCode::CONFLICT, "too late").into_response(),
-        // Nothing was sold, so the same request may be sent again.
+        // Nothing was sold, so the request may be sent again.
         Err(Refusal::Lock(error)) if error.is_busy() || error.is_not_held() => later(&error),
         Err(Refusal::Database(error)) if is_lock_timeout(&error) => later(&error),
         Err(Refusal::Lock(error)) => broken(&error),
@@ -93,7 +94,8 @@ async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Re
     }
 }
 
-/// Whether PostgreSQL waited for a row for half of a lease: a transaction of an earlier holder still has it.
+/// Whether PostgreSQL waited half a lease for a row that an earlier holder's transaction still
+/// locks.
 fn is_lock_timeout(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.as_deref() == Some("55P03")
@@ -108,7 +110,7 @@ fn broken(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
 }
 
-/// From the environment, in milliseconds.
+/// Reads a duration in milliseconds from the environment.
 fn millis(name: &str, default: u64) -> Result<Duration, Error> {
     let given = std::env::var(name).ok();
     let millis = given.map_or(Ok(default), |given| given.parse())?;
