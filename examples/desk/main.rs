@@ -162,9 +162,9 @@ async fn fair_desk(server: &LockServer, client: &Client, name: &str) -> Result<V
         (stayed == patient, "who left is still in the queue"),
         (
             served == alive,
-            "not everybody alive was served in the order of arrival",
+            "not all live customers were served in the order of arrival",
         ),
-        (desk.waiters().await?.is_empty(), "somebody still waits"),
+        (desk.waiters().await?.is_empty(), "a customer still waits"),
         (!desk.is_locked().await?, "the desk is still taken"),
     ])
 }
@@ -188,7 +188,7 @@ async fn reentrant_desk(server: &LockServer, client: &Client, name: &str) -> Res
     Ok(vec![
         (
             sorted == came,
-            "with the reentrant lock, somebody was not served",
+            "with the reentrant lock, a customer was not served",
         ),
         (
             served != came,

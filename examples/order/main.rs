@@ -186,7 +186,7 @@ async fn with_locks(server: &LockServer, shop: &Shop, prefix: &str) -> Result<(B
     let builder = Client::builder(&server.url).key_prefix(prefix);
     let client = builder.build().await?;
     let prices = client.rw_lock(PRICES).write().await?;
-    tell("the prices may be changed: nobody reads them any more, the dead one included");
+    tell("the prices may be changed: all readers have left, including the dead one");
     prices.run(change_prices(shop)).await??;
     prices.release().await?;
     client.shutdown().await?;

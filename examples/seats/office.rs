@@ -45,7 +45,7 @@ pub(crate) async fn open(number: &str, database: &str, lock: Option<&str>) -> Re
     };
 
     if Orders::take()?.next().await?.as_deref() != Some("go") {
-        return Err("nobody said go".into());
+        return Err("no start signal came".into());
     }
 
     let mut line = JoinSet::new();

@@ -91,8 +91,8 @@ impl Round {
                 self.refused() == PEOPLE - SEATS,
                 "not all others were refused",
             ),
-            (seated.len() == self.sales.len(), "somebody has two seats"),
-            (seated == told, "somebody was told what is not true"),
+            (seated.len() == self.sales.len(), "a person has two seats"),
+            (seated == told, "a person got a wrong answer"),
             (growing, "a fencing token did not grow"),
         ]
     }

@@ -50,7 +50,7 @@ impl Worker {
     }
 
     pub(crate) async fn tell(&mut self, words: &str) -> Result<()> {
-        let pipe = self.words.as_mut().ok_or("it was told that this is all")?;
+        let pipe = self.words.as_mut().ok_or("the worker's input is closed")?;
         pipe.write_all(format!("{words}\n").as_bytes()).await?;
         Ok(())
     }

@@ -185,7 +185,7 @@ impl Cluster {
             nodes
                 .find(|(_, view)| view.as_ref().is_some_and(follows))
                 .map(|(node, _)| node)
-                .ok_or_else(|| "nobody follows the primary".to_owned())
+                .ok_or_else(|| "no replica follows the primary".to_owned())
         };
         match reached(WELL_BOUND, look).await {
             Ok(server) => server,

@@ -29,7 +29,7 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
 /// Fails if the port is in use or was given out before.
 fn bind(port: u16) -> io::Result<TcpListener> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    let mut given = GIVEN.lock().expect("nobody panics with it");
+    let mut given = GIVEN.lock().expect("not poisoned");
     let is_new = given.insert(port).then_some(bound);
     is_new.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }

@@ -10,7 +10,7 @@ async fn rust_frees_javas_hold(kind: Kind) {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let (this, lock) = (kind.java(&name), kind.rust(&pair.rust, &name));
-    assert!(!lock.force_unlock().await, "nobody has it");
+    assert!(!lock.force_unlock().await, "it is free");
     java.tell(1, "lock", &this).await;
     java.tell(1, "lock", &this).await;
     let waiter = java.tell(2, "lock", &kind.rival().java(&name));
@@ -29,7 +29,7 @@ async fn java_frees_rusts_hold(kind: Kind) {
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let (this, lock) = (kind.java(&name), kind.rust(&pair.rust, &name));
-    assert!(!java.is(1, "force_unlock", &this).await, "nobody has it");
+    assert!(!java.is(1, "force_unlock", &this).await, "it is free");
     let guard = lock.lock().await;
     assert!(java.is(1, "force_unlock", &this).await);
     assert!(java.is(1, "try_lock", &kind.rival().java(&name)).await);

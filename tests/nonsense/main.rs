@@ -57,7 +57,7 @@ fn short() -> Vec<Nonsense> {
         Nonsense::once("an array of 1 G", "*1073741824\r\n:1\r\n"),
         Nonsense::once("a push of 1 G", ">1073741824\r\n+message\r\n"),
         Nonsense::once("a negative length", "$-5\r\n"),
-        Nonsense::once("replies nobody asked for", ":1\r\n".repeat(100)),
+        Nonsense::once("unrequested replies", ":1\r\n".repeat(100)),
         Nonsense::once("a map", "%1\r\n+a\r\n:1\r\n".repeat(8)),
         Nonsense::once("a truth", "#t\r\n".repeat(8)),
         Nonsense::once("a text for a number", "$5\r\nhello\r\n".repeat(8)),
@@ -142,7 +142,7 @@ impl Scene {
                 assert!(is_clear && told.contains("free"), "{told:.1000}");
                 assert!(told.len() < 1000, "{told:.1000}");
             }
-            (_, free) => drop(free.unwrap().expect("nobody has it")),
+            (_, free) => drop(free.unwrap().expect("it is free")),
         }
         if lane == Lane::Renewal && !nonsense.name.starts_with("replies") {
             within(TOLD, held.lost()).await;

@@ -39,7 +39,7 @@ async fn a_hundred_ask(database: Database) {
     let all: Vec<i64> = (1..=SEATS as i64).rev().collect();
     assert_eq!(numbers, all, "in the order of the tokens");
     told.sort_unstable_by(|a, b| b.cmp(a));
-    assert_eq!(told, all, "everybody was told the truth");
+    assert_eq!(told, all, "every answer was true");
 
     web.into_iter().for_each(Web::end);
     let mut left = redis.keys().await;
@@ -62,7 +62,7 @@ async fn a_request_whose_lock_is_lost_sells_nothing_and_says_so() {
     let lock = client.lock("show:1");
 
     let force = async {
-        eventually(SOON, "somebody pays", async || {
+        eventually(SOON, "a customer pays", async || {
             lock.is_locked().await.unwrap()
         })
         .await;

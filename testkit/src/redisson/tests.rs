@@ -283,7 +283,7 @@ async fn fair_waiters_who_leave_move_the_others_up() {
     let after = scene.scores("F").await;
     let moved = left.map(|waiter| before[&waiter] - after[&waiter]);
     assert_eq!((after.len(), moved), (3, [0, 5_000, 5_000]));
-    assert_eq!(scene.messages().await, [""; 0], "nobody is told");
+    assert_eq!(scene.messages().await, [""; 0], "no message");
 }
 
 #[tokio::test]
@@ -310,7 +310,7 @@ async fn fair_waiters_are_evicted_by_a_clock_that_is_ahead() {
     peer.fair_acquire("F", 3, LEASE, WAIT).await;
     assert!(!ahead.fair_try("F", 1, LEASE).await);
     assert_eq!(scene.queue("F").await, [peer.holder(3)]);
-    assert_eq!(scene.messages().await, [""; 0], "nobody is told");
+    assert_eq!(scene.messages().await, [""; 0], "no message");
 }
 
 #[tokio::test]
@@ -526,7 +526,7 @@ async fn every_release_lets_one_waiter_of_a_process_in() {
     }
     // One release each, and one attempt for each release except the last.
     assert_eq!(scene.evals().await, 7 + 4 + 3);
-    eventually(SOON, "the subscription is given back", async || {
+    eventually(SOON, "the subscription is closed", async || {
         scene.server.pubsub_channels().await.is_empty()
     })
     .await;
@@ -619,7 +619,7 @@ async fn fair_waiters_leave_a_place_or_give_it_up() {
     let places = [peer.holder(2), peer.holder(4)];
     assert_eq!(scene.queue("F").await, places);
     assert_eq!(scene.scores("F").await.len(), 2);
-    eventually(SOON, "the subscriptions are given back", async || {
+    eventually(SOON, "the subscriptions are closed", async || {
         scene.server.pubsub_channels().await.is_empty()
     })
     .await;

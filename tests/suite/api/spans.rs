@@ -115,7 +115,7 @@ async fn a_dropped_call_leaves_nothing<P: Primitive>() {
             Poll::Ready(())
         })
         .await;
-        eventually(SOON, "it is granted, and nobody looks", async || {
+        eventually(SOON, "it is granted, and not polled", async || {
             !server.keys().await.is_empty()
         })
         .await;
@@ -323,7 +323,7 @@ async fn a_lost_answer_to_what_leaves_it_changes_nothing() {
         proxy.swallow_next_reply_then_cut();
         within(SOON, guard.release())
             .await
-            .expect("it was left by then");
+            .expect("it was left to its minimum time");
         let next = within(SOON, theirs.lock(&name).lock()).await.unwrap();
         assert!(since.elapsed() >= span, "{:?}", since.elapsed());
         took_less(since, span + NOTICE + SLACK);

@@ -250,7 +250,10 @@ async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held());
     assert!(names_it::<P>(&name, error.lock_name()), "{error}");
-    assert!(!theirs_now.is_lost(), "a late release concerns nobody else");
+    assert!(
+        !theirs_now.is_lost(),
+        "a late release affects no other holder"
+    );
     theirs_now.release().await.unwrap();
     world.nothing_left(&name).await;
     idle(&ours).await;

@@ -15,7 +15,11 @@ async fn work<L: Primitive>(counter: &AtomicU64) {
     let seen = counter.load(Ordering::Relaxed);
     tokio::task::yield_now().await;
     if L::IS_SHARED {
-        assert_eq!(counter.load(Ordering::Relaxed), seen, "somebody adds");
+        assert_eq!(
+            counter.load(Ordering::Relaxed),
+            seen,
+            "another task counted"
+        );
     } else {
         counter.store(seen + 1, Ordering::Relaxed);
     }

@@ -145,7 +145,7 @@ async fn a_visit<L: Primitive>(
     inside.check();
     drop(mark);
     drop(inner);
-    let guard = Arc::into_inner(guard).expect("nobody looks at it any more");
+    let guard = Arc::into_inner(guard).expect("no other reference is left");
     match way_out {
         2 => drop(guard),
         3 => poll_times(guard.release(), (1, Duration::ZERO))
@@ -329,7 +329,7 @@ async fn tokens_grow_wherever_it_goes<P: Primitive, W: World>() {
                     }
                     tokio::task::yield_now().await;
                     let (last, _) = *seen.lock();
-                    assert_eq!(last, Some(token), "nobody else is inside");
+                    assert_eq!(last, Some(token), "no other holder is inside");
                     match round % 2 {
                         0 => guard.release().await.unwrap(),
                         _ => drop(guard),

@@ -120,7 +120,7 @@ async fn the_loss_of_a_bundle_is_reported_at_any_time() {
         within(SOON, guard.lost_member()).await,
         (&*b, LostReason::Expired)
     );
-    eventually(SOON, "the other is given back", async || {
+    eventually(SOON, "the other is released", async || {
         !server.keys().await.contains(&a)
     })
     .await;

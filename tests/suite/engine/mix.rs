@@ -169,7 +169,7 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
     }
     eventually(
         SOON,
-        "no hold, no place and nobody who waits is left",
+        "no hold, no place and no waiter is left",
         async || {
             let mut keys = server.keys().await;
             keys.retain(|key| !key.starts_with("redisson_lock_token"));

@@ -542,7 +542,7 @@ async fn every_guard_learns_of_it() {
         within(SOON, guard.recalled()).await;
         guard.release().await.unwrap();
         let theirs = within(SOON, waiter).await.unwrap().unwrap();
-        theirs.expect("it was given back").release().await.unwrap();
+        theirs.expect("it was released").release().await.unwrap();
     }
     let server = Server::start();
     let (a, b) = (client(&server).await, client(&server).await);

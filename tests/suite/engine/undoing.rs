@@ -81,7 +81,7 @@ async fn a_place_is_given_up_however_late<P: Primitive>() {
         // Lasts until the client abandons the connection of the attempt, so that no further command
         // is sent.
         let told = tokio::time::timeout(LEASE / 2, &mut call).await;
-        assert!(!matches!(told, Ok(Ok(_))), "nobody grants it");
+        assert!(!matches!(told, Ok(Ok(_))), "it is not granted");
     }
     tokio::time::sleep(LEASE * 3 / 2).await;
     server.cont();

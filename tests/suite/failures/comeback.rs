@@ -183,7 +183,7 @@ async fn a_server_that_refuses_is_asked_a_few_times_a_second() {
     let asked_for = proxy.asked_for() - before.0;
     let allowed = 4.0 * before.1.elapsed().as_secs_f64() + 2.0;
     assert!((asked_for as f64) < allowed, "{asked_for} in four seconds");
-    assert!(asked_for > 4, "it is not given up: {asked_for}");
+    assert!(asked_for > 4, "it keeps trying: {asked_for}");
     proxy.refuse(false);
     load.succeeds(BACK).await;
     load.is_at_full_rate(SOON * 2).await;
@@ -244,7 +244,7 @@ fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
         .build();
     let runtime = builder.unwrap();
     let call = async { tokio::time::timeout(Duration::from_millis(300), lock.try_lock()).await };
-    assert!(runtime.block_on(call).is_err(), "nobody answers");
+    assert!(runtime.block_on(call).is_err(), "there is no answer");
     runtime
 }
 

@@ -352,6 +352,6 @@ async fn a_server_that_is_back_is_used_at_once() {
     ended.send(Some(Instant::now())).unwrap();
     for task in within(SOON * 2, join_all(tasks)).await {
         let (took, late) = task.unwrap();
-        assert!(took < REPLY * 2 + SLACK, "{took:?}, {late} in vain");
+        assert!(took < REPLY * 2 + SLACK, "{took:?}, {late} failed");
     }
 }

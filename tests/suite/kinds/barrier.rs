@@ -63,7 +63,7 @@ impl Scene {
         idle(&self.ours).await;
         idle(&self.theirs).await;
         self.have_come(0).await;
-        eventually(SOON, "nobody listens", async || {
+        eventually(SOON, "no client is subscribed", async || {
             self.server.pubsub_channels().await.is_empty()
         })
         .await;

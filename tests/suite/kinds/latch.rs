@@ -73,7 +73,7 @@ async fn all_who_wait_go_on_when_the_last_one_counts_down() {
     scene.latch.count_down().await.unwrap();
     within(SOON, scene.theirs.wait()).await.unwrap();
     idle(&scene.ours).await;
-    eventually(SOON, "nobody listens", async || {
+    eventually(SOON, "no client is subscribed", async || {
         scene.server.pubsub_channels().await.is_empty()
     })
     .await;
@@ -254,7 +254,7 @@ async fn a_dropped_wait_leaves_nothing() {
         }
     }
     idle(&scene.ours).await;
-    eventually(SOON, "nobody listens", async || {
+    eventually(SOON, "no client is subscribed", async || {
         scene.server.pubsub_channels().await.is_empty()
     })
     .await;

@@ -58,7 +58,7 @@ async fn one_claim_per_window() {
     next.undo().await.unwrap();
     // Any client can claim the key again at once.
     let claim = ours.once(&key).per(SHORT).claim().await.unwrap();
-    claim.expect("it was given back").undo().await.unwrap();
+    claim.expect("it was released").undo().await.unwrap();
     idle(&ours).await;
     nothing_left(&server).await;
 }
@@ -168,7 +168,7 @@ async fn a_call_that_is_dropped_claims_nothing() {
         let mut call = pin!(once.claim());
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-        eventually(SOON, "it is granted, and nobody looks", async || {
+        eventually(SOON, "it is granted, and not polled", async || {
             !server.keys().await.is_empty()
         })
         .await;

@@ -70,7 +70,7 @@ impl Scene {
         idle(&self.theirs).await;
         let other = self.other();
         assert_eq!(other.available().await.unwrap(), permits);
-        eventually(SOON, "nobody listens", async || {
+        eventually(SOON, "no client is subscribed", async || {
             self.server.pubsub_channels().await.is_empty()
         })
         .await;

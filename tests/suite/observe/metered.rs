@@ -153,7 +153,7 @@ async fn a_guard_that_is_the_last_of_its_client<P: Primitive>() {
         } else {
             drop(guard)
         }
-        eventually(SOON, "its end is told", async || {
+        eventually(SOON, "its end is recorded", async || {
             page.value("lockset_held", &labels) == Some(0.0)
                 && page.value("lockset_hold_seconds_count", &labels) == Some(count)
         })

@@ -214,7 +214,7 @@ impl Told {
     }
 
     async fn has_places(&self, places: &[Place]) {
-        eventually(SOON, "all of them are told of", async || {
+        eventually(SOON, "all of them are reported", async || {
             self.places().len() >= places.len()
         })
         .await;
@@ -417,7 +417,7 @@ async fn why_an_operator_took_a_lock_away() {
     drop((first, reader, guard));
     idle(&client).await;
     let freed = |event: &Event<'_>| matches!(event, Event::Freed { .. });
-    assert_eq!(told.count(freed), 4, "each is told once");
+    assert_eq!(told.count(freed), 4, "each is reported once");
 }
 
 /// Neither the operator nor the holder may access the key of the reason: the lock is still freed

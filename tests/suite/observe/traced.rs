@@ -212,7 +212,10 @@ fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
         })
         .await;
         guard.release().await.unwrap();
-        assert!(asks.held.load(Ordering::Relaxed) > 0, "it was told");
+        assert!(
+            asks.held.load(Ordering::Relaxed) > 0,
+            "the subscriber was called"
+        );
     };
     let (ended, end) = std::sync::mpsc::channel();
     // On a separate thread with a time limit, because locking a mutex twice would hang.

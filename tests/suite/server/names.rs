@@ -277,7 +277,11 @@ async fn a_waiter_of_redissons_is_respected_by_both() {
     held.release().await.unwrap();
     within(SOON, java).await.unwrap();
     let guard = theirs.fair_lock(&braced).try_lock().await.unwrap();
-    guard.expect("nobody waits").release().await.unwrap();
+    guard
+        .expect("there are no waiters")
+        .release()
+        .await
+        .unwrap();
     assert_eq!(peer.fair_release(&plain, 7).await, Some(1));
     nothing_left(&server).await;
 }

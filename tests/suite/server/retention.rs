@@ -136,7 +136,7 @@ async fn a_counter_of_redissons_is_kept_for_ever<P: Primitive>() {
         token(&lock).await;
         assert!(
             leases(&server).await.iter().all(|lease| *lease > 0),
-            "made anew by us"
+            "recreated by our client"
         );
     }
 }

@@ -139,7 +139,7 @@ async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
     assert_eq!(
         holder.purge_token("a", DAY).await.unwrap(),
         TokenPurge::InUse,
-        "somebody listens"
+        "a client is subscribed"
     );
     drop(guard);
     drop(within(SOON, waits).await.unwrap().unwrap());

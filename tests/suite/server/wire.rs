@@ -48,7 +48,7 @@ async fn a_hold_looks_like_redissons() {
     let count: i64 = ask(&mut admin, &["EXISTS", &name]).await;
     assert_eq!(
         count, 0,
-        "told once it is free, and not at the inner release"
+        "the message comes once it is free, not at the inner release"
     );
 }
 

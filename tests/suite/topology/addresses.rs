@@ -42,7 +42,7 @@ async fn nodes_of_a_cluster_are_reached_through_the_map() {
         Ok(client) => client.lock("x").try_lock().await.map(drop),
         Err(error) => Err(error),
     };
-    assert!(lost.unwrap_err().is_io(), "nobody finds such a name");
+    assert!(lost.unwrap_err().is_io(), "such a name does not resolve");
 
     let mapped = Client::builder(&url).address_map(|host, port| {
         let is_inner = host.ends_with(".inner.invalid");

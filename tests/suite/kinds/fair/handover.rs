@@ -221,7 +221,7 @@ async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
     let guard = within(SOON * 2, next).await.unwrap();
     assert!(!guard.is_lost());
     match within(SOON * 4, cut_off).await.unwrap() {
-        Ok(got) => assert!(got.is_none(), "nobody notified it"),
+        Ok(got) => assert!(got.is_none(), "it was not notified"),
         Err(error) => assert!(error.is_io(), "{error}"),
     }
     proxy.refuse(false);
@@ -255,7 +255,7 @@ async fn a_repeated_release_hands_over_once() {
     assert_eq!(
         notifications.next().await,
         queue[1],
-        "nobody else was notified in between"
+        "no other waiter was notified in between"
     );
     done(second).await.release().await.unwrap();
     idle(&forgetful).await;

@@ -119,7 +119,7 @@ async fn entries_without_a_score_never_block() {
             let entry = format!("java-uuid:{entry}");
             let _: i64 = scene.ask(&["RPUSH", &queue, &entry]).await;
         }
-        let guard = lock.try_lock().await.unwrap().expect("they block nobody");
+        let guard = lock.try_lock().await.unwrap().expect("they do not block");
         let _: i64 = scene.ask(&["RPUSH", &queue, "java-uuid:57"]).await;
         guard.release().await.unwrap();
         assert!(scene.queue().await.is_empty());

@@ -128,7 +128,7 @@ async fn a_wait_that_times_out_leaves_nothing() {
     }
     held.release().await.unwrap();
     let next = stranger.try_lock().await.unwrap();
-    next.expect("nobody waits").release().await.unwrap();
+    next.expect("there are no waiters").release().await.unwrap();
     nothing_left(&scene.server).await;
 }
 

@@ -134,13 +134,13 @@ async fn whoever_becomes_the_head_is_notified() {
     assert_eq!(notifications.next().await, "live1");
     // This makes the release possible that sends the next message.
     let _: i64 = scene.ask(&["DEL", &scene.queue_key()]).await;
-    let guard = lock.try_lock().await.unwrap().expect("nobody is in it");
+    let guard = lock.try_lock().await.unwrap().expect("the queue is empty");
     scene.put(1, "last", 600_000).await;
     guard.release().await.unwrap();
     assert_eq!(
         notifications.next().await,
         "last1",
-        "nobody was notified twice"
+        "no waiter was notified twice"
     );
 }
 

@@ -226,7 +226,11 @@ async fn attempts_without_a_wait_respect_the_others_queue() {
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(lock.waiters().await.unwrap(), [peer.holder(2)]);
     peer.fair_give_up(&scene.name, 2, LEASE).await;
-    let guard = lock.try_lock().await.unwrap().expect("nobody waits");
+    let guard = lock
+        .try_lock()
+        .await
+        .unwrap()
+        .expect("there are no waiters");
     guard.release().await.unwrap();
     nothing_left(&scene.server).await;
 }

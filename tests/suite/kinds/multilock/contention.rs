@@ -29,7 +29,7 @@ impl Counters {
     async fn read(&self, member: usize) {
         let seen = self.value(member);
         tokio::task::yield_now().await;
-        assert_eq!(self.value(member), seen, "somebody wrote meanwhile");
+        assert_eq!(self.value(member), seen, "another task wrote");
     }
 
     pub(super) fn value(&self, member: usize) -> u64 {

@@ -120,7 +120,7 @@ async fn a_member_held_elsewhere_too_is_kept() {
         command(&server, &["DEL", lost]).await;
         let told = within(SOON, guard.lost_member()).await;
         assert_eq!(told, (&**lost, LostReason::Revoked));
-        eventually(SOON, "its share is given back", async || {
+        eventually(SOON, "its share is released", async || {
             alone.hold_count() == 1
         })
         .await;

@@ -53,7 +53,7 @@ async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Mes
         // The client only lends write holds while it knows of no subscriber. A release tells it
         // that there is none.
         drop(messages);
-        eventually(SOON, "nobody listens", async || {
+        eventually(SOON, "no client is subscribed", async || {
             scene.server.pubsub_channels().await.is_empty()
         })
         .await;

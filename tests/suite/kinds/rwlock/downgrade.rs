@@ -78,7 +78,7 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
         assert_eq!(value.load(Ordering::SeqCst), round, "another wrote");
         for waiter in waiters {
             let (seen, guard) = within(SOON, waiter).await.unwrap();
-            assert_eq!(seen, round, "another wrote before those who waited read");
+            assert_eq!(seen, round, "another wrote before the waiting readers read");
             guard.release().await.unwrap();
         }
         took_less(started, BY_MESSAGE);
@@ -91,7 +91,7 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
         for client in [&ours, &writers, &readers] {
             idle(client).await;
         }
-        eventually(SOON, "all subscriptions are given up", async || {
+        eventually(SOON, "all subscriptions are closed", async || {
             scene.server.pubsub_channels().await.is_empty()
         })
         .await;

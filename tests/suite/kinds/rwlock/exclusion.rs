@@ -27,7 +27,11 @@ async fn readers_share_and_a_writer_excludes_all() {
         }
         reader.release().await.unwrap();
     }
-    let writer = locks[0].try_write().await.unwrap().expect("nobody reads");
+    let writer = locks[0]
+        .try_write()
+        .await
+        .unwrap()
+        .expect("there are no readers");
     for lock in &locks {
         assert!(lock.try_read().await.unwrap().is_none());
         assert!(lock.try_write().await.unwrap().is_none());
@@ -36,7 +40,11 @@ async fn readers_share_and_a_writer_excludes_all() {
         assert!(lock.try_write_for(wait).await.unwrap().is_none());
     }
     writer.release().await.unwrap();
-    let reader = locks[1].try_read().await.unwrap().expect("nobody writes");
+    let reader = locks[1]
+        .try_read()
+        .await
+        .unwrap()
+        .expect("there is no writer");
     reader.release().await.unwrap();
     scene.nothing_left([&ours, &theirs]).await;
 }
@@ -179,8 +187,8 @@ async fn force_ends_one_side_only() {
         scene.lock(&theirs).read_side(),
         scene.lock(&theirs).write_side(),
     );
-    assert!(!reads.force_unlock().await.unwrap(), "nobody reads");
-    assert!(!writes.force_unlock().await.unwrap(), "nobody writes");
+    assert!(!reads.force_unlock().await.unwrap(), "there are no readers");
+    assert!(!writes.force_unlock().await.unwrap(), "there is no writer");
     let writer = lock.write().await.unwrap();
     let own = scene
         .lock(&ours)
@@ -200,7 +208,11 @@ async fn force_ends_one_side_only() {
     assert!(lock.try_write().await.unwrap().is_none());
     assert!(reads.force_unlock().await.unwrap());
     assert!(scene.server.keys().await.is_empty(), "their leases go too");
-    let writer = lock.try_write().await.unwrap().expect("nobody reads");
+    let writer = lock
+        .try_write()
+        .await
+        .unwrap()
+        .expect("there are no readers");
     for reader in readers {
         // The server knows, but this client has not been notified yet.
         assert!(reader.release().await.unwrap_err().is_not_held());

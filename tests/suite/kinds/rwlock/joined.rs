@@ -198,7 +198,11 @@ async fn who_ends_the_readers_by_force_ends_all_of_them() {
     let guards: [_; 3] = joined(&lock).await;
     assert!(lock.read_side().force_unlock().await.unwrap());
     assert!(guards.iter().all(ReadGuard::is_lost));
-    let writer = lock.try_write().await.unwrap().expect("nobody reads");
+    let writer = lock
+        .try_write()
+        .await
+        .unwrap()
+        .expect("there are no readers");
     for guard in guards {
         assert!(guard.release().await.unwrap_err().is_not_held());
     }

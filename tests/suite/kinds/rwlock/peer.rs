@@ -254,7 +254,7 @@ async fn force_from_either_side() {
         } else {
             peer.write_release(name, 1).await
         };
-        assert_eq!(released, None, "it holds nothing any more");
+        assert_eq!(released, None, "it no longer holds the lock");
         assert_eq!(peer.write_release(name, 2).await, Some(1));
     }
     scene.nothing_left([&ours, &theirs]).await;
@@ -304,7 +304,7 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
             guard.release().await.unwrap();
         }
         within(SOON, waiter).await.unwrap().release().await.unwrap();
-        eventually(SOON, "the subscription is given up", async || {
+        eventually(SOON, "the subscription is closed", async || {
             scene.server.pubsub_channels().await.len() == 1
                 && scene.ask::<i64>(&["EXISTS", name]).await == 0
         })

@@ -108,7 +108,7 @@ async fn two_watchdogs_keep_two_readers() {
             for thread in [1, 2] {
                 let lease = scene.read_lease(&peer.holder(thread), 1).await;
                 let least = ms(their_lease) * 2 / 3 - LATE;
-                assert!(lease > least, "of theirs {lease} is left");
+                assert!(lease > least, "{lease} ms of Redisson's lease are left");
             }
             for number in [1, 2] {
                 let lease = scene.read_lease(&holder, number).await;
@@ -130,7 +130,7 @@ async fn two_watchdogs_keep_two_readers() {
             assert!(lost.is_err(), "{lost:?}");
         }
         let writer = scene.lock(&theirs).try_write().await.unwrap();
-        assert!(!guards[0].is_lost(), "nobody ran for so long");
+        assert!(!guards[0].is_lost(), "the test stalled");
         assert!(writer.is_none());
         for guard in guards {
             guard.release().await.unwrap();

@@ -47,7 +47,7 @@ async fn an_owner_that_reads_is_refused_at_once_and_reads_on() {
         .await
         .unwrap();
     assert_eq!(scene.hash().await, fields("read", &holder, 0, 1));
-    assert_eq!(scene.server.keys().await.len(), 2, "nobody waits to write");
+    assert_eq!(scene.server.keys().await.len(), 2, "no writer waits");
     assert!(!reader.is_lost());
     assert_eq!(reader.hold_count(), 1);
     let again = lock.read().await.unwrap();

@@ -109,7 +109,7 @@ async fn a_waiting_writer_is_noted_beside_the_hash() {
     reader.release().await.unwrap();
     let writer = within(SOON, waiter).await.unwrap();
     let exists: i64 = scene.ask(&["EXISTS", &scene.writers()]).await;
-    assert_eq!(exists, 0, "it waits no more");
+    assert_eq!(exists, 0, "it no longer waits");
     writer.release().await.unwrap();
     scene.nothing_left([&ours, &theirs]).await;
 }

@@ -26,7 +26,7 @@ struct Tally {
 impl Tally {
     async fn visit(&self, kind: usize) {
         let others = self.inside[kind].fetch_add(1, Ordering::SeqCst);
-        assert_eq!(others, 0, "somebody else is in");
+        assert_eq!(others, 0, "another holder is inside");
         tokio::task::yield_now().await;
         self.inside[kind].fetch_sub(1, Ordering::SeqCst);
         self.had[kind].fetch_add(1, Ordering::SeqCst);

@@ -15,7 +15,7 @@ async fn blocked(server: &Server, count: u64) {
         let line = format!("blocked_clients:{count}");
         says.lines().any(|said| said == line)
     };
-    eventually(SOON, "somebody waits for replicas", is_blocked).await;
+    eventually(SOON, "a client waits for replicas", is_blocked).await;
 }
 
 #[tokio::test]

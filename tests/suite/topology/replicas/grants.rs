@@ -148,7 +148,7 @@ async fn a_waiter_is_confirmed_as_well() {
         }
         assert!(theirs.lock(&name).try_lock().await.unwrap().is_some());
         let silent = async || group.primary.pubsub_channels().await.is_empty();
-        eventually(SOON, "nobody listens", silent).await;
+        eventually(SOON, "no client is subscribed", silent).await;
     }
 }
 
@@ -167,7 +167,7 @@ async fn an_owner_enters_a_confirmed_hold_without_another_wait() {
     });
     let is_granted = async || group.primary.keys().await.contains(&name);
     eventually(SOON, "it is granted", is_granted).await;
-    assert_eq!(client.stats().holds, 0, "nobody has it yet");
+    assert_eq!(client.stats().holds, 0, "it is not held yet");
     group.links[0].pass();
     let mut guards = Vec::new();
     for task in tasks {

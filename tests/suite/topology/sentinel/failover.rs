@@ -16,9 +16,11 @@ async fn what_is_held_and_waited_for_outlives_a_failover_by_hand() {
     let old = sentinels.fail_over().await;
     all.go_on().await;
     // Before the old primary is demoted, which also closes its connections.
-    eventually(SOON, "nobody is connected to the old one", async || {
-        connections(old).await == 0
-    })
+    eventually(
+        SOON,
+        "no client is connected to the old primary",
+        async || connections(old).await == 0,
+    )
     .await;
 }
 
@@ -85,9 +87,11 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
         .await
         .unwrap();
     old.cont();
-    eventually(SETTLED, "nobody is connected to the old one", async || {
-        connections(old).await == 0
-    })
+    eventually(
+        SETTLED,
+        "no client is connected to the old primary",
+        async || connections(old).await == 0,
+    )
     .await;
     old.reset_stats().await;
     for _ in 0..50 {
@@ -148,7 +152,7 @@ async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_rea
     let second = second.try_lock().await;
     assert!(second.is_err_and(|error| error.is_io()), "two hold it");
     proxy.refuse(false);
-    eventually(SETTLED, "it is told who holds it", async || {
+    eventually(SETTLED, "the holder is reported", async || {
         matches!(ours.lock("wanted").try_lock().await, Ok(None))
     })
     .await;

@@ -152,7 +152,7 @@ async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
     replicated(primary, 2).await;
     command(primary, "REPLICAOF 127.0.0.1 1").await;
     let mut told = String::new();
-    eventually(SETTLED, "it is told", async || {
+    eventually(SETTLED, "the error comes", async || {
         let error = ours.lock("other").try_lock().await.err();
         told = error.map(|error| error.to_string()).unwrap_or_default();
         told.contains("but it is a replica")

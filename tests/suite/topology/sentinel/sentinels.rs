@@ -127,7 +127,7 @@ async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
     held.release().await.unwrap();
     drop(ours);
     for sentinel in &sentinels.sentinels()[1..] {
-        eventually(SOON, "nobody listens any more", async || {
+        eventually(SOON, "no client is subscribed", async || {
             listeners(sentinel).await == 0
         })
         .await;

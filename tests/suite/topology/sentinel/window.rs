@@ -36,11 +36,7 @@ async fn hold(client: Client, name: String) -> Option<Grant> {
         until: Instant::now(),
         is_lost: lost.is_ok(),
     };
-    assert_ne!(
-        lost,
-        Ok(LostReason::Expired),
-        "it is renewed, or it is told"
-    );
+    assert_ne!(lost, Ok(LostReason::Expired), "it is renewed or lost");
     drop(guard);
     Some(grant)
 }
