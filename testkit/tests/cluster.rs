@@ -128,7 +128,7 @@ async fn elects_a_replica_when_a_primary_freezes() {
 }
 
 #[tokio::test]
-async fn a_replica_can_be_told_when_its_primary_is_dead() {
+async fn a_replica_can_be_promoted_when_its_primary_is_dead() {
     // Long enough to prevent an automatic election during the test.
     let patience = Duration::from_secs(60);
     let cluster = Cluster::builder().node_timeout(patience).start().await;

@@ -161,7 +161,7 @@ async fn holds_requests() {
 }
 
 #[tokio::test]
-async fn what_is_held_can_be_dropped() {
+async fn holds_can_be_dropped() {
     let (server, proxy) = pair().await;
     let client = client(proxy.url()).await;
     proxy.hold_requests();
@@ -224,7 +224,7 @@ async fn blackholes_existing_connections_only() {
 }
 
 #[tokio::test]
-async fn a_blackhole_hides_the_client_that_leaves() {
+async fn a_blackhole_hides_a_client_that_disconnects() {
     let (server, proxy) = pair().await;
     let client = client(proxy.url()).await;
     proxy.blackhole_existing();
@@ -300,7 +300,7 @@ async fn swallows_the_reply_to_a_marker() {
 }
 
 #[tokio::test]
-async fn finds_a_marker_that_comes_in_two_parts() {
+async fn finds_a_marker_split_over_two_chunks() {
     let (server, proxy) = pair().await;
     proxy.swallow_reply_to(b"marked");
     let mut client = TcpStream::connect(proxy.addr()).await.unwrap();

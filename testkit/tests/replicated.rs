@@ -66,7 +66,7 @@ async fn a_link_freezes_data_or_what_is_confirmed() {
 }
 
 #[tokio::test]
-async fn a_replica_takes_over_without_what_it_has_not_heard_of() {
+async fn a_replica_takes_over_without_unreplicated_data() {
     let all = Replicated::builder()
         .replicas(2)
         .proxied()

@@ -43,7 +43,7 @@ async fn connect(
 
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn a_server_speaks_it_beside_its_plain_port() {
+async fn a_server_supports_tls_beside_its_plain_port() {
     let server = Server::builder().tls().start();
     let mut client = connect(&server.tls_url(), server.tls(), false)
         .await
@@ -90,7 +90,7 @@ async fn a_certificate_can_be_out_of_date() {
 
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn a_cluster_speaks_it() {
+async fn a_cluster_supports_tls() {
     let cluster = Cluster::builder().tls().start().await;
     assert!(cluster.url().starts_with("rediss+cluster://"));
     let owner = cluster.primary_of("a").await;
@@ -135,7 +135,7 @@ async fn sentinels_speak_it() {
 }
 
 #[test]
-fn whether_a_binary_can_is_known() {
+fn tls_support_of_a_binary_is_detected() {
     let yes = Server::supports_tls();
     assert_eq!(Server::supports_tls(), yes);
     let outcome = Server::builder().tls().try_start();

@@ -46,7 +46,7 @@ async fn eventually_panics_with_the_reason() {
 }
 
 #[tokio::test]
-async fn eventually_gives_up_on_a_check_that_hangs() {
+async fn eventually_times_out_on_a_check_that_hangs() {
     let message = panic_of(eventually(SHORT, "it answers", async || pending().await)).await;
     assert!(message.starts_with("it answers"), "{message}");
 }

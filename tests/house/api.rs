@@ -364,7 +364,7 @@ fn idents(tokens: &[TokenTree]) -> Vec<String> {
 }
 
 #[test]
-fn the_public_api_is_that_of_the_snapshot() {
+fn the_public_api_matches_the_snapshot() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/public-api.txt");
     let now = public_api();
     if std::env::var_os("LOCKSET_WRITE_API").is_some() {

@@ -12,7 +12,7 @@ fn text<'a>(mutant: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
-fn every_mistake_can_be_made_in_one_place() {
+fn every_mutant_applies_in_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = std::fs::read_to_string(root.join("mutants/list.json")).unwrap();
     let list: Vec<Value> = serde_json::from_str(&list).unwrap();
@@ -35,7 +35,7 @@ fn every_mistake_can_be_made_in_one_place() {
 
 /// A result recorded before its mutant changed would be misleading.
 #[test]
-fn every_result_is_of_a_mistake_on_the_list() {
+fn every_result_belongs_to_a_listed_mutant() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
     let list: Vec<Value> = serde_json::from_str(&read("mutants/list.json")).unwrap();

@@ -133,7 +133,7 @@ fn alerts_ask_for_metrics_that_exist() {
 /// Runs `promtool`, which comes with Prometheus.
 #[test]
 #[ignore = "needs promtool: make test-alerts"]
-fn alerts_are_what_prometheus_reads() {
+fn prometheus_accepts_the_alerts() {
     let rules = root().join("docs/observability/alerts.yml");
     let mut promtool = Command::new("promtool");
     let checked = promtool.args(["check", "rules"]).arg(rules).output();

@@ -99,7 +99,7 @@ fn every_file_says_what_it_is() {
 
 /// Of `src`, `lua` and the rest by their paths, or by their names alone.
 #[test]
-fn every_file_that_the_architecture_names_is_there() {
+fn every_file_named_by_the_architecture_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
     let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || "_./".contains(sign);

@@ -38,7 +38,7 @@ async fn a_downgrade_without_a_message_is_found_by_the_timer() {
 /// waiters still work, and all get the lock in order once the dead waiter has timed out.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn a_waiter_that_spins_behind_a_dead_one_holds_nobody_up_for_longer() {
+async fn a_waiter_that_spins_behind_a_dead_one_does_not_delay_others() {
     let pair = Pair::with_leases(SHORT, SHORT).await;
     let name = unique_name("lock");
     let fair = Kind::Fair.java(&name);
@@ -150,7 +150,7 @@ async fn a_hold_that_was_counted_twice_ends_with_its_lease() {
 /// -1. Our locks always have a lease.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn java_never_mistakes_our_hold_for_its_own() {
+async fn java_never_mistakes_our_hold_for_its_hold() {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fenced = Kind::Fenced.java(&name);
@@ -168,7 +168,7 @@ async fn java_never_mistakes_our_hold_for_its_own() {
 /// Redisson allows any thread to unlock a free fair lock. The next holder must not be affected.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn a_late_unlock_of_a_fair_lock_frees_nobody_elses() {
+async fn a_late_unlock_of_a_fair_lock_does_not_free_the_next_hold() {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fair = Kind::Fair.java(&name);

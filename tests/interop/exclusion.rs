@@ -54,7 +54,7 @@ async fn rust_waits(held: Kind, wanted: Kind) {
 
 /// Both sides time out as asked and leave no place in a queue. Java sometimes leaves a
 /// subscription.
-async fn a_wait_has_an_end(kind: Kind) {
+async fn a_wait_times_out(kind: Kind) {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let (this, rival) = (kind.java(&name), kind.rival().java(&name));
@@ -70,7 +70,7 @@ async fn a_wait_has_an_end(kind: Kind) {
 }
 
 for_kinds! {
-    a_wait_has_an_end: lock fenced fair read write multi;
+    a_wait_times_out: lock fenced fair read write multi;
     java_waits_for_rust: lock fenced fair read write multi;
     rust_waits_for_java: lock fenced fair read write multi;
 }
@@ -176,7 +176,7 @@ async fn a_multi_lock_waits_for_one_of_its_members() {
 /// A plain attempt of Java, which never queues, must not overtake queued waiters.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn a_free_fair_lock_is_its_queues() {
+async fn a_free_fair_lock_belongs_to_its_queue() {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let fair = Kind::Fair.java(&name);

@@ -59,7 +59,7 @@ impl Pair {
     }
 
     /// Waits until no client is subscribed.
-    pub(crate) async fn nobody_listens(&self) {
+    pub(crate) async fn all_have_unsubscribed(&self) {
         eventually(SOON, "the last waiter has unsubscribed", async || {
             self.server.pubsub_channels().await.is_empty()
         })
@@ -79,7 +79,7 @@ impl Pair {
     /// Waits until only fencing counters are left, and no subscription.
     pub(crate) async fn nothing_left(&self) {
         self.no_key_left().await;
-        self.nobody_listens().await;
+        self.all_have_unsubscribed().await;
     }
 
     /// Waits until only fencing counters and client announcements are left.

@@ -38,7 +38,7 @@ async fn a_prefix_is_the_name_mappers(kind: Kind) {
         guard.release().await.unwrap();
         within(SOON, waiter).await;
         java.tell(1, "unlock", &kind.rival().java(&name)).await;
-        pair.nobody_listens().await;
+        pair.all_have_unsubscribed().await;
 
         java.tell(1, "lock", &this).await;
         let asked = Instant::now();

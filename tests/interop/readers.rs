@@ -121,7 +121,7 @@ async fn javas_writer_waits_for_readers_that_have_one_hold() {
 /// A writer that also reads, and stops writing before it stops reading.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn a_writer_of_java_that_reads_on_keeps_writers_out() {
+async fn a_java_writer_that_downgrades_keeps_writers_out() {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("lock"));
     let (read, write) = (Kind::Read.java(&name), Kind::Write.java(&name));

@@ -21,7 +21,7 @@ async fn java_waits_for_rust_that_counts_down() {
     within(SOON, waiter).await;
     assert_eq!(latch.count().await.unwrap(), 0);
     // Java's own `delete` does not wake waiters.
-    pair.nobody_listens().await;
+    pair.all_have_unsubscribed().await;
     assert!(java.is(1, "init", &format!("{words} 1")).await);
     let waiter = java.tell(1, "wait", &words);
     pair.listening().await;
@@ -97,7 +97,7 @@ async fn permits_of_both_sides_count_together() {
 /// At most one holder of a single permit at a time, on either side.
 #[tokio::test]
 #[ignore = "needs a JDK: make interop"]
-async fn both_sides_take_one_permit_in_turns() {
+async fn both_sides_take_turns_with_one_permit() {
     let pair = Pair::start().await;
     let (java, name) = (&pair.java, unique_name("semaphore"));
     let words = format!("semaphore {name}");

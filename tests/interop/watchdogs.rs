@@ -42,7 +42,7 @@ async fn readers_of_both_sides_read_on(rust: Duration, java: Duration) {
         let mut ours = Some(lock.read().await.unwrap());
         pair.java.tell(1, "lock", &read).await;
         let holder = pair.java.holder(1).await;
-        let nobody_writes = async || {
+        let writers_are_excluded = async || {
             assert!(!pair.java.is(2, "try_lock", &write).await);
             assert!(lock.try_write().await.unwrap().is_none());
             // Each hold has its own lease, which the other side's renewals do not shorten.
@@ -54,7 +54,7 @@ async fn readers_of_both_sides_read_on(rust: Duration, java: Duration) {
         };
         let together = Instant::now();
         while together.elapsed() < rust.max(java) * LEASES {
-            nobody_writes().await;
+            writers_are_excluded().await;
         }
         assert!(!ours.as_ref().unwrap().is_lost());
         if java_stays {
@@ -64,7 +64,7 @@ async fn readers_of_both_sides_read_on(rust: Duration, java: Duration) {
         }
         let alone = Instant::now();
         while alone.elapsed() < rust.max(java) * 3 / 2 {
-            nobody_writes().await;
+            writers_are_excluded().await;
         }
         match ours {
             Some(guard) => guard.release().await.unwrap(),

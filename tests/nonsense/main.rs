@@ -192,7 +192,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn whatever_is_said_callers_are_told_and_the_client_works_again() {
+async fn any_nonsense_is_an_error_and_the_client_recovers() {
     let _alone = ALONE.lock().await;
     let all = short();
     let cases = LANES
@@ -217,7 +217,7 @@ fn processor_time() -> Duration {
 
 /// Messages arrive without end, and each is examined. Other tasks must still make progress.
 #[tokio::test]
-async fn what_never_ends_takes_neither_memory_nor_all_of_the_time() {
+async fn endless_replies_are_bounded_in_memory_and_time() {
     let _alone = ALONE.lock().await;
     for nonsense in endless() {
         let scenes = [Scene::new().await, Scene::new().await, Scene::new().await];
@@ -231,7 +231,7 @@ async fn what_never_ends_takes_neither_memory_nor_all_of_the_time() {
 }
 
 #[tokio::test]
-async fn clients_without_callers_rest_while_their_server_says_nonsense() {
+async fn idle_clients_stay_idle_while_their_server_sends_nonsense() {
     let _alone = ALONE.lock().await;
     for lane in LANES {
         let said = short();

@@ -41,7 +41,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn whatever_is_said_over_tls_callers_are_told_and_the_client_works_again() {
+async fn any_nonsense_over_tls_is_an_error_and_the_client_recovers() {
     let _alone = ALONE.lock().await;
     let all = short();
     for lane in LANES {
@@ -53,7 +53,7 @@ async fn whatever_is_said_over_tls_callers_are_told_and_the_client_works_again()
 }
 
 #[tokio::test]
-async fn what_never_ends_takes_no_memory_over_tls() {
+async fn endless_replies_are_bounded_in_memory_over_tls() {
     let _alone = ALONE.lock().await;
     // One case per bound.
     let named = [

@@ -54,7 +54,7 @@ async fn ask(nonsense: &Nonsense) {
 }
 
 #[tokio::test]
-async fn whoever_asks_a_sentinel_that_says_nonsense_is_told() {
+async fn nonsense_from_a_sentinel_is_an_error() {
     let _alone = ALONE.lock().await;
     join_all(short().iter().map(ask)).await;
     for nonsense in endless() {

@@ -13,13 +13,13 @@ const SEATS: usize = 90;
 const PEOPLE: usize = 100;
 
 #[tokio::test]
-async fn of_a_hundred_who_ask_ninety_get_a_seat_each() {
+async fn ninety_of_a_hundred_requests_get_a_seat() {
     a_hundred_ask(Database::sqlite().await).await;
 }
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: `make examples` runs it"]
-async fn of_a_hundred_who_ask_ninety_get_a_seat_each_of_postgresql() {
+async fn ninety_of_a_hundred_requests_get_a_seat_in_postgresql() {
     a_hundred_ask(Database::postgres().await).await;
 }
 
@@ -49,7 +49,7 @@ async fn a_hundred_ask(database: Database) {
 }
 
 #[tokio::test]
-async fn a_request_whose_lock_is_lost_sells_nothing_and_says_so() {
+async fn a_request_with_a_lost_lock_sells_nothing_and_reports_it() {
     let redis = Server::start();
     let database = Database::sqlite().await;
     let slow = [("PAYMENT_MS", "60000"), ("LEASE_MS", "900")];

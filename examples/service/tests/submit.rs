@@ -8,7 +8,7 @@ use lockset_testkit::Server;
 use support::Web;
 
 #[tokio::test]
-async fn of_two_hundred_posts_to_two_processes_one_passes() {
+async fn one_of_two_hundred_posts_to_two_processes_passes() {
     let redis = Server::start();
     let url = redis.url();
     let start = || Web::start(env!("CARGO_BIN_EXE_submit"), &[("REDIS_URL", &*url)]);

@@ -184,7 +184,7 @@ async fn plain_lock_without_a_lease_is_reported_as_such() {
 }
 
 #[tokio::test]
-async fn force_unlock_frees_and_tells() {
+async fn force_unlock_frees_and_notifies() {
     let mut scene = Scene::new().await;
     let (peer, other) = (scene.peer.clone(), scene.other.clone());
     assert!(!other.force_unlock("L").await);
@@ -343,7 +343,7 @@ async fn write_holds_add_their_leases() {
 }
 
 #[tokio::test]
-async fn downgrade_tells_nobody() {
+async fn downgrade_publishes_nothing() {
     let mut scene = Scene::new().await;
     let peer = scene.peer.clone();
     let h = peer.holder(1);
@@ -410,7 +410,7 @@ async fn the_lock_lives_as_long_as_its_longest_reader() {
 }
 
 #[tokio::test]
-async fn leaving_a_lock_that_is_gone_is_told_all_the_same() {
+async fn releasing_a_missing_lock_still_publishes() {
     let mut scene = Scene::new().await;
     let peer = scene.peer.clone();
     let latch = Latch::new("W");
@@ -607,7 +607,7 @@ async fn fair_waiters_enter_in_order_each_by_its_own_message() {
 }
 
 #[tokio::test]
-async fn fair_waiters_leave_a_place_or_give_it_up() {
+async fn fair_waiters_leave_their_place_or_remove_it() {
     let mut scene = Scene::new().await;
     let peer = scene.peer.clone();
     let limit = Duration::from_millis(100);
@@ -641,7 +641,7 @@ async fn fair_waiters_behind_a_dead_one_ask_without_a_pause() {
 }
 
 #[tokio::test]
-async fn a_waiter_asks_again_when_the_lease_it_was_told_is_over() {
+async fn a_waiter_asks_again_after_the_reported_lease() {
     let scene = Scene::new().await;
     let peer = scene.peer.clone();
     let started = Instant::now();

@@ -8,7 +8,7 @@ use lockset_testkit::{Server, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, patient_client};
 
-async fn it_is_said_who_is_in_the_way<P: Primitive>() {
+async fn the_error_names_the_holder<P: Primitive>() {
     let server = Server::start();
     let holder = patient_client(&server.url()).await;
     let guard = P::Rival::of(&holder, "x")
@@ -52,11 +52,11 @@ async fn it_is_said_who_is_in_the_way<P: Primitive>() {
     assert_eq!(lock.busy().await.unwrap(), None);
 }
 
-for_every_primitive!("current_thread": it_is_said_who_is_in_the_way);
+for_every_primitive!("current_thread": the_error_names_the_holder);
 
 #[tokio::test]
-async fn it_is_said_who_is_in_the_way_of_a_redlock() {
-    it_is_said_who_is_in_the_way::<RedlockLock>().await;
+async fn the_error_names_the_holders_of_a_redlock() {
+    the_error_names_the_holder::<RedlockLock>().await;
 }
 
 /// Readers do not block a reader. A writer waits for all readers, so the error names the reader

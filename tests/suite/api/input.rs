@@ -188,7 +188,7 @@ async fn a_database_of_a_node_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there() {
+async fn a_server_that_is_down() {
     let server = Server::start();
     let url = server.url();
     server.kill();
@@ -296,7 +296,7 @@ async fn a_unix_socket_works_like_any_other() {
 /// After a restart, connection ids start over, and all connections over the socket have the same
 /// address.
 #[tokio::test]
-async fn over_a_unix_socket_no_connection_of_others_is_killed_after_a_restart() {
+async fn no_foreign_connection_is_killed_over_a_unix_socket() {
     let server = Server::builder().unix().start();
     let client = patient_client(&server.unix_url()).await;
     let lock = client.lock(unique_name("lock"));

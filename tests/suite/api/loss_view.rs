@@ -75,7 +75,7 @@ async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
 
 /// On a single thread, a task that waits for the loss is polled again while the release is in
 /// flight.
-async fn whoever_waits_rests_after_a_release<P: Primitive>() {
+async fn a_task_waiting_for_the_loss_can_rest_after_a_release<P: Primitive>() {
     let server = Server::start();
     let url = server.url();
     let (done, is_done) = tokio::sync::oneshot::channel();
@@ -143,7 +143,7 @@ async fn it_keeps_nothing_alive<P: Primitive>() {
 for_every_primitive!("multi_thread":
     it_says_what_the_guard_says
     a_released_guard_is_never_lost_by_its_view
-    whoever_waits_rests_after_a_release
+    a_task_waiting_for_the_loss_can_rest_after_a_release
     it_ends_with_its_own_guard
     it_keeps_nothing_alive
 );
@@ -151,14 +151,14 @@ for_every_primitive!("multi_thread":
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     it_says_what_the_guard_says
     a_released_guard_is_never_lost_by_its_view
-    whoever_waits_rests_after_a_release
+    a_task_waiting_for_the_loss_can_rest_after_a_release
     it_ends_with_its_own_guard
     it_keeps_nothing_alive
 }
 
 /// A blocking thread may have obtained its view before the downgrade.
 #[tokio::test]
-async fn the_view_of_a_writer_goes_on_with_its_reader() {
+async fn the_loss_view_of_a_writer_follows_its_reader() {
     let server = Server::start();
     let client = client(&server.url()).await;
     let lock = client.rw_lock("x");

@@ -104,7 +104,7 @@ async fn in_a_cluster_it_names_the_node() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_said_in_the_servers_words_and_not_repeated() {
+async fn a_wrong_password_quotes_the_server_and_not_the_password() {
     let server = Server::builder().args(["--requirepass", "right"]).start();
     let url = format!("redis://:secret@{}", server.addr());
     let error = refused(&url).await;
@@ -122,7 +122,7 @@ async fn a_wrong_password_is_said_in_the_servers_words_and_not_repeated() {
 
 /// The server repeats the arguments of an unknown command, which may contain the password.
 #[tokio::test]
-async fn a_password_is_not_repeated_where_its_command_has_another_name() {
+async fn a_password_is_not_printed_if_its_command_is_renamed() {
     for (renamed, query) in [("AUTH", ""), ("HELLO", "?protocol=resp3")] {
         let server = Server::builder()
             .args(["--rename-command", renamed, "OTHERWISE"])
@@ -137,7 +137,7 @@ async fn a_password_is_not_repeated_where_its_command_has_another_name() {
 
 /// With and without a database in the URL.
 #[tokio::test]
-async fn a_missing_password_is_told_with_a_database_too() {
+async fn a_missing_password_is_reported_with_a_database_too() {
     let server = Server::builder().args(["--requirepass", "x"]).start();
     let error = refused(&format!("redis://{}/3", server.addr())).await;
     assert!(error.is_denied() && !error.is_transient(), "{error}");
@@ -178,7 +178,7 @@ async fn says(words: &'static [u8]) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_called_so() {
+async fn an_unknown_protocol_is_reported() {
     let at = says(b"HTTP/1.1 400 Bad Request\r\nServer: web\r\n\r\n<html></html>").await;
     let error = refused(&format!("redis://:secret@{at}")).await;
     assert!(error.is_invalid() && is_plain(&error, at), "{error}");
@@ -190,7 +190,7 @@ async fn what_is_no_redis_is_called_so() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_of_where_it_is_likely() {
+async fn tls_is_mentioned_where_it_is_likely() {
     // The answers of a server that expects TLS.
     let at = says(b"\x15\x03\x03\x00\x02\x02\x46").await;
     let error = refused(&format!("redis://{at}")).await;
@@ -208,7 +208,7 @@ async fn tls_is_spoken_of_where_it_is_likely() {
 }
 
 #[tokio::test]
-async fn a_replica_is_told_of_at_connect() {
+async fn a_replica_is_reported_at_connect() {
     let replicated = Replicated::start().await;
     let replica = replicated.replica(0);
     let began = Instant::now();

@@ -50,7 +50,7 @@ async fn a_guard_is_a_line<P: Primitive>() {
 
 /// The server stores the holder under the id that the guard reports, which begins with the client's
 /// id.
-async fn a_guard_tells_its_holder_id<P: Primitive>() {
+async fn a_guard_reports_its_holder_id<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let name = unique_name("lock");
@@ -70,12 +70,12 @@ async fn a_guard_tells_its_holder_id<P: Primitive>() {
 
 for_every_primitive! {"current_thread":
     a_guard_is_a_line
-    a_guard_tells_its_holder_id
+    a_guard_reports_its_holder_id
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_guard_is_a_line
-    a_guard_tells_its_holder_id
+    a_guard_reports_its_holder_id
 }
 
 #[tokio::test]

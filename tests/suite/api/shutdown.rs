@@ -33,7 +33,7 @@ async fn a_lock_on_its_way_to_another_task<P: Primitive>() {
 }
 
 /// As above, but the other task is no longer polled.
-async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
+async fn a_lock_on_its_way_to_an_unpolled_task<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
     // `try_lock`, because a wait would count towards this client's turns.
@@ -49,7 +49,7 @@ async fn a_lock_on_its_way_to_one_that_is_not_polled<P: Primitive>() {
 }
 
 /// The attempt was sent, and its future is no longer polled.
-async fn an_attempt_that_is_not_polled<P: Primitive>() {
+async fn an_unpolled_attempt<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
     let lock = P::of(&ours, &name);
@@ -61,7 +61,7 @@ async fn an_attempt_that_is_not_polled<P: Primitive>() {
 }
 
 /// One guard is dropped during the shutdown. The other stays and keeps its lock.
-async fn a_guard_that_goes_meanwhile<P: Primitive>() {
+async fn a_guard_dropped_during_the_shutdown<P: Primitive>() {
     let server = Server::start();
     let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
     let guard = P::of(&ours, &name).lock().await.unwrap();
@@ -135,16 +135,16 @@ async fn an_outage_longer_than_a_lease_that_is_just_over<P: Primitive>() {
 for_every_primitive! {"current_thread":
     an_outage_longer_than_a_lease_that_is_just_over
     a_lock_on_its_way_to_another_task
-    a_lock_on_its_way_to_one_that_is_not_polled
-    an_attempt_that_is_not_polled
-    a_guard_that_goes_meanwhile
+    a_lock_on_its_way_to_an_unpolled_task
+    an_unpolled_attempt
+    a_guard_dropped_during_the_shutdown
     a_busy_client
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
     a_lock_on_its_way_to_another_task
-    a_lock_on_its_way_to_one_that_is_not_polled
-    an_attempt_that_is_not_polled
-    a_guard_that_goes_meanwhile
+    a_lock_on_its_way_to_an_unpolled_task
+    an_unpolled_attempt
+    a_guard_dropped_during_the_shutdown
     a_busy_client
 }

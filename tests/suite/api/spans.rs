@@ -27,7 +27,7 @@ async fn started(what: &str) -> (Server, Client, String) {
     (server, client, unique_name(what))
 }
 
-async fn a_release_before_its_time_leaves_the_lock<P: Primitive>() {
+async fn a_release_before_the_minimum_time_leaves_the_lock_held<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     for (span, is_dropped) in [(SPANS[0], false), (SPANS[0], true), (SPANS[1], false)] {
@@ -57,7 +57,7 @@ async fn a_release_before_its_time_leaves_the_lock<P: Primitive>() {
     nothing_left(&server).await;
 }
 
-async fn a_release_after_its_time_is_any_other<P: Primitive>() {
+async fn a_release_after_the_minimum_time_is_ordinary<P: Primitive>() {
     let (server, ours, name) = started("least").await;
     let guard = P::of(&ours, &name).at_least(SPANS[0]).lock().await.unwrap();
     let work = tokio::time::sleep(SPANS[0]);
@@ -70,7 +70,7 @@ async fn a_release_after_its_time_is_any_other<P: Primitive>() {
 }
 
 /// Two guards of one owner: the released guard asked for more time than the last guard takes.
-async fn the_end_of_another_guard_leaves_what_a_release_asked_for<P: Primitive>() {
+async fn the_end_of_another_guard_keeps_the_minimum_time<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let most = Duration::from_millis(300);
@@ -135,7 +135,7 @@ async fn a_loss_is_not_kept<P: Primitive>() {
     idle(&ours).await;
 }
 
-async fn a_guard_is_lost_when_it_was_held_for_its_max<P: Primitive>() {
+async fn a_guard_is_lost_after_max_hold<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     for span in SPANS {
@@ -189,11 +189,11 @@ async fn each_guard_has_a_max_of_its_own<P: Primitive>() {
 }
 
 for_every_primitive! {"multi_thread":
-    a_release_before_its_time_leaves_the_lock
-    a_release_after_its_time_is_any_other
-    the_end_of_another_guard_leaves_what_a_release_asked_for
+    a_release_before_the_minimum_time_leaves_the_lock_held
+    a_release_after_the_minimum_time_is_ordinary
+    the_end_of_another_guard_keeps_the_minimum_time
     a_loss_is_not_kept
-    a_guard_is_lost_when_it_was_held_for_its_max
+    a_guard_is_lost_after_max_hold
     each_guard_has_a_max_of_its_own
 }
 
@@ -206,11 +206,11 @@ mod on_one_thread {
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
-    a_release_before_its_time_leaves_the_lock
-    a_release_after_its_time_is_any_other
-    the_end_of_another_guard_leaves_what_a_release_asked_for
+    a_release_before_the_minimum_time_leaves_the_lock_held
+    a_release_after_the_minimum_time_is_ordinary
+    the_end_of_another_guard_keeps_the_minimum_time
     a_loss_is_not_kept
-    a_guard_is_lost_when_it_was_held_for_its_max
+    a_guard_is_lost_after_max_hold
     each_guard_has_a_max_of_its_own
 }
 
@@ -241,7 +241,7 @@ async fn nothing_is_handed_off_before_its_time() {
 
 /// A hand-off keeps the hold at the server, and its time starts over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hand_off_begins_a_max_of_its_own() {
+async fn a_hand_off_restarts_max_hold() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let (span, work) = (Duration::from_millis(500), Duration::from_millis(200));
@@ -295,7 +295,7 @@ async fn the_lease_at_the_server_ends_with_the_max() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_shut_down_leaves_what_it_has_released_to_its_time() {
+async fn a_shut_down_client_leaves_released_holds_to_their_minimum_time() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let (name, span) = (unique_name("least"), Duration::from_millis(1_500));
@@ -312,7 +312,7 @@ async fn a_client_that_is_shut_down_leaves_what_it_has_released_to_its_time() {
 
 /// A repeated request sets the same end as the first.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_to_what_leaves_it_changes_nothing() {
+async fn a_lost_reply_to_a_release_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let (ours, theirs) = (client(&proxy.url()).await, client(&server.url()).await);
@@ -336,7 +336,7 @@ async fn a_lost_answer_to_what_leaves_it_changes_nothing() {
 /// The release is executed, its answer is lost, and the time is over before the retry: no loss is
 /// reported.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_when_it_is_answered_was_left_for_its_time() {
+async fn a_release_answered_after_the_minimum_time_is_no_loss() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let ours = client(&proxy.url()).await;
@@ -358,7 +358,7 @@ async fn what_is_over_when_it_is_answered_was_left_for_its_time() {
 
 /// The client measures the time, whenever the server receives the command.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_late_leaves_it_no_longer() {
+async fn a_repeated_release_does_not_extend_the_minimum_time() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let (ours, theirs) = (client(&proxy.url()).await, client(&server.url()).await);

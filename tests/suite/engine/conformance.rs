@@ -226,7 +226,7 @@ async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive, W: World>()
     world.nothing_left(&name).await;
 }
 
-async fn a_fixed_lease_ends_and_says_so<P: Primitive, W: World>() {
+async fn a_fixed_lease_ends_with_a_loss<P: Primitive, W: World>() {
     let (world, ours, theirs, name) = two_clients::<W>().await;
     let lease = Duration::from_millis(300);
     let started = Instant::now();
@@ -285,7 +285,7 @@ async fn a_short_inner_lease_does_not_shorten_the_outer<P: Primitive, W: World>(
     outer.release().await.unwrap();
 }
 
-async fn work_is_dropped_when_the_lock_is_forced<P: Primitive, W: World>() {
+async fn work_is_dropped_when_the_lock_is_force_unlocked<P: Primitive, W: World>() {
     let world = W::start().await;
     let (ours, theirs) = (world.client().await, world.client().await);
     let name = world.name();
@@ -500,9 +500,9 @@ macro_rules! conformance {
             a_timed_wait_ends_and_leaves_nothing
             a_timed_wait_gets_it_in_time
             a_renewed_lease_lasts_and_a_release_is_silent
-            a_fixed_lease_ends_and_says_so
+            a_fixed_lease_ends_with_a_loss
             a_short_inner_lease_does_not_shorten_the_outer
-            work_is_dropped_when_the_lock_is_forced
+            work_is_dropped_when_the_lock_is_force_unlocked
             a_dropped_guard_is_released
             a_burst_of_dropped_guards_is_released_first
             a_guard_may_be_dropped_outside_the_runtime

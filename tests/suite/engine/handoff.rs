@@ -208,7 +208,7 @@ async fn ended(tasks: Vec<tokio::task::JoinHandle<u64>>) -> u64 {
 }
 
 /// Cancellation at any poll, panics, re-entries and all ways to release, in two clients at once.
-async fn whoever_ends_in_the_middle<P: Primitive, W: World>() {
+async fn tasks_that_end_in_the_middle<P: Primitive, W: World>() {
     let world = W::start().await;
     let (ours, theirs) = (world.patient_client().await, world.patient_client().await);
     let name = world.name();
@@ -251,7 +251,7 @@ async fn the_server_has_one_holder<P: Primitive>() {
 }
 
 /// The lock is force-unlocked, deleted, disconnected and restarted during hand-offs.
-async fn whatever_happens_to_the_lock<P: Primitive>() {
+async fn faults_during_hand_offs<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
@@ -307,7 +307,7 @@ async fn a_shutdown_during_a_handoff<P: Primitive>() {
 const ROUNDS: u64 = 10;
 
 /// A resource that checks fencing tokens never sees an old one, with two clients.
-async fn tokens_grow_wherever_it_goes<P: Primitive, W: World>() {
+async fn tokens_grow_across_hand_offs<P: Primitive, W: World>() {
     let world = W::start().await;
     let name = world.name();
     let seen = Arc::<Mutex<(Option<FencingToken>, u64)>>::default();
@@ -428,14 +428,14 @@ async fn redisson_gets_its_turn() {
 }
 
 for_every_world! {"multi_thread":
-    whoever_ends_in_the_middle
-    tokens_grow_wherever_it_goes;
+    tasks_that_end_in_the_middle
+    tokens_grow_across_hand_offs;
     of_one_name:
 }
 
 for_every_primitive! {"multi_thread":
     the_server_has_one_holder
-    whatever_happens_to_the_lock
+    faults_during_hand_offs
     a_shutdown_during_a_handoff
     another_client_gets_its_turn
 }

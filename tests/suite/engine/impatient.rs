@@ -31,7 +31,7 @@ async fn taken(lock: &ReentrantLock) -> ReentrantGuard {
 
 /// A server that answers is slow, not dead: the connection is kept.
 #[tokio::test]
-async fn they_do_not_take_the_others_their_connection() {
+async fn abandoned_calls_keep_the_shared_connection() {
     let (server, proxy, client) = through_a_proxy().await;
     let lock = client.lock(unique_name("lock"));
     lock.lock().await.unwrap().release().await.unwrap();
@@ -58,7 +58,7 @@ async fn they_do_not_take_the_others_their_connection() {
 
 /// Abandoned calls that leave a lock held do not break the renewal connection of others either.
 #[tokio::test]
-async fn who_leaves_a_lock_held_does_not_take_the_others_their_renewals() {
+async fn abandoned_calls_do_not_break_renewals() {
     let (server, proxy, client) = through_a_proxy().await;
     let renewed = client.lock(unique_name("lock")).lease(LEASE);
     let renewed = renewed.lock().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
 
 /// No caller waits for the full timeout of a silent connection.
 #[tokio::test]
-async fn they_find_out_together_that_a_connection_is_dead() {
+async fn callers_detect_a_dead_connection_together() {
     let (server, proxy, client) = through_a_proxy().await;
     let impatient = client
         .lock(unique_name("lock"))

@@ -233,7 +233,7 @@ async fn a_multi_lock_is_no_phantom_writer() {
 
 /// Waiters with an owner cause no extra requests.
 #[tokio::test]
-async fn a_fair_queue_of_owners_costs_what_one_of_strangers_does() {
+async fn a_fair_queue_costs_the_same_with_owners() {
     const WAITERS: usize = 16;
     let server = Server::start();
     let ours = patient_client(&server.url()).await;

@@ -181,7 +181,7 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
 }
 
 /// Every key that exists while a client waits expires if that client dies.
-async fn what_a_waiter_leaves_has_an_end<P: Primitive>() {
+async fn keys_of_a_waiter_expire<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (
         client(&server.url()).await,
@@ -221,5 +221,5 @@ fn ours_polls() -> Duration {
 }
 
 for_every_primitive! {"multi_thread":
-    what_a_waiter_leaves_has_an_end
+    keys_of_a_waiter_expire
 }

@@ -35,7 +35,7 @@ async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
 }
 
 /// A guard with a fixed lease ends on time in a hold that is renewed for another guard.
-async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
+async fn a_fixed_lease_ends_within_a_renewed_hold<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let (owner, name) = (Owner::new(), unique_name("terms"));
@@ -72,7 +72,7 @@ async fn a_fixed_lease_ends_in_a_hold_that_goes_on<P: Primitive>() {
 }
 
 /// A guard with a renewed lease outlives one with a fixed lease, in either order of acquisition.
-async fn the_guards_that_are_left_decide<P: Primitive>() {
+async fn the_remaining_guards_decide<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let (owner, name) = (Owner::new(), unique_name("terms"));
@@ -94,12 +94,12 @@ async fn the_guards_that_are_left_decide<P: Primitive>() {
 
 for_every_primitive! {"multi_thread":
     a_renewed_lease_ends_with_its_guard
-    a_fixed_lease_ends_in_a_hold_that_goes_on
-    the_guards_that_are_left_decide
+    a_fixed_lease_ends_within_a_renewed_hold
+    the_remaining_guards_decide
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     a_renewed_lease_ends_with_its_guard
-    a_fixed_lease_ends_in_a_hold_that_goes_on
-    the_guards_that_are_left_decide
+    a_fixed_lease_ends_within_a_renewed_hold
+    the_remaining_guards_decide
 }

@@ -51,12 +51,12 @@ macro_rules! for_sticky_locks {
 
 for_sticky_locks! {
     the_next_task_has_it_without_the_server
-    a_waiter_elsewhere_gets_it_at_once
-    a_waiter_that_cannot_ask_gets_it_when_its_time_is_over
-    what_is_used_again_and_again_is_released_in_time
+    a_waiter_of_another_client_is_served_at_once
+    a_waiter_that_cannot_recall_is_served_when_the_span_ends
+    a_reused_sticky_hold_is_released_in_time
     shutdown_releases_it
     it_is_renewed_until_it_is_released
-    what_the_server_lost_is_nobodys
+    a_sticky_hold_lost_by_the_server_is_dropped
     a_multi_lock_of_this_client_does_not_wait_for_it
     no_owner_enters_it
     tokens_grow_from_task_to_task
@@ -138,7 +138,7 @@ async fn the_next_task_has_it_without_the_server<L: Sticky>(of: impl Fn(&Client,
     ends(client, &server).await;
 }
 
-async fn a_waiter_elsewhere_gets_it_at_once<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
+async fn a_waiter_of_another_client_is_served_at_once<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     let server = Server::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let lock = of(&client, "lock").sticky(LONG);
@@ -159,7 +159,7 @@ async fn a_waiter_elsewhere_gets_it_at_once<L: Sticky>(of: impl Fn(&Client, &str
     nothing_left(&server).await;
 }
 
-async fn a_waiter_that_cannot_ask_gets_it_when_its_time_is_over<L: Sticky>(
+async fn a_waiter_that_cannot_recall_is_served_when_the_span_ends<L: Sticky>(
     of: impl Fn(&Client, &str) -> L,
 ) {
     let server = Server::start();
@@ -179,9 +179,7 @@ async fn a_waiter_that_cannot_ask_gets_it_when_its_time_is_over<L: Sticky>(
     idle(&client).await;
 }
 
-async fn what_is_used_again_and_again_is_released_in_time<L: Sticky>(
-    of: impl Fn(&Client, &str) -> L,
-) {
+async fn a_reused_sticky_hold_is_released_in_time<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     let server = Server::start();
     let client = client(&server).await;
     let span = Duration::from_millis(200);
@@ -233,7 +231,7 @@ async fn it_is_renewed_until_it_is_released<L: Sticky>(of: impl Fn(&Client, &str
     ends(client, &server).await;
 }
 
-async fn what_the_server_lost_is_nobodys<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
+async fn a_sticky_hold_lost_by_the_server_is_dropped<L: Sticky>(of: impl Fn(&Client, &str) -> L) {
     let server = Server::start();
     let client = crate::support::client(&server.url()).await;
     let lock = of(&client, "lock").sticky(LONG);
@@ -303,7 +301,7 @@ async fn tokens_grow_from_task_to_task<L: Sticky>(of: impl Fn(&Client, &str) -> 
 }
 
 #[tokio::test]
-async fn what_cannot_be_sticky_is_refused() {
+async fn unsupported_sticky_options_are_refused() {
     let client = Client::builder("redis://127.0.0.1:1").lazy();
     let client = client.build().await.unwrap();
     let lock = client.lock("lock");
@@ -453,7 +451,7 @@ async fn force_unlock_of_this_client_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_at_the_server_is_not_sticky() {
+async fn holds_with_a_minimum_time_are_not_sticky() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.lock("lock").sticky(LONG).at_least(LONG);
@@ -487,7 +485,7 @@ async fn each_guard_has_its_own_longest_time() {
 
 /// The future is pending without a waiter, and resolves with one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_learns_that_somebody_waits_elsewhere() {
+async fn a_guard_learns_of_a_waiter_of_another_client() {
     let server = Server::start();
     let (client, other) = (client(&server).await, client(&server).await);
     let name = unique_name("lock");
@@ -510,7 +508,7 @@ async fn a_guard_learns_that_somebody_waits_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_learns_that_somebody_waits_in_its_client() {
+async fn a_guard_learns_of_a_waiter_of_its_own_client() {
     let server = Server::start();
     let client = client(&server).await;
     let lock = client.rw_lock("lock");
@@ -584,7 +582,7 @@ async fn readers_learn_of_a_writer() {
 
 /// The connection for recalls is lost: the client subscribes again.
 #[tokio::test(flavor = "multi_thread")]
-async fn recalls_come_again_after_a_reconnect() {
+async fn recalls_work_after_a_reconnect() {
     let server = Server::start();
     let (a, b) = (client(&server).await, client(&server).await);
     let lock = a.lock("lock").sticky(LONG);
@@ -667,7 +665,7 @@ async fn without_the_right_to_recall_the_time_decides() {
 
 /// Waiters recall rarely if the holder's client is not subscribed.
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_do_not_listen_are_not_asked_for_each_wait() {
+async fn unsubscribed_holders_are_recalled_rarely() {
     let server = Server::start();
     let (a, b) = (client(&server).await, client(&server).await);
     // Long enough for the subscription to be made.

@@ -67,7 +67,7 @@ async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
 
 /// A waiter that leaves while the server is stopped is removed once the server continues, though
 /// its lease is over: a place in the server's queue has no lease.
-async fn a_place_is_given_up_however_late<P: Primitive>() {
+async fn an_abandoned_place_is_removed_however_late<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
     let name = unique_name("late");
@@ -93,7 +93,7 @@ async fn a_place_is_given_up_however_late<P: Primitive>() {
 }
 
 /// A command that was still waiting for a connection was never executed, so it needs no undo.
-async fn what_was_never_sent_is_not_undone<P: Primitive>() {
+async fn an_unsent_attempt_is_not_undone<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server).await;
     let name = unique_name("unsent");
@@ -137,15 +137,15 @@ async fn many_attempts_are_undone_together<P: Primitive>() {
 for_every_primitive! {"multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
-    a_place_is_given_up_however_late
-    what_was_never_sent_is_not_undone
+    an_abandoned_place_is_removed_however_late
+    an_unsent_attempt_is_not_undone
     many_attempts_are_undone_together
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_attempt_that_runs_late_is_undone
     a_re_entry_that_runs_late_is_undone
-    a_place_is_given_up_however_late
-    what_was_never_sent_is_not_undone
+    an_abandoned_place_is_removed_however_late
+    an_unsent_attempt_is_not_undone
     many_attempts_are_undone_together
 }

@@ -52,7 +52,7 @@ async fn all_get_it(tasks: Vec<JoinHandle<lockset::Result<()>>>) {
 }
 
 /// Another client releases the lock, and our first caller does not take it.
-async fn it_is_free_for_those_behind<P: Primitive>() {
+async fn a_free_lock_is_available_to_later_callers<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (
         client(&server.url()).await,
@@ -76,7 +76,7 @@ async fn it_is_free_for_those_behind<P: Primitive>() {
 }
 
 /// This client releases the lock, which would pass to a caller that does not take it.
-async fn it_passes_to_those_behind<P: Primitive>() {
+async fn the_lock_passes_to_later_callers<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     for span in SPANS {
@@ -94,7 +94,7 @@ async fn it_passes_to_those_behind<P: Primitive>() {
 }
 
 /// A grant that its caller does not take lasts for a lease, and no longer.
-async fn a_grant_that_nobody_takes_ends<P: Primitive>() {
+async fn an_untaken_grant_ends_with_its_lease<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let name = unique_name("lock");
@@ -125,7 +125,7 @@ async fn a_connection_is_made_for_the_others<P: Primitive>() {
 }
 
 /// A shutdown fails the callers behind at once, and the unpolled call when it is polled again.
-async fn a_shutdown_reaches_those_behind<P: Primitive>() {
+async fn a_shutdown_reaches_later_callers<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (
         patient_client(&server.url()).await,
@@ -151,17 +151,17 @@ async fn a_shutdown_reaches_those_behind<P: Primitive>() {
 }
 
 for_every_primitive! {"current_thread":
-    it_is_free_for_those_behind
-    it_passes_to_those_behind
-    a_grant_that_nobody_takes_ends
+    a_free_lock_is_available_to_later_callers
+    the_lock_passes_to_later_callers
+    an_untaken_grant_ends_with_its_lease
     a_connection_is_made_for_the_others
-    a_shutdown_reaches_those_behind
+    a_shutdown_reaches_later_callers
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    it_is_free_for_those_behind
-    it_passes_to_those_behind
-    a_grant_that_nobody_takes_ends
+    a_free_lock_is_available_to_later_callers
+    the_lock_passes_to_later_callers
+    an_untaken_grant_ends_with_its_lease
     a_connection_is_made_for_the_others
-    a_shutdown_reaches_those_behind
+    a_shutdown_reaches_later_callers
 }

@@ -126,7 +126,7 @@ async fn comes_back(distance: Duration, rate: u64) -> Comeback {
 /// The figures of docs/topology.md.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "prints figures"]
-async fn how_soon_it_is_used_again() {
+async fn time_until_a_server_is_used_again() {
     for (distance, rate) in [
         (1, 1000),
         (5, 200),
@@ -149,12 +149,12 @@ async fn how_soon_it_is_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stood_still_is_used_again() {
+async fn a_stopped_server_is_used_again() {
     comes_back(Duration::from_millis(1), 500).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_is_one_some_way_away() {
+async fn a_distant_server_is_used_again_at_once() {
     comes_back(Duration::from_millis(20), 50).await;
 }
 
@@ -191,7 +191,7 @@ async fn a_server_that_refuses_is_asked_a_few_times_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_stood_still_is_used_again() {
+async fn a_stopped_node_is_used_again() {
     let cluster = Cluster::builder().replicas(0).proxied();
     let cluster = cluster.node_timeout(Duration::from_secs(30)).start().await;
     let client = Client::connect(&cluster.url()).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_node_that_stood_still_is_used_again() {
 
 /// A dropped client stops dialling, even if its callers were waiting.
 #[tokio::test]
-async fn a_client_that_is_gone_dials_no_more() {
+async fn a_dropped_client_stops_dialling() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
@@ -238,7 +238,7 @@ async fn without_an_answer() -> (Server, Proxy, Client) {
 
 /// Calls on a separate runtime, without an answer, and returns the runtime, which is not driven
 /// afterwards. Blocks.
-fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
+fn call_without_an_answer(lock: &ReentrantLock) -> Runtime {
     let builder = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -250,10 +250,10 @@ fn asked_in_vain(lock: &ReentrantLock) -> Runtime {
 
 /// A thread may make a single call on a runtime and keep the runtime without driving it.
 #[tokio::test]
-async fn a_runtime_that_stands_still_holds_nobody_up() {
+async fn a_stalled_runtime_delays_no_other_caller() {
     let (_server, proxy, client) = without_an_answer().await;
     let lock = client.lock("x");
-    let asks = tokio::task::spawn_blocking(move || asked_in_vain(&lock));
+    let asks = tokio::task::spawn_blocking(move || call_without_an_answer(&lock));
     let still = within(SOON, asks).await.unwrap();
     proxy.pass();
     let guard = within(SOON, client.lock("y").lock()).await.unwrap();
@@ -262,10 +262,10 @@ async fn a_runtime_that_stands_still_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_ends_takes_no_call_with_it() {
+async fn a_runtime_that_ends_does_not_hang_calls() {
     let (_server, proxy, client) = without_an_answer().await;
     let lock = client.lock("x");
-    let asks = tokio::task::spawn_blocking(move || drop(asked_in_vain(&lock)));
+    let asks = tokio::task::spawn_blocking(move || drop(call_without_an_answer(&lock)));
     let lock = client.lock("y");
     let call = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
     within(SOON, asks).await.unwrap();

@@ -19,7 +19,7 @@ async fn works(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn a_server_far_away_is_connected_to_and_connected_to_again() {
+async fn a_distant_server_is_connected_and_reconnected() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     proxy.delay_replies(FAR);
@@ -74,7 +74,7 @@ async fn sent(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn scripts_are_sent_to_who_does_not_know_them() {
+async fn scripts_are_sent_to_a_server_without_them() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&proxy.url()).await.unwrap();

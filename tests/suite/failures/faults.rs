@@ -79,7 +79,7 @@ async fn killed_connections_are_replaced<P: Primitive>() {
 }
 
 /// The release message falls into the gap of a killed subscription, several times.
-async fn a_lost_message_costs_a_look_not_the_lock<P: Primitive>() {
+async fn a_lost_message_costs_a_poll_not_the_lock<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("lock");
@@ -346,7 +346,7 @@ async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
 for_every_primitive! {"multi_thread":
     scripts_flushed_all_the_time
     killed_connections_are_replaced
-    a_lost_message_costs_a_look_not_the_lock
+    a_lost_message_costs_a_poll_not_the_lock
     a_lock_freed_silently_is_found_by_the_timer
     a_black_hole_is_left_behind
     an_asymmetric_partition_is_a_loss

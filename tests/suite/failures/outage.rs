@@ -123,7 +123,7 @@ async fn a_timed_call_ends_in_time<P: Primitive>() {
 }
 
 /// Every call of a handle and of its guards ends after the handle's limit.
-async fn a_handle_says_when_to_give_up<P: Primitive>() {
+async fn a_handle_overrides_the_time_limit<P: Primitive>() {
     const GIVE_UP: Duration = Duration::from_millis(300);
     let bound = GIVE_UP + SLACK;
     for outage in OUTAGES {
@@ -154,7 +154,7 @@ async fn a_handle_says_when_to_give_up<P: Primitive>() {
 }
 
 /// All waiters get the error within one bound, a third of a lease, not one after another.
-async fn a_crowd_is_told_at_once<P: Primitive>() {
+async fn a_crowd_gets_the_error_at_once<P: Primitive>() {
     const CROWD: usize = 12;
     let lease = Duration::from_secs(3);
     for outage in OUTAGES {
@@ -192,7 +192,7 @@ async fn a_crowd_is_told_at_once<P: Primitive>() {
 }
 
 /// A grant that takes longer than its lease is an error, not a guard and not a held lock.
-async fn a_lease_shorter_than_the_way_is_said_so<P: Primitive>() {
+async fn a_lease_shorter_than_the_round_trip_is_an_error<P: Primitive>() {
     let way = Way::new().await;
     let ours = patient_client(&way.proxy.url()).await;
     let name = unique_name("lock");
@@ -240,19 +240,19 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
 }
 
 for_every_primitive! {"multi_thread":
-    a_lease_shorter_than_the_way_is_said_so
+    a_lease_shorter_than_the_round_trip_is_an_error
     a_late_grant_is_no_guard
     an_outage_is_transient_and_keeps_what_the_socket_said
     a_timed_call_ends_in_time
-    a_handle_says_when_to_give_up
-    a_crowd_is_told_at_once
+    a_handle_overrides_the_time_limit
+    a_crowd_gets_the_error_at_once
 }
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     a_late_grant_is_no_guard
     an_outage_is_transient_and_keeps_what_the_socket_said
     a_timed_call_ends_in_time
-    a_handle_says_when_to_give_up
-    a_crowd_is_told_at_once
+    a_handle_overrides_the_time_limit
+    a_crowd_gets_the_error_at_once
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn a_refused_connect_keeps_what_the_socket_said() {
 
 /// The client's limit is the default of its handles, and a handle may override it.
 #[tokio::test]
-async fn a_client_says_when_to_give_up() {
+async fn a_client_sets_the_default_time_limit() {
     let server = Server::start();
     let ours = Client::builder(&server.url()).give_up_after(Duration::from_millis(300));
     let ours = ours.build().await.unwrap();
@@ -300,7 +300,7 @@ async fn a_client_says_when_to_give_up() {
 }
 
 #[tokio::test]
-async fn a_quorum_that_comes_too_late_is_said_so() {
+async fn a_late_quorum_is_reported() {
     let way = Way::new().await;
     let ours = patient_client(&way.proxy.url()).await;
     let lock = lockset::RedlockLock::of(&ours, "x").lease(Duration::from_millis(60));

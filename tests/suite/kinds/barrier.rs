@@ -59,7 +59,7 @@ impl Scene {
         drop(ask::<String>(&mut admin, &["PING"]).await);
     }
 
-    async fn nobody_is_left(&self) {
+    async fn no_party_is_left(&self) {
         idle(&self.ours).await;
         idle(&self.theirs).await;
         self.have_come(0).await;
@@ -74,7 +74,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn all_go_on_when_the_last_one_comes_round_after_round() {
+async fn all_parties_continue_when_the_last_one_arrives() {
     let scene = Scene::new().await;
     for _ in 0..5 {
         let early = [scene.waits(scene.barrier(3)), scene.waits(scene.other(3))];
@@ -90,7 +90,7 @@ async fn all_go_on_when_the_last_one_comes_round_after_round() {
         assert_eq!(leaders, 1);
     }
     assert!(scene.barrier(1).wait().await.unwrap());
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 /// Tasks of two clients without pauses: no party is a round ahead, and each round has one leader.
@@ -112,7 +112,7 @@ async fn many_rounds_of_many() {
     let led = within(SOON * 6, join_all(parties)).await;
     let led: usize = led.into_iter().map(Result::unwrap).sum();
     assert_eq!(led, 25);
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_party_that_dies_breaks_the_round_for_all() {
     let pair = join_all([scene.barrier(2), scene.other(2)].map(|b| async move { b.wait().await }));
     let leaders = within(SOON, pair).await.into_iter().map(Result::unwrap);
     assert_eq!(leaders.filter(|is_leader| *is_leader).count(), 1);
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn process_that_waits() {
 }
 
 #[tokio::test]
-async fn one_that_gives_up_breaks_the_round_for_all() {
+async fn a_party_that_times_out_breaks_the_round_for_all() {
     let scene = Scene::new().await;
     let waiter = scene.waits(scene.barrier(3));
     scene.have_come(1).await;
@@ -172,7 +172,7 @@ async fn one_that_gives_up_breaks_the_round_for_all() {
     took_less(since, limit + BY_MESSAGE);
     let error = scene.barrier(2).wait_for(Duration::ZERO).await.unwrap_err();
     assert!(error.is_broken(), "{error}");
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 #[tokio::test]
@@ -189,14 +189,14 @@ async fn a_dropped_future_withdraws_its_party() {
             idle(&ours).await;
         }
     }
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
     // The others keep waiting.
     let waiter = scene.waits(scene.other(2));
     scene.have_come(1).await;
     poll_times(scene.barrier(3).wait(), (1, Duration::ZERO)).await;
     assert!(within(SOON, scene.barrier(2).wait()).await.unwrap());
     assert!(!within(SOON, waiter).await.unwrap().unwrap());
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 /// The server executed the call, and its reply is lost.
@@ -247,7 +247,7 @@ async fn a_shut_down_client_withdraws_its_parties() {
     assert!(scene.barrier(3).wait().await.unwrap_err().is_closed());
     theirs.abort();
     assert!(theirs.await.unwrap_err().is_cancelled());
-    scene.nobody_is_left().await;
+    scene.no_party_is_left().await;
 }
 
 #[tokio::test]

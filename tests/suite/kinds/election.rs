@@ -63,7 +63,7 @@ fn value(leader: Option<&Leader>) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn one_leads_and_says_who_it_is() {
+async fn one_candidate_leads_and_publishes_its_value() {
     let scene = Scene::new().await;
     let election = scene.election().value("a");
     assert_eq!(election.leader().await.unwrap(), None);
@@ -249,7 +249,7 @@ async fn process_that_leads() {
 }
 
 #[tokio::test]
-async fn a_leader_that_lost_says_nothing_more() {
+async fn a_former_leader_cannot_publish() {
     let scene = Scene::new().await;
     let leadership = scene.election().value("a").campaign().await.unwrap();
     command(&scene.server, &["DEL", &scene.name]).await;

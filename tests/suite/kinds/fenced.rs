@@ -64,7 +64,7 @@ async fn tokens_grow_from_client_to_client() {
 
 /// A server becomes a replica of one that lacks the last tokens, and then a primary again. Its clients stay connected.
 #[tokio::test]
-async fn tokens_grow_at_a_server_that_went_back_to_an_older_past() {
+async fn tokens_grow_at_a_server_with_older_data() {
     let at_once = || {
         Server::builder()
             .args(["--repl-diskless-sync-delay", "0"])

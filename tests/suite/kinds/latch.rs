@@ -52,7 +52,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn all_who_wait_go_on_when_the_last_one_counts_down() {
+async fn all_waiters_continue_after_the_last_count_down() {
     let scene = Scene::new().await;
     assert!(scene.latch.init(2).await.unwrap());
     assert!(!scene.theirs.init(7).await.unwrap());
@@ -80,7 +80,7 @@ async fn all_who_wait_go_on_when_the_last_one_counts_down() {
 }
 
 #[tokio::test]
-async fn a_wait_has_an_end_and_a_last_look() {
+async fn a_wait_times_out_after_a_last_attempt() {
     let scene = Scene::new().await;
     scene.latch.init(1).await.unwrap();
     let since = Instant::now();
@@ -127,7 +127,7 @@ async fn an_id_counts_once_and_not_in_the_next_round() {
 
 /// The latch is set again before the waiters have checked it.
 #[tokio::test]
-async fn who_waits_for_one_round_is_not_kept_by_the_next() {
+async fn waiters_of_one_round_are_not_delayed_by_the_next() {
     let scene = Scene::new().await;
     scene.latch.init(1).await.unwrap();
     let waiters: Vec<_> = (0..10).map(|_| scene.waiter()).collect();
@@ -223,7 +223,7 @@ async fn a_lost_reply_counts_once() {
 
 /// The subscription was lost with the connection, and with it the message.
 #[tokio::test]
-async fn a_cut_connection_delays_a_wait_by_a_look() {
+async fn a_cut_connection_delays_a_wait_by_one_poll() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let (ours, theirs) = (client(&proxy.url()).await, client(&server.url()).await);

@@ -77,7 +77,7 @@ async fn eventually_claimed(client: &Client, key: &str) -> lockset::Claim {
 
 /// A late undo must not undo a newer claim of another client.
 #[tokio::test]
-async fn an_undo_that_comes_late_gives_nothing_back() {
+async fn a_late_undo_releases_nothing() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let key = unique_name("once");
@@ -88,7 +88,7 @@ async fn an_undo_that_comes_late_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn work_that_fails_gives_the_key_back() {
+async fn failed_work_releases_the_key() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let once = ours.once(unique_name("once")).per(WINDOW);
@@ -114,7 +114,7 @@ async fn work_that_fails_gives_the_key_back() {
 }
 
 #[tokio::test]
-async fn work_that_panics_or_is_dropped_gives_the_key_back() {
+async fn panicking_or_dropped_work_releases_the_key() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let once = ours.once(unique_name("once")).per(WINDOW);

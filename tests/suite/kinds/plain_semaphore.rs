@@ -80,7 +80,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn permits_are_taken_all_or_none_and_given_back() {
+async fn permits_are_acquired_all_or_none_and_released() {
     let scene = Scene::new().await;
     let semaphore = scene.semaphore(3);
     assert!(
@@ -131,7 +131,7 @@ async fn a_waiter_is_woken_by_rust_and_by_java() {
 }
 
 #[tokio::test]
-async fn a_wait_has_an_end_and_a_last_look() {
+async fn a_wait_times_out_after_a_last_attempt() {
     let scene = Scene::new().await;
     let _one = scene.semaphore(1).acquire().await.unwrap();
     let since = Instant::now();
@@ -176,7 +176,7 @@ async fn bad_input_is_named() {
 }
 
 #[tokio::test]
-async fn what_java_deleted_is_not_made_again() {
+async fn a_semaphore_deleted_by_java_is_not_recreated() {
     let scene = Scene::new().await;
     let permit = scene.semaphore(1).acquire().await.unwrap();
     command(&scene.server, &["DEL", &scene.name]).await;
@@ -280,7 +280,7 @@ async fn a_dropped_wait_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_shut_down_client_ends_waits_and_gives_back_what_was_dropped() {
+async fn a_shut_down_client_ends_waits_and_releases_dropped_permits() {
     let scene = Scene::new().await;
     let (semaphore, other) = (scene.semaphore(2), scene.other());
     let (kept, dropped) = (
@@ -308,7 +308,7 @@ async fn a_killed_process_takes_its_permits_with_it() {
     let scene = Scene::new().await;
     let semaphore = scene.semaphore(2);
     assert!(semaphore.try_set(2).await.unwrap());
-    let test = "kinds::plain_semaphore::process_that_holds_a_permit";
+    let test = "kinds::plain_semaphore::process_holding_a_permit";
     let mut process = Process::start(test, &scene.server, &scene.name);
     assert_eq!(process.answer(), "holds");
     process.kill();
@@ -323,7 +323,7 @@ async fn a_killed_process_takes_its_permits_with_it() {
 
 #[tokio::test]
 #[ignore = "the other process of a test"]
-async fn process_that_holds_a_permit() {
+async fn process_holding_a_permit() {
     let Some((url, name)) = started_for() else {
         return;
     };

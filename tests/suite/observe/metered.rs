@@ -268,7 +268,7 @@ async fn a_recorder_that_comes_after_the_client() {
 /// Without a call to the client, counts reach the page by a timer, and the rest when the client
 /// ends.
 #[tokio::test]
-async fn what_is_counted_is_told_soon_and_once() {
+async fn counts_are_flushed_soon_and_once() {
     let server = Server::start();
     let (recorder, page) = recorder();
     let _recorder = metrics::set_default_local_recorder(&recorder);
@@ -528,7 +528,7 @@ impl Recorder for Broken {
 
 /// Renewals, releases and waiters continue, and the other metrics are recorded.
 #[tokio::test]
-async fn a_recorder_that_panics_takes_no_lock_along() {
+async fn a_recorder_that_panics_affects_no_lock() {
     for has_handles in [true, false] {
         let server = Server::start();
         let grants = Arc::new(AtomicU64::new(0));

@@ -222,7 +222,7 @@ impl Told {
     }
 }
 
-async fn where_calls_stand_that_wait_for_long<P: Primitive>() {
+async fn places_of_long_waits<P: Primitive>() {
     let (server, told, client) = observed(LONG).await;
     let guard = P::rival(&client, "x").lock().await.unwrap();
     let other = told.client(&server.url(), LONG).await;
@@ -252,9 +252,9 @@ async fn where_calls_stand_that_wait_for_long<P: Primitive>() {
     }
 }
 
-for_every_primitive!("current_thread": a_call_that_waits_for_long where_calls_stand_that_wait_for_long);
+for_every_primitive!("current_thread": a_call_that_waits_for_long places_of_long_waits);
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    a_call_that_waits_for_long where_calls_stand_that_wait_for_long
+    a_call_that_waits_for_long places_of_long_waits
 }
 
 /// The server's queue has the waiters of all clients. Otherwise each client has its own queue.
@@ -322,7 +322,7 @@ async fn connections_that_break() {
 /// After a reconnect to a server that may have lost data, all holds are checked, and the losses
 /// reported.
 #[tokio::test]
-async fn a_server_that_is_another_one() {
+async fn a_reconnect_to_a_different_server() {
     let (server, told, client) = observed(LEASE).await;
     let guard = client.lock("x").lock().await.unwrap();
     server.restart();
@@ -423,7 +423,7 @@ async fn why_an_operator_took_a_lock_away() {
 /// Neither the operator nor the holder may access the key of the reason: the lock is still freed
 /// and the loss reported.
 #[tokio::test]
-async fn a_reason_that_cannot_be_left_holds_up_nobody() {
+async fn a_reason_that_cannot_be_stored_delays_no_caller() {
     let server = Server::start();
     let acl = "ACL SETUSER weak on >pass resetkeys ~x &* +@all";
     command(&server, &acl.split(' ').collect::<Vec<_>>()).await;

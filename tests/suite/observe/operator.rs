@@ -141,7 +141,7 @@ async fn contended_locks_are_found_by_their_channels_alone() {
 }
 
 #[tokio::test]
-async fn what_is_held_or_awaited_for_long_is_announced_with_the_process() {
+async fn long_holds_and_waits_are_announced_with_the_process() {
     let server = Server::start();
     let [holder, waiter] = [
         announcing(&server.url()).await,
@@ -301,7 +301,7 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
 
 /// Scores may be arbitrary numbers, and a share may be missing.
 #[tokio::test]
-async fn scores_that_are_no_times_are_shown_all_the_same() {
+async fn scores_that_are_not_times_are_still_shown() {
     let server = Server::start();
     let client = client(&server.url()).await;
     let mut admin = server.admin().await;

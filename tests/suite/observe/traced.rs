@@ -192,7 +192,7 @@ impl<S: Subscriber> Layer<S> for Asks {
 /// A late vote is reported like any other hold. The subscriber may then check whether all holds are
 /// lost.
 #[test]
-fn who_is_told_of_a_late_vote_may_ask_whether_all_is_lost() {
+fn a_subscriber_may_query_guards_during_a_late_vote() {
     let asked = async || {
         let asks = Asks::default();
         let _default = subscribe(asks.clone());

@@ -60,7 +60,7 @@ async fn seen(admin: &mut MultiplexedConnection, key: &str) -> (Vec<u8>, bool) {
     (ask(admin, "DUMP k", key).await, lease == -1)
 }
 
-async fn a_hash_that_is_no_lock_is_refused_and_not_touched<P: Primitive>() {
+async fn a_foreign_hash_is_refused_and_left_alone<P: Primitive>() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let mut admin = server.admin().await;
@@ -153,13 +153,13 @@ async fn a_hash_in_the_place_of_a_hold_is_not_touched<P: Primitive>() {
 }
 
 for_every_primitive! {"current_thread":
-    a_hash_that_is_no_lock_is_refused_and_not_touched
+    a_foreign_hash_is_refused_and_left_alone
     a_hash_of_many_fields_is_refused
     a_hash_in_the_place_of_a_hold_is_not_touched
 }
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    a_hash_that_is_no_lock_is_refused_and_not_touched
+    a_foreign_hash_is_refused_and_left_alone
     a_hash_of_many_fields_is_refused
     a_hash_in_the_place_of_a_hold_is_not_touched
 }
@@ -167,7 +167,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
 /// A holder id could name any field: force-unlocking a holder must not delete an application's
 /// data.
 #[tokio::test]
-async fn a_holder_that_is_taken_away_is_one_of_a_lock() {
+async fn only_holders_of_locks_are_force_unlocked() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let mut admin = server.admin().await;
@@ -199,7 +199,7 @@ async fn a_holder_that_is_taken_away_is_one_of_a_lock() {
 
 /// A writer that also reads is one holder, under either of its fields.
 #[tokio::test]
-async fn a_writer_that_reads_too_is_taken_away_whole() {
+async fn a_writer_that_also_reads_is_force_unlocked_entirely() {
     let server = Server::start();
     let (ours, operator) = (
         client(&server.url()).await,

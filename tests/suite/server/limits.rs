@@ -261,7 +261,7 @@ async fn a_replica_is_refused_and_left<P: Primitive>() {
 }
 
 /// The time limit of a call also applies to an owner that already holds the lock.
-async fn a_timed_re_entry_does_not_wait_for_ever<P: Primitive>() {
+async fn a_timed_re_entry_times_out<P: Primitive>() {
     let server = Server::start();
     let proxy = lockset_testkit::Proxy::start(server.addr()).await;
     let ours = patient_client(&proxy.url()).await;
@@ -288,12 +288,12 @@ for_every_primitive! {"multi_thread":
     a_release_outlasts_a_refusal
     a_busy_server_is_waited_for
     a_replica_is_refused_and_left
-    a_timed_re_entry_does_not_wait_for_ever
+    a_timed_re_entry_times_out
 }
 
 /// Callers that wait for a connection share its result, instead of each trying to connect.
 #[tokio::test]
-async fn a_server_that_turns_connections_away_is_not_stormed() {
+async fn a_server_that_rejects_connections_is_not_stormed() {
     const CALLS: usize = 100;
     let server = Server::start();
     let ours = patient_client(&server.url()).await;

@@ -34,7 +34,7 @@ async fn three_clients(server: &Server) -> [Client; 3] {
 }
 
 /// A release of one lock must not make a waiter hold the other beside its holder.
-async fn a_release_of_one_hands_nobody_the_other<P: Primitive>() {
+async fn a_release_of_one_does_not_hand_over_the_other<P: Primitive>() {
     let server = Server::start();
     for [this, other] in both_ways() {
         let [holder, waiter, stranger] = three_clients(&server).await;
@@ -64,7 +64,7 @@ async fn a_release_of_one_hands_nobody_the_other<P: Primitive>() {
 }
 
 /// A waiter for one lock blocks neither attempts nor waiters of the other.
-async fn a_waiter_for_one_keeps_nobody_from_the_other<P: Primitive>() {
+async fn a_waiter_for_one_does_not_block_the_other<P: Primitive>() {
     let server = Server::start();
     for [this, other] in both_ways() {
         let [holder, waiter, third] = three_clients(&server).await;
@@ -165,8 +165,8 @@ async fn tasks_of_three_clients_take_both_at_random<P: Primitive>() {
 }
 
 for_every_primitive!("multi_thread":
-    a_release_of_one_hands_nobody_the_other
-    a_waiter_for_one_keeps_nobody_from_the_other
+    a_release_of_one_does_not_hand_over_the_other
+    a_waiter_for_one_does_not_block_the_other
     one_client_listens_for_both
     tasks_of_three_clients_take_both_at_random
 );
@@ -288,7 +288,7 @@ async fn a_waiter_of_redissons_is_respected_by_both() {
 
 /// Each lock has its own waiters and its own order.
 #[tokio::test]
-async fn each_fair_lock_serves_its_own_in_order() {
+async fn each_fair_lock_serves_its_waiters_in_order() {
     let server = Server::start();
     let [holder, ours, theirs] = three_clients(&server).await;
     let names = two_names();

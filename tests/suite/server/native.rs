@@ -57,7 +57,7 @@ async fn shape(server: &Server, name: &str) -> (Vec<String>, String, Vec<String>
 }
 
 #[tokio::test]
-async fn what_the_server_has_is_what_the_script_makes() {
+async fn a_plain_acquire_leaves_the_same_keys_as_the_script() {
     let server = Server::start();
     let mut shapes = Vec::new();
     for client in [
@@ -78,7 +78,7 @@ async fn what_the_server_has_is_what_the_script_makes() {
 }
 
 #[tokio::test]
-async fn which_way_is_taken_is_told() {
+async fn the_native_path_is_reported() {
     let server = Server::start();
     let (on, off) = (
         native(&server.url()).await,
@@ -210,7 +210,7 @@ async fn a_restore_that_comes_late_is_undone() {
 /// The connection is cut after the hold was removed and before the message: the message is still
 /// published.
 #[tokio::test]
-async fn a_release_that_was_cut_in_two_is_told() {
+async fn a_release_cut_in_two_still_publishes() {
     let (server, proxy, client) = behind_a_proxy().await;
     for round in 0..10 {
         let name = unique_name("lock");
@@ -246,7 +246,7 @@ async fn a_release_without_a_reply_is_no_loss() {
 
 /// A release of a missing hold reports the loss, and leaves another holder alone.
 #[tokio::test]
-async fn a_release_of_a_hold_that_is_gone_says_so() {
+async fn a_release_of_a_missing_hold_reports_the_loss() {
     let server = Server::start();
     let (ours, theirs) = (native(&server.url()).await, native(&server.url()).await);
     let guard = ours.lock("x").lock().await.unwrap();
@@ -275,7 +275,7 @@ async fn a_short_lease_ends() {
 
 /// Without the right to publish, a release still frees the lock.
 #[tokio::test]
-async fn who_may_not_publish_releases() {
+async fn a_release_works_without_the_right_to_publish() {
     let server = Server::start();
     let client = native(&user_without(&server, "publish").await).await;
     cycle(&client.lock("x")).await;
@@ -284,7 +284,7 @@ async fn who_may_not_publish_releases() {
 
 /// Redisson is refused, woken by the message, and excludes us until it unlocks.
 #[tokio::test]
-async fn redisson_respects_a_restored_lock_and_hears_its_release() {
+async fn redisson_respects_a_restored_lock_and_its_release_message() {
     let server = Server::start();
     let client = native(&server.admin_url()).await;
     let peer = Redisson::connect(&server).await;

@@ -36,7 +36,7 @@ fn names(counters: &[TokenCounter]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn counters_that_nobody_has_used_for_long_are_found_and_removed() {
+async fn long_unused_counters_are_found_and_removed() {
     let server = Server::start();
     let ours = Client::builder(&server.url()).key_prefix("app:");
     let ours = ours.build().await.unwrap();
@@ -96,7 +96,7 @@ async fn counters_that_nobody_has_used_for_long_are_found_and_removed() {
 }
 
 #[tokio::test]
-async fn how_many_counters_stay_is_said() {
+async fn the_number_of_kept_counters_is_reported() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let mut admin = server.admin().await;

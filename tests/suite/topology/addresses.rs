@@ -63,7 +63,7 @@ async fn nodes_of_a_cluster_are_reached_through_the_map() {
 
 /// A node's announcement is translated before it is compared with the current map.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_agrees_has_the_map_asked_for_once() {
+async fn a_node_that_agrees_is_asked_for_the_map_once() {
     let cluster = with_inner_names().await;
     let asked = async || {
         let mut asked = [0, 0];
@@ -122,7 +122,7 @@ async fn redirections_are_followed_through_the_map() {
 
 /// The primary is behind a proxy with another address.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_primary_that_sentinels_name_is_reached_through_the_map() {
+async fn the_primary_named_by_sentinels_is_translated() {
     let sentinels = Sentinels::start().await;
     let primary = sentinels.primary().await;
     let proxy = Proxy::start(primary.addr()).await;

@@ -203,7 +203,7 @@ fn says_over_tls(
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_called_so_over_tls_too() {
+async fn an_unknown_protocol_is_reported_over_tls_too() {
     let certificates = Certificates::new();
     let web = b"HTTP/1.1 400 Bad Request\r\nServer: web\r\n\r\n<html></html>";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,7 +224,7 @@ async fn what_is_no_redis_is_called_so_over_tls_too() {
 /// Like a proxy whose server is down.
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn a_server_that_was_reached_is_waited_for_whatever_is_said_in_its_place() {
+async fn a_known_server_is_awaited_despite_other_answers() {
     let server = Server::builder().tls().start();
     let url = server.tls_url();
     let client = connect(&url, trusting(server.tls())).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_server_that_was_reached_is_waited_for_whatever_is_said_in_its_place()
 
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn a_server_that_asks_who_is_there_is_told() {
+async fn a_server_that_requires_a_login_is_reported() {
     let builder = Server::builder().tls().demand_client_certificates();
     let server = builder.start();
     let url = server.tls_url();
@@ -278,7 +278,7 @@ async fn a_key_is_checked_and_never_shown() {
 }
 
 #[tokio::test]
-async fn who_speaks_tls_to_one_who_does_not_is_told() {
+async fn a_tls_client_of_a_plain_server_gets_an_error() {
     let plain = Server::start();
     let url = format!("rediss://{}", plain.addr());
     let error = connect(&url, trusting(&Certificates::new())).await.err();
@@ -288,7 +288,7 @@ async fn who_speaks_tls_to_one_who_does_not_is_told() {
 
 #[tokio::test]
 #[ignore = "needs a server that speaks TLS: make test-tls"]
-async fn who_does_not_speak_tls_to_one_who_does_is_told() {
+async fn a_plain_client_of_a_tls_server_gets_an_error() {
     let server = Server::builder().tls().start();
     let url = format!("redis://{}", server.tls_addr());
     let error = within(SOON, Client::connect(&url)).await.err();

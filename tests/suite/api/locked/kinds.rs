@@ -88,7 +88,7 @@ async fn read(_locks: &Client, together: &tokio::sync::Barrier) -> Result<(), Fa
 }
 
 #[tokio::test]
-async fn readers_are_in_it_together_and_keep_a_writer_out() {
+async fn readers_share_the_lock_and_keep_a_writer_out() {
     #[locked("x", write, try, busy = skip)]
     async fn try_write(_locks: &Client) -> Result<Option<()>, Failed> {
         Ok(Some(()))

@@ -183,7 +183,7 @@ async fn a_panic_releases() {
 
 /// A committed body must not be reported as failed, or the caller would repeat it.
 #[tokio::test]
-async fn a_body_that_ended_well_is_never_reported_as_failed() {
+async fn a_committed_body_is_never_reported_as_failed() {
     #[locked("x")]
     async fn cuts_the_line(_locks: &Client, line: &Proxy) -> Result<&'static str, Failed> {
         line.hold_requests();

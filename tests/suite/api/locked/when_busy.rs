@@ -58,7 +58,7 @@ impl From<lockset::Error> for Told {
 }
 
 #[tokio::test]
-async fn an_error_nothing_or_a_value_of_its_own() {
+async fn an_error_none_or_a_custom_value() {
     let (server, client) = start().await;
     let other = crate::support::client(&server.url()).await;
     let held = other.lock("x").lock().await.unwrap();
@@ -106,7 +106,7 @@ async fn for_ever(_locks: &Client) -> Result<u32, Failed> {
 }
 
 #[tokio::test]
-async fn it_waits_as_long_as_it_says() {
+async fn the_wait_takes_as_long_as_configured() {
     let (server, client) = start().await;
     let other = crate::support::client(&server.url()).await;
     let held = other.lock("x").lock().await.unwrap();

@@ -36,7 +36,7 @@ async fn heard(scene: &Scene, count: usize) {
 }
 
 #[tokio::test]
-async fn it_has_what_is_left_of_its_place_and_soon_its_whole_lease() {
+async fn a_handover_starts_with_the_rest_of_the_place_and_is_renewed() {
     let scene = Scene::new().await;
     let held = scene.lock().await.lock().await.unwrap();
     let client = patient_client(&scene.server.url()).await;
@@ -64,7 +64,7 @@ async fn it_has_what_is_left_of_its_place_and_soon_its_whole_lease() {
 
 /// Each message hands over the lock, with a token.
 #[tokio::test]
-async fn waiters_of_four_processes_hand_it_on_in_order() {
+async fn waiters_of_four_processes_are_served_in_order() {
     const PROCESSES: usize = 4;
     const WAITERS: usize = 16;
     let scene = Scene::new().await;
@@ -107,7 +107,7 @@ async fn waiters_of_four_processes_hand_it_on_in_order() {
 /// A stopped waiter is handed the lock and dies: the others wait for the rest of its place, and no
 /// longer.
 #[tokio::test]
-async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
+async fn a_head_that_dies_after_the_handover_delays_others_for_its_place_only() {
     let scene = Scene::new().await;
     let held = scene.lock().await.fenced().lock().await.unwrap();
     let mut dying = process_in(&scene).await;
@@ -138,7 +138,7 @@ async fn a_head_that_dies_with_it_holds_others_up_for_its_place_alone() {
 /// A stopped waiter is handed the lock and continues after the hold has ended: it must not take the
 /// lock for its own.
 #[tokio::test]
-async fn a_head_that_stands_still_for_longer_than_its_grant_has_none() {
+async fn a_head_stopped_for_longer_than_its_grant_does_not_take_it() {
     let scene = Scene::new().await;
     let held = scene.lock().await.fenced().lock().await.unwrap();
     let still = process_in(&scene).await;
@@ -202,7 +202,7 @@ async fn a_message_that_is_lost_costs_a_poll() {
 /// The waiter receives neither the message nor anything else. Other callers are refused until its
 /// hold ends, and then the next waiter is granted the lock.
 #[tokio::test]
-async fn a_head_that_is_cut_off_with_it_is_followed_by_the_next() {
+async fn a_head_cut_off_after_the_handover_is_followed_by_the_next() {
     let scene = Scene::new().await;
     let proxy = Proxy::start(scene.server.addr()).await;
     let theirs = patient_client(&proxy.url()).await;
@@ -280,7 +280,7 @@ async fn a_fixed_lease_is_not_handed_over_and_lasts_in_full() {
 
 /// The client of the head is shut down just as the head is handed the lock.
 #[tokio::test]
-async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
+async fn a_client_shut_down_during_a_handover_passes_the_lock_on() {
     let scene = Scene::new().await;
     let ours = scene.lock().await;
     for round in 0..30_u64 {
@@ -309,7 +309,7 @@ async fn a_client_that_is_closed_when_it_is_handed_the_lock_hands_it_on() {
 /// for the rest of the place and reports so; a holder that needs its full lease at once requests
 /// it.
 #[tokio::test]
-async fn a_section_that_blocks_the_only_thread_has_the_lease_that_it_was_told() {
+async fn a_section_that_blocks_the_only_thread_has_the_reported_lease() {
     let scene = Scene::new().await;
     for is_fixed in [false, true] {
         let held = scene.lock().await.lock().await.unwrap();

@@ -70,7 +70,7 @@ async fn a_waiter_evicted_by_mistake_comes_back() {
 
 /// Everything is deleted, as by Redisson's `delete()`, or only the queue, as by an operator.
 #[tokio::test]
-async fn a_deleted_queue_takes_nobody_with_it() {
+async fn waiters_survive_a_deleted_queue() {
     for alone in [false, true] {
         let scene = Scene::new().await;
         let ours = client(&scene.server.url()).await;
@@ -129,7 +129,7 @@ async fn entries_without_a_score_never_block() {
 
 /// Redisson itself would wait for this entry forever.
 #[tokio::test]
-async fn a_scoreless_head_is_passed_over_for_whoever_comes_next() {
+async fn a_head_without_a_score_is_skipped() {
     const LEASE: Duration = Duration::from_secs(30);
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;

@@ -49,7 +49,7 @@ async fn waiters_of_four_processes_are_served_as_they_came() {
 }
 
 #[tokio::test]
-async fn five_hundred_waiters_of_one_client_are_served_as_they_came() {
+async fn five_hundred_waiters_of_one_client_are_served_in_order() {
     const WAITERS: usize = 500;
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
@@ -72,7 +72,7 @@ async fn five_hundred_waiters_of_one_client_are_served_as_they_came() {
 }
 
 #[tokio::test]
-async fn waiters_names_those_who_hold_it_next() {
+async fn waiters_lists_the_next_holders() {
     let scene = Scene::new().await;
     let lock = scene.lock().await;
     assert!(lock.waiters().await.unwrap().is_empty());
@@ -158,7 +158,7 @@ async fn leases_that_run_out_are_followed_in_order() {
 }
 
 #[tokio::test]
-async fn an_owner_who_gets_it_enters_from_any_place() {
+async fn a_granted_owner_re_enters_from_any_place() {
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
     let lock = scene.lock().await;

@@ -60,7 +60,7 @@ async fn a_stopped_process_loses_its_place_and_no_more() {
 }
 
 #[tokio::test]
-async fn waiters_that_are_cut_off_lose_their_places_and_no_more() {
+async fn waiters_cut_off_only_lose_their_places() {
     let scene = Scene::new().await;
     let proxy = Proxy::start(scene.server.addr()).await;
     let theirs = patient_client(&proxy.url()).await;
@@ -91,7 +91,7 @@ async fn serve(waiter: tokio::task::JoinHandle<lockset::FairGuard>) -> tokio::ta
 }
 
 #[tokio::test]
-async fn dropped_waits_give_up_their_places_at_once() {
+async fn dropped_waits_leave_the_queue_at_once() {
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
     let held = scene.lock().await.lock().await.unwrap();
@@ -119,7 +119,7 @@ async fn dropped_waits_give_up_their_places_at_once() {
 
 /// An attempt on a free lock notifies the new head, once.
 #[tokio::test]
-async fn whoever_becomes_the_head_is_notified() {
+async fn a_new_head_is_notified() {
     let scene = Scene::new().await;
     let lock = scene.lock().await;
     let mut notifications = scene.notifications().await;
@@ -162,7 +162,7 @@ async fn thousands_of_dead_heads_are_cleared_in_steps() {
 /// The head's time ends just as it is notified. A grant requires a message here, which proves that
 /// it was not found by a poll.
 #[tokio::test]
-async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
+async fn a_head_whose_place_ends_at_its_notification_passes_the_lock_on() {
     const ROUNDS: u64 = 40;
     let scene = Scene::new().await;
     let (ours, theirs) = (scene.lock().await, scene.lock().await);
@@ -210,7 +210,7 @@ async fn a_head_whose_time_is_over_when_it_is_told_hands_on() {
 /// The head is dropped after its notification: before it reads the message, during its request, or
 /// once it holds the lock.
 #[tokio::test]
-async fn a_head_dropped_when_it_was_told_hands_on() {
+async fn a_head_dropped_after_its_notification_passes_the_lock_on() {
     let scene = Scene::new().await;
     let proxy = Proxy::start(scene.server.addr()).await;
     let slow = patient_client(&proxy.url()).await;
@@ -244,7 +244,7 @@ async fn a_head_dropped_when_it_was_told_hands_on() {
 }
 
 #[tokio::test]
-async fn a_forced_unlock_tells_the_head() {
+async fn a_force_unlock_notifies_the_head() {
     let scene = Scene::new().await;
     let lock = scene.lock().await;
     let held = lock.lock().await.unwrap();

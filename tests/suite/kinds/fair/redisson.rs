@@ -150,7 +150,7 @@ async fn each_kind_notifies_a_head_of_the_other() {
 /// The lock is free, but the Redisson head does not take it: its place lasts as long as in
 /// Redisson.
 #[tokio::test]
-async fn a_dead_head_of_theirs_is_passed_over_when_its_wait_is_over() {
+async fn a_dead_redisson_head_is_skipped_after_its_wait() {
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;
     let lease = Duration::from_millis(500);

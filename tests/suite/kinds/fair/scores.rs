@@ -198,7 +198,7 @@ async fn scores_of_a_mixed_queue_do_not_drift() {
 
 /// Java programs that wait forever pass the longest time.
 #[tokio::test]
-async fn an_endless_wait_of_theirs_keeps_ours_from_nothing() {
+async fn an_endless_redisson_wait_does_not_block_us() {
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;
     let lock = scene.lock().await;

@@ -31,7 +31,7 @@ async fn release_says_so(guard: MultiGuard, name: &str) {
 }
 
 #[tokio::test]
-async fn a_deleted_member_takes_the_others_with_it() {
+async fn a_deleted_member_releases_the_others() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     for first in 0..KINDS.len() {
@@ -48,7 +48,7 @@ async fn a_deleted_member_takes_the_others_with_it() {
 }
 
 #[tokio::test]
-async fn a_member_unlocked_by_force_takes_the_others_with_it() {
+async fn a_force_unlocked_member_releases_the_others() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     for by in [&ours, &theirs] {
@@ -182,7 +182,7 @@ async fn a_shutdown_leaves_all_members_to_their_leases() {
 /// A member is lost before the multi-lock is complete: the acquire starts over with the free
 /// members.
 #[tokio::test]
-async fn a_member_lost_during_the_wait_is_acquired_anew() {
+async fn a_member_lost_during_the_wait_is_acquired_again() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let owner = Owner::new();

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn any_mix_of_one_to_a_hundred_is_taken_and_given_back() {
+async fn any_mix_of_one_to_a_hundred_is_acquired_and_released() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     for count in [1, 2, 3, 10, MULTI_LOCK_MEMBERS_MAX] {
@@ -30,7 +30,7 @@ async fn any_mix_of_one_to_a_hundred_is_taken_and_given_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused_with_a_reason() {
+async fn invalid_settings_are_refused_with_a_reason() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let none = MultiLock::new(Vec::<Member>::new()).unwrap_err();
@@ -160,7 +160,7 @@ async fn a_member_that_became_foreign_does_not_keep_the_others_at_release() {
 }
 
 #[tokio::test]
-async fn one_script_takes_all_and_one_gives_all_back() {
+async fn one_script_acquires_all_and_one_releases_all() {
     const CYCLES: u64 = 20;
     let server = Server::start();
     let client = patient_client(&server.url()).await;
@@ -210,7 +210,7 @@ async fn all_members_are_renewed() {
 /// A lease set on the multi-lock overrides the leases of the members. Without one, each member has
 /// its own.
 #[tokio::test]
-async fn leases_are_those_of_all_or_else_of_each() {
+async fn a_lease_for_all_overrides_those_of_members() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let (short, long) = (Duration::from_secs(3), Duration::from_secs(60));

@@ -50,7 +50,7 @@ fn channels(names: &[String]) -> Vec<String> {
 
 /// One script acquires all, and two commands release each member, in every way of releasing.
 #[tokio::test]
-async fn plain_members_are_given_back_by_plain_commands() {
+async fn plain_members_are_released_by_plain_commands() {
     const CYCLES: u64 = 20;
     let server = Server::start();
     let names = names(10);
@@ -98,7 +98,7 @@ async fn a_release_without_a_reply_is_no_loss() {
 /// The connection is cut after some releases and before any message: all messages are still
 /// published.
 #[tokio::test]
-async fn a_release_that_was_cut_in_two_is_told_of_all() {
+async fn a_release_cut_in_two_still_publishes_for_all() {
     let (server, proxy, client) = behind_a_proxy().await;
     for round in 0..10 {
         let names = names(4);
@@ -125,7 +125,7 @@ async fn a_release_that_was_cut_in_two_is_told_of_all() {
 /// A member now held by another client is reported and left alone. The others are released with
 /// messages.
 #[tokio::test]
-async fn one_that_was_lost_does_not_keep_the_others() {
+async fn a_lost_member_does_not_keep_the_others() {
     let server = Server::start();
     let ours = Client::connect(&server.url()).await.unwrap();
     let theirs = Client::connect(&server.url()).await.unwrap();
@@ -146,7 +146,7 @@ async fn one_that_was_lost_does_not_keep_the_others() {
 
 /// Without the right to publish, the members are still released.
 #[tokio::test]
-async fn who_may_not_publish_releases_all() {
+async fn a_multi_release_works_without_the_right_to_publish() {
     let server = Server::start();
     let url = user_without(&server, "publish").await;
     let client = Client::connect(&url).await.unwrap();

@@ -9,7 +9,7 @@ use super::{KINDS, Kind, held, mixed, names};
 use crate::support::{SOON, client, command, idle, nothing_left, patient_client, waiting};
 
 #[tokio::test]
-async fn guards_count_and_the_last_one_frees() {
+async fn guards_are_counted_and_the_last_one_releases() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let names = names(5);
@@ -43,7 +43,7 @@ async fn guards_count_and_the_last_one_frees() {
 }
 
 #[tokio::test]
-async fn without_an_owner_every_call_is_a_stranger_with_one_owner_for_all() {
+async fn a_shared_owner_re_enters_and_no_owner_does_not() {
     let server = Server::start();
     let client = patient_client(&server.url()).await;
     let lock = mixed(&client, &names(3), 0);
@@ -121,7 +121,7 @@ async fn tokens_grow_with_each_grant_and_the_largest_is_that_of_all() {
 
 /// For every member and every kind.
 #[tokio::test]
-async fn what_its_owner_holds_alone_is_entered_and_given_back() {
+async fn a_member_held_by_the_owner_is_re_entered_and_released() {
     let server = Server::start();
     let (ours, theirs) = (
         patient_client(&server.url()).await,
@@ -162,7 +162,7 @@ async fn what_its_owner_holds_alone_is_entered_and_given_back() {
 
 /// Another task of the same owner acquires a member while the multi-lock waits for it.
 #[tokio::test]
-async fn what_its_owner_gets_during_the_wait_is_entered() {
+async fn a_member_acquired_by_the_owner_during_the_wait_is_re_entered() {
     let server = Server::start();
     let (ours, theirs) = (
         patient_client(&server.url()).await,
@@ -224,7 +224,7 @@ async fn a_read_member_of_its_own_cannot_be_written() {
 /// Two owners hold one member each, request both, and release what they hold. If a waiter kept a
 /// re-entered member, each would wait for the other forever.
 #[tokio::test]
-async fn what_was_entered_is_not_held_through_a_wait() {
+async fn re_entered_members_are_not_held_during_a_wait() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     for second in [&ours, &theirs] {

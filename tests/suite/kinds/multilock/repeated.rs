@@ -106,7 +106,7 @@ async fn the_same_lock_of_two_clients_is_refused() {
 }
 
 #[tokio::test]
-async fn a_member_says_its_name() {
+async fn a_member_reports_its_name() {
     let server = Server::start();
     let client = Client::builder(&server.url()).key_prefix("shop:");
     let client = client.build().await.unwrap();

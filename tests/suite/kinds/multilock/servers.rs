@@ -104,7 +104,7 @@ async fn a_member_held_elsewhere_costs_the_time_and_leaves_nothing() {
 
 /// Two members are each held for part of the time limit, together for longer than it.
 #[tokio::test]
-async fn there_is_one_time_for_all_members() {
+async fn one_time_limit_covers_all_members() {
     let pair = Pair::new().await;
     let theirs = Pair::clients_of(&pair.servers).await;
     let lock = MultiLock::new([pair.clients[0].lock("a"), pair.clients[1].lock("b")]).unwrap();
@@ -127,7 +127,7 @@ async fn there_is_one_time_for_all_members() {
 /// The members before the one that is held by another client are held, so other callers cannot
 /// acquire them.
 #[tokio::test]
-async fn they_are_taken_in_order_and_given_back_in_reverse() {
+async fn members_are_acquired_in_order_and_released_in_reverse() {
     let pair = Pair::new().await;
     let stem = unique_name("four");
     let theirs = Pair::clients_of(&pair.servers).await;
@@ -214,7 +214,7 @@ async fn a_member_lost_on_one_server_frees_those_on_the_other() {
 
 /// A member already acquired is lost during the wait for another, and is acquired again.
 #[tokio::test]
-async fn a_member_lost_during_the_wait_is_acquired_anew() {
+async fn a_member_lost_during_the_wait_is_acquired_again() {
     let pair = Pair::new().await;
     let theirs = Pair::clients_of(&pair.servers).await;
     let blocker = theirs[1].lock("b").lock().await.unwrap();

@@ -156,7 +156,7 @@ async fn a_lost_reply_counts_once() {
 /// The reply to the grant is lost, and before the retry another client acquires one member: the
 /// other members must be released.
 #[tokio::test]
-async fn a_lost_grant_of_which_a_member_was_lost_is_undone() {
+async fn a_lost_grant_with_a_lost_member_is_undone() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let ours = patient_client(&proxy.url()).await;
@@ -256,7 +256,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
 
 /// This client holds the blocking member, so the server is not asked about it.
 #[tokio::test]
-async fn a_place_is_given_up_for_a_member_held_in_this_client() {
+async fn the_queue_is_left_for_a_member_held_in_this_client() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let stem = unique_name("multi");
@@ -286,7 +286,7 @@ async fn a_place_is_given_up_for_a_member_held_in_this_client() {
 
 /// The call times out or is dropped while it waits for each member in turn.
 #[tokio::test]
-async fn a_wait_that_is_given_up_leaves_nothing() {
+async fn an_abandoned_wait_leaves_nothing() {
     let server = Server::start();
     let (ours, theirs) = (
         patient_client(&server.url()).await,

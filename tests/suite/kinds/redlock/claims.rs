@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_millis(500);
 
 /// Five processes claim a key at the same time, several times. Split votes are released.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_those_who_claim_at_the_same_moment_has_it() {
+async fn one_of_several_concurrent_claims_wins() {
     let nodes = Nodes::start(5).await;
     let keys: Arc<[String]> = (0..8).map(|_| unique_name("claim")).collect();
     let start = Arc::new(Barrier::new(5));

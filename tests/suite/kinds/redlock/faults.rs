@@ -50,7 +50,7 @@ async fn a_minority_that_stands_still_costs_nothing() {
 }
 
 #[tokio::test]
-async fn without_a_majority_it_says_what_became_of_each_vote() {
+async fn without_a_majority_the_error_lists_each_vote() {
     let nodes = Nodes::start(5).await;
     let name = unique_name("redlock");
     let lock = nodes.redlock.lock(&name);
@@ -115,7 +115,7 @@ async fn a_majority_that_comes_back_in_time_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_late_vote_joins_and_one_too_late_is_given_back() {
+async fn a_late_vote_joins_and_a_vote_too_late_is_released() {
     let nodes = Nodes::start(3).await;
     let name = unique_name("redlock");
     let lock = nodes.redlock.lock(&name);

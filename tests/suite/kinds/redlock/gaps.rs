@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(3);
 
 /// The back-off grows while a server is away, and ends as soon as the server returns.
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_come_back_are_won_back_at_once() {
+async fn returning_servers_rejoin_at_once() {
     let nodes = Nodes::start(5).await;
     let name = unique_name("redlock");
     nodes.servers[3].kill();
@@ -39,7 +39,7 @@ async fn servers_that_come_back_are_won_back_at_once() {
 
 /// Only the next renewal detects that a server has lost its data, within a third of the lease.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_forgets_is_won_back_when_it_is_missed() {
+async fn a_server_that_lost_its_data_rejoins_at_the_next_renewal() {
     let servers = servers(5);
     let redlock = Redlock::builder(clients(&servers, LEASE).await).persistent_nodes();
     let redlock = redlock.build().unwrap();

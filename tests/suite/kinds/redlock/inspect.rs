@@ -9,7 +9,7 @@ use crate::support::{LEASE, SOON, took_less};
 
 /// The silent server has a hold, which makes a majority with one of the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_majority_cannot_say_is_not_said() {
+async fn unknown_answers_of_a_majority_are_errors() {
     let nodes = Nodes::start(3).await;
     let stranger = nodes.stranger(LEASE).await;
     let name = unique_name("redlock");
@@ -38,7 +38,7 @@ async fn what_a_majority_cannot_say_is_not_said() {
 
 /// A restarted server has forgotten the hold, so most servers report the lock as free.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_have_forgotten_does_not_say_that_it_is_free() {
+async fn a_restarted_server_does_not_report_the_lock_as_free() {
     let nodes = Nodes::seasoned(3).await;
     let name = unique_name("redlock");
     let lock = nodes.redlock.lock(&name);

@@ -135,7 +135,7 @@ async fn a_late_attempt_leaves_no_orphan() {
 
 /// Votes that arrive too late do not count, and there is nothing left to release.
 #[tokio::test]
-async fn replies_that_come_too_late_are_no_votes() {
+async fn late_replies_are_not_votes() {
     let nodes = Nodes::start(3).await;
     let remote = Remote::of(&nodes, LEASE).await;
     let name = unique_name("redlock");

@@ -38,7 +38,7 @@ async fn it_connects_while_a_minority_is_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_at_once_that_there_is_no_majority() {
+async fn a_missing_majority_is_reported_at_once() {
     let servers = servers(3);
     servers[0].stop();
     servers[1].kill();
@@ -53,7 +53,7 @@ async fn it_says_at_once_that_there_is_no_majority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_work_is_told_whatever_the_others_say() {
+async fn a_denied_login_is_reported_despite_other_answers() {
     let secret = Server::builder().args(["--requirepass", "s3cret"]).start();
     let servers = servers(2);
     let mut all = urls(&servers);

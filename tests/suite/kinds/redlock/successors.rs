@@ -87,7 +87,7 @@ async fn a_server_with_replicas_has_no_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_do_not_say_who_they_are_have_no_vote() {
+async fn servers_without_an_identity_have_no_vote() {
     let servers = servers(3);
     let mut all = Vec::new();
     for server in &servers {

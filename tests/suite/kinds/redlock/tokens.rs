@@ -61,7 +61,7 @@ async fn the_largest_token_is_made_known_to_a_majority() {
 
 /// A majority has invalid counters: the call fails at once.
 #[tokio::test]
-async fn a_foreign_counter_is_told() {
+async fn a_foreign_counter_is_reported() {
     let nodes = Nodes::start(3).await;
     let name = unique_name("redlock");
     let key = format!("redisson_lock_token:{{{name}}}");
@@ -76,7 +76,7 @@ async fn a_foreign_counter_is_told() {
 }
 
 #[tokio::test]
-async fn a_hold_gets_its_token_when_it_is_entered_again_with_one() {
+async fn a_re_entry_with_a_token_gives_the_hold_its_token() {
     let nodes = Nodes::start(3).await;
     let name = unique_name("redlock");
     let owner = lockset::Owner::new();

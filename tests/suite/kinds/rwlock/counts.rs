@@ -137,7 +137,7 @@ async fn another_task_of_the_writer_reads() {
 
 /// Redisson publishes no message.
 #[tokio::test]
-async fn a_writer_that_reads_on_lets_readers_in() {
+async fn a_writer_that_downgrades_lets_readers_in() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours).owner(&Owner::new());
@@ -168,7 +168,7 @@ async fn a_writer_that_reads_on_lets_readers_in() {
 }
 
 #[tokio::test]
-async fn a_writer_that_stops_reading_writes_on() {
+async fn a_writer_that_stops_reading_still_writes() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours).owner(&Owner::new());

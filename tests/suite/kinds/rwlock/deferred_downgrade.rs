@@ -63,7 +63,7 @@ async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Mes
 }
 
 #[tokio::test]
-async fn the_server_hears_that_they_read_when_the_turn_is_over() {
+async fn the_server_learns_of_the_readers_at_the_end_of_the_turn() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -127,7 +127,7 @@ async fn questions_of_the_same_client_find_readers() {
 
 /// The reply to the downgrade is lost.
 #[tokio::test]
-async fn that_they_read_is_said_until_it_is_answered() {
+async fn readers_are_reported_until_the_server_answers() {
     let scene = Scene::new().await;
     let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
     let ours = crate::support::client(&proxy.url()).await;
@@ -147,7 +147,7 @@ async fn that_they_read_is_said_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn shutdown_leaves_what_guards_have_to_its_lease() {
+async fn shutdown_leaves_guarded_locks_to_their_leases() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -231,7 +231,7 @@ async fn readers_and_writers_of_one_client_take_turns() {
 
 /// A writer of another client is granted the lock while readers and writers of ours come and go.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_elsewhere_gets_its_turn() {
+async fn a_writer_of_another_client_gets_its_turn() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let stop = Arc::<std::sync::atomic::AtomicBool>::default();

@@ -13,7 +13,7 @@ use super::{BY_MESSAGE, Scene, fields};
 use crate::support::{SOON, idle, took_less, waiting};
 
 #[tokio::test]
-async fn what_it_leaves_and_tells() {
+async fn the_keys_and_messages_of_a_downgrade() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let writer = scene.lock(&ours).write().await.unwrap();
@@ -215,7 +215,7 @@ async fn a_lost_lock_is_not_read_on() {
 
 /// Dropped before the request is sent, while it is in flight, or after the reply.
 #[tokio::test]
-async fn a_dropped_downgrade_gives_all_back() {
+async fn a_dropped_downgrade_releases_everything() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     for moment in [0, 0, 1, 5] {

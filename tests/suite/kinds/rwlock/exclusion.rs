@@ -136,7 +136,7 @@ async fn an_unprotected_pair_stays_consistent() {
 }
 
 #[tokio::test]
-async fn each_side_says_who_holds_it() {
+async fn each_side_reports_the_holder() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours).owner(&lockset::Owner::new());

@@ -47,7 +47,7 @@ async fn hears_recalls(scene: &Scene, client: &lockset::Client) {
 }
 
 #[tokio::test]
-async fn the_server_has_one_reader_until_the_last_of_them_goes() {
+async fn the_server_has_one_reader_until_the_last_leaves() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -75,7 +75,7 @@ async fn the_server_has_one_reader_until_the_last_of_them_goes() {
 }
 
 #[tokio::test]
-async fn those_who_join_and_leave_ask_the_server_nothing() {
+async fn joining_and_leaving_sends_nothing() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -135,7 +135,7 @@ async fn a_writer_of_redisson_waits_for_all_of_them() {
 
 /// After the recall, new readers have to ask the server, and the writer goes before them.
 #[tokio::test]
-async fn a_recall_reaches_all_of_them_and_lets_nobody_join() {
+async fn a_recall_reaches_all_readers_and_ends_joining() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -191,7 +191,7 @@ async fn they_are_renewed_as_one_and_lost_as_one() {
 }
 
 #[tokio::test]
-async fn who_ends_the_readers_by_force_ends_all_of_them() {
+async fn force_unlocking_readers_ends_all_of_them() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
@@ -264,7 +264,7 @@ async fn shutdown_ends_all_of_them() {
 
 /// The reply to the last release is lost.
 #[tokio::test]
-async fn who_leaves_last_repeats_the_release_for_all() {
+async fn the_last_reader_repeats_the_release() {
     let scene = Scene::new().await;
     let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
     let ours = crate::support::client(&proxy.url()).await;
@@ -281,7 +281,7 @@ async fn who_leaves_last_repeats_the_release_for_all() {
 /// Readers of two clients, some dropped while they wait, and writers of both: readers and writers
 /// exclude each other.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_writes_while_some_of_them_read() {
+async fn writers_and_joined_readers_exclude_each_other() {
     let scene = Scene::new().await;
     let clients: [_; 2] = scene.patient().await;
     let writes = Arc::<AtomicBool>::default();
@@ -330,7 +330,7 @@ async fn nobody_writes_while_some_of_them_read() {
 
 /// A member of a multi-lock, and a reader with an owner, have their own holds.
 #[tokio::test]
-async fn a_member_of_a_multi_lock_joins_nobody() {
+async fn a_member_of_a_multi_lock_joins_no_hold() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);

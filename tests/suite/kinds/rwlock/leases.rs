@@ -17,7 +17,7 @@ fn ms(span: Duration) -> i64 {
 
 /// The lease of a dead reader ends while another reads.
 #[tokio::test]
-async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
+async fn a_dead_reader_ends_with_its_lease_beside_a_live_one() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.quick().await;
     let mut other = process::that_reads(&scene.server, &scene.name);
@@ -44,7 +44,7 @@ async fn a_dead_reader_is_gone_with_its_lease_though_another_reads_on() {
 
 /// A reader leaves while the lease of a dead reader still runs.
 #[tokio::test]
-async fn a_dead_reader_holds_a_writer_up_for_its_lease_and_no_longer() {
+async fn a_dead_reader_delays_a_writer_until_its_lease_ends() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.quick().await;
     let mut other = process::that_reads(&scene.server, &scene.name);
@@ -111,7 +111,7 @@ async fn a_short_lease_shortens_no_other() {
 
 /// A reader with a long lease leaves; one with a short lease never does.
 #[tokio::test]
-async fn a_long_lease_that_leaves_does_not_keep_the_lock() {
+async fn a_released_long_lease_does_not_keep_the_lock() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let long = scene.lock(&ours).fixed_lease(Duration::from_secs(60));

@@ -184,7 +184,7 @@ async fn either_watchdog_keeps_its_writer() {
 
 /// The keys of a dead Redisson reader expire, even if our readers keep renewing.
 #[tokio::test]
-async fn a_dead_reader_of_redisson_is_gone_with_its_lease() {
+async fn a_dead_redisson_reader_ends_with_its_lease() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.quick().await;
     let peer = Redisson::connect(&scene.server).await;

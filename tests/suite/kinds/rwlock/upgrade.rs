@@ -97,7 +97,7 @@ async fn a_stranger_waits() {
 
 /// An owner that waits to write does not read, whatever its other tasks do.
 #[tokio::test]
-async fn a_waiting_writer_of_an_owner_is_none_of_its_readers() {
+async fn an_owner_waiting_to_write_cannot_read() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let owner = Owner::new();

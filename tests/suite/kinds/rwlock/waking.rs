@@ -113,7 +113,7 @@ async fn a_writer_comes_when_the_last_reader_leaves() {
 
 /// Readers queued behind a waiting writer continue once that writer leaves.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_gives_up_lets_the_readers_in() {
+async fn a_writer_that_leaves_lets_the_readers_in() {
     let scene = Scene::new().await;
     let clients: [_; 3] = scene.patient().await;
     for is_dropped in [false, true] {
@@ -157,7 +157,7 @@ async fn a_writer_that_gives_up_lets_the_readers_in() {
 
 /// One of two waiting writers leaves: readers stay behind the other.
 #[tokio::test]
-async fn a_writer_that_gives_up_lets_no_reader_pass_another_writer() {
+async fn a_writer_that_leaves_lets_no_reader_pass_another_writer() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let held = scene.lock(&ours).read().await.unwrap();

@@ -74,7 +74,7 @@ async fn the_polls_of_a_writer_remove_the_dead() {
 
 /// Readers that come and go remove more dead readers than they could leave.
 #[tokio::test]
-async fn readers_that_come_take_out_the_dead() {
+async fn arriving_readers_remove_the_dead() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let reader = scene.lock(&ours).read().await.unwrap();
@@ -96,7 +96,7 @@ async fn readers_that_come_take_out_the_dead() {
 
 /// Redisson's readers have the same keys: a reader with one live key still reads.
 #[tokio::test]
-async fn a_reader_of_redisson_that_is_alive_is_never_taken_out() {
+async fn a_live_redisson_reader_is_never_removed() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.quick().await;
     let peer = Redisson::connect(&scene.server).await;

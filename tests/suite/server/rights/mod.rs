@@ -186,7 +186,7 @@ async fn each_right_of_a_synchronizer_is_needed_and_named() {
 
 /// The work succeeds without any one of the rights that only save time.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_be_left_out_can_be_left_out() {
+async fn optional_rights_can_be_omitted() {
     let server = Alone::start().await;
     let all = commands("One server").remove(0);
     let works = async |rights: Rights| {

@@ -79,7 +79,7 @@ async fn a_cluster_that_cannot_be_reached_is_named_by_its_seeds() {
 }
 
 #[tokio::test]
-async fn a_wrong_scheme_is_told_which_is_right() {
+async fn an_error_for_a_wrong_scheme_names_the_right_one() {
     let server = Server::start();
     let url = format!("redis+cluster://{}", server.addr());
     let error = Client::connect(&url).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn a_wrong_scheme_is_told_which_is_right() {
 }
 
 #[tokio::test]
-async fn all_nodes_are_given_the_password() {
+async fn the_password_is_set_on_all_nodes() {
     let builder = Cluster::builder().replicas(0);
     let cluster = builder.args(["--requirepass", "s3cret"]).start().await;
     let with = |login: &str| cluster.url().replace("://", &format!("://{login}@"));
@@ -134,7 +134,7 @@ async fn a_connection_may_take_as_long_as_it_likes() {
 
 /// The connections and the map's background task end with the client.
 #[tokio::test]
-async fn nothing_is_left_of_a_client_that_is_gone() {
+async fn a_dropped_client_leaves_nothing() {
     let cluster = Cluster::builder().replicas(0).start().await;
     let client = client(&cluster, LEASE).await;
     for node in cluster.primaries().await {

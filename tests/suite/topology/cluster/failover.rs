@@ -162,7 +162,7 @@ async fn a_hold_that_was_not_replicated_is_lost_at_once() {
 
 /// An idle client learns of the failover long before its next renewal.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_sends_nothing_is_told_of_a_hold_that_was_forgotten() {
+async fn an_idle_holder_learns_of_a_lost_hold() {
     for freezes in [false, true] {
         let cluster = Cluster::start().await;
         let ours = client(&cluster, LONG * 4).await;

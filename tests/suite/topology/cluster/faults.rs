@@ -47,7 +47,7 @@ async fn an_attempt_without_an_answer_counts_once() {
 /// Clients cannot reach one node of a healthy cluster: calls fail in time, and work again
 /// afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
+async fn a_node_cut_off_is_an_error_and_the_others_work() {
     let cluster = behind_proxies().await;
     let client = client(&cluster, LEASE).await;
     let (node, other) = (cluster.node(0), cluster.node(1));
@@ -76,7 +76,7 @@ async fn a_node_that_is_cut_off_is_an_error_and_the_others_go_on() {
 
 /// Connections cut at random lose no hold and leave nothing behind.
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_get_it_over_connections_that_are_cut() {
+async fn waiters_are_served_over_cut_connections() {
     let cluster = behind_proxies().await;
     let (ours, theirs) = (client(&cluster, LEASE).await, client(&cluster, LEASE).await);
     let node = cluster.node(2);
@@ -99,7 +99,7 @@ async fn waiters_get_it_over_connections_that_are_cut() {
 
 /// The recall channel belongs to no slot, so a change of the map does not affect it on any node.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_the_map_ends_no_listening_for_recalls() {
+async fn a_check_of_the_map_keeps_the_recall_subscription() {
     let cluster = behind_proxies().await;
     let client = client(&cluster, Duration::from_secs(30)).await;
     let channel = format!("lockset_recall:{}", client.id());

@@ -172,7 +172,7 @@ async fn many_slots_that_move_cause_no_storm() {
 
 /// Both nodes refuse a script with keys on both sides until the slot has moved.
 #[tokio::test(flavor = "multi_thread")]
-async fn several_locks_wait_for_the_end_of_the_move() {
+async fn locks_wait_for_the_end_of_the_move() {
     let cluster = primaries_alone().await;
     let client = client(&cluster, LONG).await;
     let names = ["{several}a", "{several}b"];
@@ -267,7 +267,7 @@ async fn a_waiter_gets_a_lock_whose_slot_is_half_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_listens_where_the_slot_has_gone() {
+async fn a_waiter_subscribes_at_the_new_node_of_the_slot() {
     let cluster = primaries_alone().await;
     let (ours, theirs) = (client(&cluster, LONG).await, client(&cluster, LONG).await);
     let name = "listened";

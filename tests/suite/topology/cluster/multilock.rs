@@ -25,7 +25,7 @@ fn of_all_kinds(client: &Client, names: &[String; 3]) -> MultiLock {
 }
 
 #[tokio::test]
-async fn those_of_one_slot_are_taken_and_released_by_one_script() {
+async fn members_of_one_slot_use_one_script() {
     let cluster = primaries_alone().await;
     // This client sends no renewals during the test.
     let client = client(&cluster, Duration::from_secs(30)).await;
@@ -44,7 +44,7 @@ async fn those_of_one_slot_are_taken_and_released_by_one_script() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_of_several_slots_exclude_each_other_and_are_all_released() {
+async fn members_of_several_slots_exclude_and_are_released() {
     let cluster = Cluster::shared().await;
     let (ours, theirs) = (client(cluster, LEASE).await, client(cluster, LEASE).await);
     let primaries = cluster.primaries().await;
@@ -95,7 +95,7 @@ async fn those_of_several_slots_exclude_each_other_and_are_all_released() {
 
 /// Two multi-locks of the same members, in any order and in any slots, do not deadlock.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_want_the_same_take_turns() {
+async fn two_multi_locks_of_the_same_members_take_turns() {
     let cluster = Cluster::shared().await;
     let mut names = Vec::new();
     for node in cluster.primaries().await {

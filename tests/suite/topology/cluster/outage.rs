@@ -9,7 +9,7 @@ use super::{A_WHILE, LEASE, client, name_at, nothing_left, primaries_alone, rene
 use crate::support::{SOON, cycle, idle};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_node_keeps_up_nobody_else() {
+async fn a_frozen_node_does_not_delay_locks_on_others() {
     let cluster = primaries_alone().await;
     let client = client(&cluster, LEASE).await;
     let frozen = cluster.node(0);

@@ -55,7 +55,7 @@ async fn a_node_of_another_cluster_is_not_believed() {
 
 /// For example, a client was suspended while its cluster was rebuilt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_which_every_node_was_replaced_is_found_by_its_seeds() {
+async fn a_cluster_with_all_nodes_replaced_is_found_by_its_seeds() {
     let (ours, theirs) = ours_and_theirs().await;
     let client = client(&ours, LONG).await;
     let name = "anew";

@@ -64,7 +64,7 @@ async fn worker(client: Client, tally: Arc<Tally>, kind: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_in_with_another_whatever_moves() {
+async fn holders_exclude_each_other_while_slots_and_primaries_move() {
     let cluster = Cluster::start().await;
     let tally = Arc::<Tally>::default();
     let mut clients = Vec::new();

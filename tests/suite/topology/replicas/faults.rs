@@ -19,7 +19,7 @@ async fn blocked(server: &Server, count: u64) {
 }
 
 #[tokio::test]
-async fn who_gives_up_in_the_middle_leaves_nothing() {
+async fn a_timeout_while_waiting_for_a_member_leaves_nothing() {
     let group = Group::of(1).await;
     let client = group.client().await;
     group.links[0].hold_replies();
@@ -129,7 +129,7 @@ async fn a_server_that_forgot_its_scripts_is_sent_them() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_wait_is_told_which_right_is_missing() {
+async fn a_user_without_the_wait_right_gets_an_error_naming_it() {
     let group = Group::of(1).await;
     let rights = ["on", ">secret", "~*", "&*", "+@all", "-wait"];
     let rights = [&["ACL", "SETUSER", "locker"], &rights[..]].concat();
@@ -150,7 +150,7 @@ async fn a_user_who_may_not_wait_is_told_which_right_is_missing() {
 
 /// The primary is demoted during the wait: its grant does not count.
 #[tokio::test]
-async fn a_primary_that_is_demoted_meanwhile_confirms_nothing() {
+async fn a_primary_demoted_during_the_wait_confirms_nothing() {
     let group = Group::of(1).await;
     let client = group.client().await;
     group.links[0].hold_replies();
@@ -168,7 +168,7 @@ async fn a_primary_that_is_demoted_meanwhile_confirms_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_shut_down_meanwhile_leaves_nothing() {
+async fn a_client_shut_down_during_the_call_leaves_nothing() {
     let group = Group::of(1).await;
     let client = group.client().await;
     group.links[0].hold_replies();

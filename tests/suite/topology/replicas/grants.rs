@@ -184,7 +184,7 @@ async fn an_owner_enters_a_confirmed_hold_without_another_wait() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_said_before_anything_is_sent() {
+async fn invalid_input_is_reported_before_anything_is_sent() {
     let server = Server::start();
     let builder = || Client::builder(&server.url()).lease(LEASE);
     let client = builder().build().await.unwrap();

@@ -92,7 +92,7 @@ async fn the_members_of_a_multi_lock_are_waited_for_once() {
 
 /// In a cluster, each grant is confirmed at its own node.
 #[tokio::test]
-async fn each_node_of_a_cluster_is_asked_for_its_own() {
+async fn each_grant_is_confirmed_at_its_own_node() {
     let cluster = Cluster::shared().await;
     let client = lockset::Client::builder(&cluster.url()).replicated(1, WITHIN);
     let client = client.build().await.unwrap();

@@ -9,7 +9,7 @@ use super::{AllContended, SETTLED, client, connections, replicated};
 use crate::support::SOON;
 
 #[tokio::test]
-async fn what_is_held_and_waited_for_outlives_a_failover_by_hand() {
+async fn holds_and_waits_survive_a_manual_failover() {
     let sentinels = Sentinels::start().await;
     let all = AllContended::begin(&sentinels).await;
     replicated(sentinels.primary().await, 2).await;
@@ -25,7 +25,7 @@ async fn what_is_held_and_waited_for_outlives_a_failover_by_hand() {
 }
 
 #[tokio::test]
-async fn what_is_held_and_waited_for_outlives_the_death_of_the_primary() {
+async fn holds_and_waits_survive_the_death_of_the_primary() {
     let sentinels = Sentinels::start().await;
     let all = AllContended::begin(&sentinels).await;
     replicated(sentinels.primary().await, 2).await;
@@ -64,7 +64,7 @@ async fn a_client_connects_during_a_failover() {
 /// The frozen primary has unread commands in its sockets, and acts as a primary until a sentinel
 /// demotes it.
 #[tokio::test]
-async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
+async fn a_formerly_frozen_primary_is_not_used() {
     let sentinels = Sentinels::start().await;
     let ours = client(&sentinels).await;
     let held = ours.lock("held").lock().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_primary_that_was_frozen_is_left_alone_when_it_wakes_up() {
 
 /// The old primary continues and can be reached, while this client cannot reach the new one.
 #[tokio::test]
-async fn a_primary_that_wakes_up_is_left_alone_though_the_next_one_is_out_of_reach() {
+async fn a_former_primary_is_not_used_while_the_new_one_is_unreachable() {
     let sentinels = Sentinels::builder().replicas(1).start().await;
     let old = sentinels.primary().await;
     let next = sentinels.servers().iter();

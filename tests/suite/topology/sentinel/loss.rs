@@ -18,7 +18,7 @@ async fn cut_off(replica: &Server) {
     command(replica, "REPLICAOF 127.0.0.1 1").await;
 }
 
-async fn is_told_and_the_next_token_is_higher<P: Primitive>(
+async fn the_holder_is_notified_and_the_next_token_is_larger<P: Primitive>(
     sentinels: &Sentinels,
     all_hold: &Barrier,
 ) {
@@ -64,10 +64,10 @@ async fn a_grant_that_no_replica_has_is_lost_with_the_primary() {
     };
     tokio::join!(
         killer,
-        is_told_and_the_next_token_is_higher::<ReentrantLock>(&sentinels, &all_hold),
-        is_told_and_the_next_token_is_higher::<FairLock>(&sentinels, &all_hold),
-        is_told_and_the_next_token_is_higher::<ReadSide>(&sentinels, &all_hold),
-        is_told_and_the_next_token_is_higher::<WriteSide>(&sentinels, &all_hold),
-        is_told_and_the_next_token_is_higher::<Multi>(&sentinels, &all_hold),
+        the_holder_is_notified_and_the_next_token_is_larger::<ReentrantLock>(&sentinels, &all_hold),
+        the_holder_is_notified_and_the_next_token_is_larger::<FairLock>(&sentinels, &all_hold),
+        the_holder_is_notified_and_the_next_token_is_larger::<ReadSide>(&sentinels, &all_hold),
+        the_holder_is_notified_and_the_next_token_is_larger::<WriteSide>(&sentinels, &all_hold),
+        the_holder_is_notified_and_the_next_token_is_larger::<Multi>(&sentinels, &all_hold),
     );
 }

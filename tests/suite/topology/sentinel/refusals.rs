@@ -13,7 +13,7 @@ const SENTINEL_RIGHTS: &str = "-@all +sentinel|master +sentinel|get-master-addr-
 const SENTINEL_RIGHTS_NEEDED: &str = "-@all +sentinel|master +sentinel|get-master-addr-by-name";
 
 #[tokio::test]
-async fn a_wrong_name_is_told_at_once() {
+async fn a_wrong_name_is_reported_at_once() {
     let sentinels = Sentinels::shared().await;
     let url = sentinels.url().replace("/main", "/mian");
     let error = Client::connect(&url).await.unwrap_err();
@@ -41,7 +41,7 @@ async fn a_server_is_no_sentinel() {
 }
 
 #[tokio::test]
-async fn passwords_of_sentinels_and_servers_are_told_apart_and_never_shown() {
+async fn passwords_of_sentinels_and_servers_are_separate_and_never_shown() {
     let sentinels = Sentinels::builder()
         .replicas(1)
         .password("s3rver")
@@ -175,7 +175,7 @@ async fn a_primary_that_says_that_it_is_a_replica_is_not_used() {
 
 /// The old primary has lost its replicas and refuses writes: the call waits for the new primary.
 #[tokio::test]
-async fn a_call_that_is_refused_for_want_of_replicas_rides_out_the_failover() {
+async fn a_call_refused_without_replicas_waits_for_the_failover() {
     let sentinels = Sentinels::start().await;
     let ours = client(&sentinels).await;
     command(

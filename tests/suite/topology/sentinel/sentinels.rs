@@ -47,7 +47,7 @@ async fn asked_twice(sentinel: &Server, client: &Client) {
 
 /// A sentinel listed under two names counts once: the others know it by its address.
 #[tokio::test]
-async fn a_sentinel_that_is_named_by_host_is_not_learnt_by_address() {
+async fn a_sentinel_named_by_host_counts_once() {
     let sentinels = Sentinels::start().await;
     let [named, others @ ..] = sentinels.sentinels() else {
         panic!("there are sentinels");
@@ -100,7 +100,7 @@ async fn a_sentinel_of_another_deployment_is_not_believed() {
 
 /// The URL names only one sentinel, and that one dies.
 #[tokio::test]
-async fn the_sentinels_that_the_url_does_not_name_are_learnt() {
+async fn sentinels_missing_from_the_url_are_discovered() {
     let sentinels = Sentinels::start().await;
     let ours = Client::connect(&url_of_some(&sentinels, 1)).await.unwrap();
     let held = ours.lock("held").lock().await.unwrap();
@@ -174,7 +174,7 @@ async fn locks_go_on_without_sentinels() {
 
 /// The frozen sentinel accepts connections and never answers: the others are enough.
 #[tokio::test]
-async fn a_frozen_sentinel_holds_nobody_up() {
+async fn a_frozen_sentinel_delays_no_caller() {
     let sentinels = Sentinels::start().await;
     let frozen = &sentinels.sentinels()[0];
     let early = client(&sentinels).await;

@@ -82,7 +82,7 @@ async fn two_hold_a_lock_for_a_moment_at_most_when_sentinels_announce_the_failov
 }
 
 #[tokio::test]
-async fn two_hold_a_lock_for_seconds_at_most_when_one_hears_no_announcement() {
+async fn two_clients_hold_a_lock_for_seconds_at_most_without_an_announcement() {
     let sentinels = Sentinels::start().await;
     for sentinel in sentinels.sentinels() {
         command(sentinel, "ACL SETUSER deaf on >pass ~* +@all -subscribe").await;
