@@ -158,6 +158,26 @@ impl LockName {
         self.helper("redisson_sc")
     }
 
+    /// The permits of a semaphore that are taken.
+    pub(crate) fn semaphore_timeouts_key(&self) -> String {
+        let key = self.key();
+        if key.contains('{') {
+            format!("{key}:timeout")
+        } else {
+            format!("{{{key}}}:timeout")
+        }
+    }
+
+    /// The waiters of a fair semaphore.
+    pub(crate) fn semaphore_queue_key(&self) -> String {
+        self.own_helper("lockset_sem_queue")
+    }
+
+    /// Until when the place of each waiter of a fair semaphore is kept.
+    pub(crate) fn semaphore_alive_key(&self) -> String {
+        self.own_helper("lockset_sem_alive")
+    }
+
     /// Who of ours took permits of a plain semaphore.
     pub(crate) fn semaphore_holds_key(&self) -> String {
         self.own_helper("lockset_sem_holds")
@@ -496,6 +516,9 @@ mod tests {
                     lock.latch_opened_key(),
                     lock.semaphore_channel(),
                     lock.semaphore_holds_key(),
+                    lock.semaphore_timeouts_key(),
+                    lock.semaphore_queue_key(),
+                    lock.semaphore_alive_key(),
                     lock.leader_key(),
                     lock.barrier_arrivals_key(),
                     format!("{}u:7", lock.barrier_over_prefix()),

@@ -135,6 +135,7 @@ mod reentrant;
 mod replicas;
 mod rwlock;
 mod script;
+mod semaphore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod simulated;
@@ -179,6 +180,7 @@ pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
 pub use script::NativePath;
+pub use semaphore::{Semaphore, SemaphoreGuard};
 pub use totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use traits::{Guard, Lock};
 pub use with::{Completed, Wait, WithError};

@@ -85,6 +85,21 @@ impl Synchronizer {
         self.give_up = Some(span);
     }
 
+    /// How long a call goes on without an answer.
+    pub(crate) fn give_up(&self, operation: &'static str) -> Result<Duration> {
+        let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
+        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
+        check_give_up(give_up).map_err(of_lock)?;
+        Ok(give_up)
+    }
+
+    /// The pauses of a waiter, if it has no subscription.
+    pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
+        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
+        let checked = self.polled.map_or(Ok(()), |polled| polled.check());
+        checked.map(|()| self.polled).map_err(of_lock)
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -132,10 +147,8 @@ impl Synchronizer {
         let name = self.name(operation)?;
         let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
         let core = &self.core;
-        let give_up = self.give_up.unwrap_or(core.timing.give_up);
-        check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
         core.ensure_open(operation).map_err(of_lock)?;
-        let budget = core.call_budget(give_up);
+        let budget = core.call_budget(self.give_up(operation)?);
         let answer = pin!(core.scripts.run(Lane::Command, call, budget));
         let Some(answer) = until_closed(core, answer).await else {
             return Err(of_lock(core.closed(operation)));
@@ -174,14 +187,10 @@ impl Synchronizer {
     /// For a caller that looks again and again.
     pub(crate) fn looks(&self, operation: &'static str, channel: &str) -> Result<Looks> {
         let key = self.name(operation)?.key();
-        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
-        self.polled
-            .map_or(Ok(()), |polled| polled.check())
-            .map_err(of_lock)?;
         Ok(Looks {
+            polled: self.polls(operation)?,
             listener: Listener::new(&self.core, key, channel),
             core: Arc::clone(&self.core),
-            polled: self.polled,
             pauses: 0,
         })
     }

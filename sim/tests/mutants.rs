@@ -56,8 +56,8 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     (
         "what is to be left is freed at once",
-        "math.huge end\nredis.call('PEXPIRE', lock, remaining)",
-        "math.huge end\nredis.call('PEXPIRE', lock, 1)",
+        "redis.call('PEXPIRE', lock, remaining)\nredis.call('HSET', lock, kept_as, '1')",
+        "redis.call('PEXPIRE', lock, 1)\nredis.call('HSET', lock, kept_as, '1')",
     ),
     (
         "a token of a Redlock is not raised at the other servers",

@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 
 use super::bound::Bound;
 use super::local::{LocalLock, Locals};
+use super::shared::Shared;
 use super::timing::Timing;
 use super::undo::{Undo, UndoQueues};
 use super::unguarded::{AllUnguarded, Unguarded};
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
+    /// What the synchronisers of this client share.
+    pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
     unguarded: AllUnguarded,
     id: Box<str>,
@@ -74,6 +77,7 @@ impl Core {
             replicas: Arc::new(Replicas::new(Arc::clone(&scripts), timing.reply)),
             scripts,
             locals,
+            shared: Shared::default(),
             undo_queues: Arc::default(),
             unguarded: AllUnguarded::default(),
             id: id.into(),

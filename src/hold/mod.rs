@@ -32,6 +32,7 @@ mod server_lease;
 mod settle;
 mod share;
 mod share_lease;
+mod shared;
 mod shell;
 pub(crate) mod silence;
 mod state;

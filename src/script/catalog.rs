@@ -116,6 +116,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     rw_release_hold
     rw_wait
     rw_wait_over
+    semaphore_reclaim
     server_ms
     spoilt_counter
     sweep_readers
@@ -160,6 +161,11 @@ scripts! {
     KEEP keep
     RW_RENEW rw_renew
     RW_KEEP rw_keep
+    SEMAPHORE_ACQUIRE semaphore_acquire
+    SEMAPHORE_RELEASE semaphore_release
+    SEMAPHORE_RENEW semaphore_renew
+    SEMAPHORE_INSPECT semaphore_inspect
+    SEMAPHORE_RESIZE semaphore_resize
     RECALL recall
     LATCH_INIT latch_init
     LATCH_COUNT_DOWN latch_count_down

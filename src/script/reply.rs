@@ -168,6 +168,77 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     }
 }
 
+/// What a request for permits was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permitted {
+    Taken,
+    /// Not enough are free; the first lease of a permit ends in this time.
+    Refused {
+        first_end: Option<Duration>,
+    },
+    /// Nobody has said how many there are.
+    NotDeclared,
+    /// There are this many in all, and the caller said another number.
+    Otherwise {
+        total: i64,
+    },
+}
+
+pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
+    match value {
+        Value::Int(YES) => Ok(Permitted::Taken),
+        Value::Int(-1) => Ok(Permitted::NotDeclared),
+        Value::Array(items) => match &**items {
+            // More than are free may be in debt after a `resize`.
+            [Value::Int(-1), Value::Int(total), Value::Int(_)] => {
+                Ok(Permitted::Otherwise { total: *total })
+            }
+            [Value::Int(_), Value::Int(wait)] => Ok(Permitted::Refused {
+                first_end: span(*wait),
+            }),
+            _ => Err(unreadable(value)),
+        },
+        other => Err(unreadable(other)),
+    }
+}
+
+/// How many of the permits that a release named were taken.
+pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
+    let removed = int(array(value)?.first())?;
+    u64::try_from(removed).map_err(|_| unreadable(value))
+}
+
+/// How many permits are free, and the taken ones with what is left of their leases; `None` if nobody has said how many
+/// there are.
+pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error> {
+    if *value == Value::Int(-1) {
+        return Ok(None);
+    }
+    let items = array(value)?;
+    let taken = items.get(1..).unwrap_or_default().chunks(2).map(|permit| {
+        let [Value::BulkString(id), Value::Int(remaining)] = permit else {
+            return Err(unreadable(value));
+        };
+        Ok(Holder {
+            id: permit_id(id),
+            hold_count: 1,
+            remaining: span(*remaining).unwrap_or(Duration::MAX),
+        })
+    });
+    Ok(Some((
+        int(items.first())?,
+        taken.collect::<Result<_, _>>()?,
+    )))
+}
+
+/// Ours are text; those of Redisson are bytes, which it shows as hexadecimal digits.
+fn permit_id(id: &[u8]) -> String {
+    match str::from_utf8(id) {
+        Ok(text) if text.contains(':') => text.to_owned(),
+        _ => id.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
 pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
     match array(value)? {
         [] => Ok(None),

@@ -1,4 +1,4 @@
-//! Latches and plain semaphores of both sides wake each other and share one count.
+//! Latches and semaphores of both sides wake each other and share one count.
 
 use std::time::{Duration, Instant};
 
@@ -121,4 +121,55 @@ async fn both_sides_take_turns_with_one_permit() {
         semaphore.available().await.unwrap() == 1
     })
     .await;
+}
+
+/// Permits with leases: each side wakes the other, and takes what the other let expire.
+#[tokio::test]
+#[ignore = "needs a JDK: make interop"]
+async fn leased_permits_of_both_sides_count_together() {
+    let pair = Pair::start().await;
+    let (java, name) = (&pair.java, unique_name("permits"));
+    let words = format!("permits {name}");
+    let semaphore = pair.rust.semaphore(&name).permits(2);
+    let ours = semaphore.acquire().await.unwrap();
+    assert!(!java.is(1, "init", &format!("{words} 9")).await);
+    let id = java.tell(1, "acquire", &words).await;
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let holders = semaphore.holders().await.unwrap();
+    assert!(holders.iter().any(|holder| holder.id == id), "{holders:?}");
+    // Rust wakes Java.
+    let waiter = java.tell(1, "acquire", &words);
+    pair.listening().await;
+    ours.release().await.unwrap();
+    let second = within(SOON, waiter).await;
+    // Java wakes Rust.
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    pair.listening().await;
+    assert!(java.is(1, "release", &format!("{words} {second}")).await);
+    let next = within(SOON, waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+    // What Java let expire comes back to Rust, and the other way round.
+    java.tell(1, "lease", &format!("{words} 300")).await;
+    let back = within(SOON, semaphore.acquire()).await.unwrap();
+    let lease = Duration::from_millis(300);
+    back.release().await.unwrap();
+    let fixed = semaphore
+        .clone()
+        .fixed_lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    let third = within(SOON, java.tell(1, "acquire", &words)).await;
+    assert!(fixed.release().await.unwrap_err().is_not_held());
+    for id in [id, third] {
+        assert!(java.is(1, "release", &format!("{words} {id}")).await);
+    }
+    eventually(SOON, "all permits are back", async || {
+        semaphore.available().await.unwrap() == 2
+    })
+    .await;
+    assert_eq!(java.tell(1, "left", &words).await, "2");
 }

@@ -36,6 +36,64 @@ const ODD_LEASES: &[&str] = &[
     "inf",
 ];
 
+/// The scripts of what is no lock: the keys, and the kinds of their arguments.
+const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
+    ("latch_count", "latch opened", ""),
+    (
+        "latch_count_down",
+        "latch done opened",
+        "holder lease lease channel publish",
+    ),
+    (
+        "latch_delete",
+        "latch opened",
+        "holder lease channel publish",
+    ),
+    ("latch_init", "latch call", "count lease channel publish"),
+    (
+        "plain_acquire",
+        "permits holds",
+        "holder count count lease channel publish",
+    ),
+    ("plain_available", "permits", ""),
+    ("plain_give", "permits call", "count lease channel publish"),
+    ("plain_init", "permits call", "count lease channel publish"),
+    (
+        "plain_release",
+        "permits holds",
+        "holder lease channel publish",
+    ),
+    (
+        "leader_proclaim",
+        "lock leader",
+        "holder count count text lease channel publish",
+    ),
+    ("leader_read", "lock leader", ""),
+    ("leader_resign", "leader", "holder count channel publish"),
+    (
+        "barrier_arrive",
+        "parties arrivals over",
+        "holder count lease text lease channel publish",
+    ),
+    (
+        "barrier_leave",
+        "parties arrivals over",
+        "holder flag text lease channel publish",
+    ),
+    (
+        "semaphore_acquire",
+        "permits taken queue alive",
+        "lease small count channel publish heartbeat holder holder holder",
+    ),
+    (
+        "semaphore_release",
+        "permits taken queue alive",
+        "channel publish holder holder holder",
+    ),
+    ("semaphore_inspect", "permits taken", ""),
+    ("semaphore_resize", "permits taken", "count channel publish"),
+];
+
 /// Each script by its name, with its SHA.
 pub(super) type Scripts = Vec<(&'static str, &'static str)>;
 
@@ -205,6 +263,9 @@ impl Drawing<'_> {
 
     /// Keys and arguments of a script, as its header says.
     fn script(&mut self, name: &str) -> (Vec<String>, Vec<String>) {
+        if let Some((_, keys, args)) = SYNCHRONIZERS.iter().find(|(script, ..)| *script == name) {
+            return self.synchronizer(keys, args);
+        }
         let kind = name.split('_').next().expect("a kind");
         if ["multi", "rw", "read", "write"].contains(&kind) {
             self.holders = &HOLDERS[..2];
@@ -223,7 +284,7 @@ impl Drawing<'_> {
             "fair" => self.fair(name, &mut call),
             "read" | "write" | "rw" if name != "rw_renew" => self.read_write(name, &mut call),
             "rw" => return self.renewed("rw"),
-            "renew" => return self.renewed("plain"),
+            "renew" | "semaphore" => return self.renewed("plain"),
             "keep" => self.keep(&mut call),
             "recall" => {
                 call.keys.truncate(1);
@@ -245,6 +306,26 @@ impl Drawing<'_> {
         (call.keys, args)
     }
 
+    fn synchronizer(&mut self, keys: &str, args: &str) -> (Vec<String>, Vec<String>) {
+        let keys = keys.split_whitespace().map(|key| match key {
+            "lock" => "a".to_owned(),
+            key => format!("{key}:{{s}}"),
+        });
+        let args = args.split_whitespace().map(|arg| match arg {
+            "holder" => self.holder(),
+            "count" => self.count(),
+            // A script reads as many arguments as this says.
+            "small" => self.one_of(&["1", "1", "2"]),
+            "lease" => self.lease(),
+            "flag" => self.flag(),
+            "heartbeat" => self.heartbeat(),
+            "channel" => self.channel(),
+            "publish" => self.publish(),
+            _ => self.one_of(&["over:{s}:", "text"]),
+        });
+        (keys.collect(), args.collect())
+    }
+
     fn reentrant(&mut self, name: &str, call: &mut Call) -> Vec<String> {
         if name == "reentrant_acquire" {
             let Call {
@@ -254,10 +335,7 @@ impl Drawing<'_> {
                 retention,
                 ..
             } = call.clone();
-            let mut args = vec![holder, count, lease, self.count(), retention];
-            if self.flag() == "1" {
-                args.push(self.one_of(&["64", "1790000000000000", "99999999999999"]));
-            }
+            let args = vec![holder, count, lease, self.count(), retention];
             return args;
         }
         call.keys.truncate(1);

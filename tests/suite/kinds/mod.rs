@@ -10,3 +10,4 @@ mod once;
 mod plain_semaphore;
 mod redlock;
 mod rwlock;
+mod semaphore;

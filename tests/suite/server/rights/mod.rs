@@ -19,6 +19,7 @@ const PLAIN: &[&str] = &["every lock", "fenced locks, also"];
 const FAIR: &[&str] = &["fair locks, also", "`FairLock::waiters`, also"];
 const READ_WRITE: &[&str] = &["read-write locks, also"];
 const LATCH: &[&str] = &["latches, also"];
+const PERMITS: &[&str] = &["semaphores, also"];
 const SEMAPHORE: &[&str] = &["plain semaphores, also"];
 const ELECTION: &[&str] = &["elections, with those of fenced locks, also"];
 const BARRIER: &[&str] = &["barriers, also"];
@@ -68,6 +69,7 @@ enum Kind {
     Fair,
     ReadWrite,
     Latch,
+    Permits,
     Semaphore,
     Election,
     Barrier,
@@ -81,6 +83,7 @@ impl Kind {
             Self::Fair => desk.fair().await,
             Self::ReadWrite => desk.read_write().await,
             Self::Latch => desk.latch().await,
+            Self::Permits => desk.permits().await,
             Self::Semaphore => desk.semaphore().await,
             Self::Election => desk.election().await,
             Self::Barrier => desk.barrier().await,
@@ -175,6 +178,7 @@ async fn each_right_of_a_read_write_lock_is_needed_and_named() {
 async fn each_right_of_a_synchronizer_is_needed_and_named() {
     for (kind, mine) in [
         (Kind::Latch, LATCH),
+        (Kind::Permits, PERMITS),
         (Kind::Semaphore, SEMAPHORE),
         (Kind::Election, ELECTION),
         (Kind::Barrier, BARRIER),
@@ -225,7 +229,7 @@ async fn optional_rights_can_be_omitted() {
 #[test]
 fn the_page_agrees_with_itself_and_with_the_scripts() {
     let locks = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
-    let others = [LATCH, SEMAPHORE, ELECTION, BARRIER].concat();
+    let others = [LATCH, PERMITS, SEMAPHORE, ELECTION, BARRIER].concat();
     let locks = &locks | &rows(&others);
     let one = &locks | &rows(LEFT_OUT);
     assert_eq!(commands("One server"), std::slice::from_ref(&one));
@@ -270,7 +274,13 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
 
 async fn works_in<W: World>(world: &W, url: &str, name: &str) {
     let locks = [Kind::Reentrant, Kind::Fair, Kind::ReadWrite];
-    let others = [Kind::Latch, Kind::Semaphore, Kind::Election, Kind::Barrier];
+    let others = [
+        Kind::Latch,
+        Kind::Permits,
+        Kind::Semaphore,
+        Kind::Election,
+        Kind::Barrier,
+    ];
     // After the locks, which check that nothing is left: the record of a repeated call stays for a
     // while.
     for kinds in [&locks[..], &others[..]] {

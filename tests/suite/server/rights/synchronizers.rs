@@ -26,6 +26,24 @@ impl<W: World> Desk<'_, W> {
         is_so("it was closed", latch.delete().await?)
     }
 
+    pub(super) async fn permits(&self) -> Done {
+        let client = self.client().await?;
+        let lease = Duration::from_millis(300);
+        let semaphore = client.semaphore("permits").permits(2).lease(lease);
+        let held = semaphore.acquire().await?;
+        is_so("one is free", semaphore.available().await? == 1)?;
+        let fair = semaphore.clone().fair().many(2);
+        let waited = fair.try_acquire_for(lease * 2).await?;
+        is_so("one is taken", waited.is_none() && !held.is_lost())?;
+        held.release().await?;
+        let expired = semaphore.clone().fixed_lease(lease).acquire().await?;
+        fair.acquire().await?.release().await?;
+        drop(expired);
+        semaphore.resize(3).await?;
+        let free = || semaphore.available();
+        is_so("three are free", free().await? == 3)
+    }
+
     pub(super) async fn semaphore(&self) -> Done {
         let client = self.client().await?;
         let semaphore = client.plain_semaphore("semaphore").permits(1);

@@ -1,0 +1,23 @@
+--[[
+  semaphore_release: give permits back, and leave the queue.
+  KEYS[1]  free      STRING  permits that are free
+  KEYS[2]  timeouts  ZSET    permit -> server ms until which it is taken
+  KEYS[3]  queue     ZSET    waiter of ours -> when it came
+  KEYS[4]  alive     ZSET    waiter of ours -> server ms until which its place is kept
+  ARGV[1]  channel   where waiters listen
+  ARGV[2]  publish   PUBLISH or SPUBLISH
+  ARGV[3]  waiter    leaves the queue; empty: none does
+  ARGV[i]  ids       from 4 on, the permits, none or more
+  Reply    {removed, receivers}  how many of them were taken, and how many connections received that they are free
+]]
+local free_key, timeouts, removed, receivers = KEYS[1], KEYS[2], 0, 0
+for i = 4, #ARGV do removed = removed + redis.call('ZREM', timeouts, ARGV[i]) end
+local free = nil
+-- A semaphore that was deleted is not made again.
+if removed > 0 and redis.call('EXISTS', free_key) == 1 then free = redis.call('INCRBY', free_key, removed) end
+if ARGV[3] ~= '' and redis.call('ZREM', KEYS[3], ARGV[3]) == 1 then
+  redis.call('ZREM', KEYS[4], ARGV[3])
+  free = free or tonumber(redis.call('GET', free_key) or 0)
+end
+if free and free > 0 then receivers = tonumber(redis.pcall(ARGV[2], ARGV[1], free)) or 0 end
+return {removed, receivers}

@@ -1,0 +1,265 @@
+//! What one client asks the server for: permits for a call, and what undoes an attempt.
+//!
+//! Invariants: an attempt names ids that no other attempt has, so it may run twice; what may have been granted without a
+//! guard is undone behind it, on the same lane.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::client::{Caller, ClientSemaphore, InHand, State, Wanted};
+use super::held::{Held, Home};
+use super::permits::{Granted, Permit, Permits};
+use super::queue::Event;
+use crate::clock::Tick;
+use crate::conn::Lane;
+use crate::error::{Error, Result};
+use crate::hold::undo::Undo;
+use crate::holder::HolderId;
+use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+use crate::script::reply::{self, Permitted};
+use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
+
+/// Keep places in the server's queue for this many waiters with one request.
+const PLACES_MAX: usize = 1_000;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// One request to the server.
+struct Attempt {
+    ask: u64,
+    wanted: Wanted,
+    ids: Vec<(u64, HolderId)>,
+    /// The waiter that asks, and those whose places are kept.
+    places: Vec<HolderId>,
+}
+
+impl ClientSemaphore {
+    /// Has the background task ask the server for what a request wants.
+    pub(super) fn ask(&self, state: &mut State, ask: u64, request: u64) {
+        let places: Vec<HolderId> = {
+            let fair = |id: &u64| {
+                state
+                    .callers
+                    .get(id)
+                    .is_some_and(|each| each.wanted.is_fair)
+            };
+            let others = state
+                .queue
+                .requests()
+                .filter(|id| *id != request && fair(id));
+            others
+                .take(PLACES_MAX)
+                .filter_map(|id| state.callers.get(&id))
+                .map(|caller| caller.waiter)
+                .collect()
+        };
+        let Some(caller) = state.callers.get_mut(&request) else {
+            return;
+        };
+        caller.has_place |= caller.wanted.is_fair && caller.wanted.waits;
+        let (wanted, waiter) = (caller.wanted.clone(), caller.waiter);
+        let now = self.core.clock.now();
+        let give_up = now.after(wanted.give_up);
+        let patience = caller.deadline.max(now.after(self.core.timing.reply));
+        let budget = CallBudget::until(give_up.min(patience), self.core.timing.reply);
+        let ids = (0..wanted.permits)
+            .map(|_| self.core.new_holder())
+            .collect();
+        if let Some(this) = self.this.upgrade() {
+            let attempt = Attempt {
+                ask,
+                wanted,
+                ids,
+                places: std::iter::once(waiter).chain(places).collect(),
+            };
+            let work = async move { this.attempt(attempt, budget).await };
+            self.core.watchdog.drive(work.boxed());
+        }
+    }
+
+    async fn attempt(self: Arc<Self>, attempt: Attempt, budget: CallBudget) {
+        let core = &self.core;
+        let moved = core.locals.moved.mark();
+        let Attempt {
+            ask, ref wanted, ..
+        } = attempt;
+        let call = self.acquire_call(&attempt);
+        let answer = match core.scripts.run(Lane::Command, &call, budget).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if failure.executed == Executed::Maybe {
+                    self.undo(attempt.ids.iter().map(|(_, id)| *id), wanted.policy);
+                }
+                let error = self.of_this(failure.into_error(wanted.operation));
+                let all = error.is_io();
+                self.on(Event::Failed { ask, all }, InHand::Error(error));
+                return;
+            }
+        };
+        let error = match reply::permitted(&answer.value) {
+            Ok(Permitted::Taken) => {
+                let granted = Granted {
+                    policy: wanted.policy,
+                    sent: answer.sent,
+                    moved,
+                };
+                let permits = attempt.ids.iter();
+                let permits =
+                    permits.map(|id| Permit::granted(core, &self.timeouts, *id, &granted));
+                let held = Held {
+                    semaphore: Arc::clone(&self) as _,
+                    permits: Some(Permits(permits.collect())),
+                    policy: wanted.policy,
+                    is_fair: wanted.is_fair,
+                    done: None,
+                };
+                self.on(Event::Granted { ask }, InHand::Permits(held));
+                return;
+            }
+            Ok(Permitted::Refused { first_end }) => {
+                let cap = core.timing.poll_cap;
+                let retry_in = first_end.map_or(cap, |end| end.saturating_add(MS)).min(cap);
+                let retry_in = match wanted.polled {
+                    Some(polled) => retry_in.min(polled.pause(0, fastrand::f64())),
+                    None => retry_in,
+                };
+                self.on(Event::Refused { ask, retry_in }, InHand::Nothing);
+                return;
+            }
+            Ok(Permitted::NotDeclared) => Error::invalid(
+                wanted.operation,
+                "nobody has declared how many permits the semaphore has; say it with `permits`",
+            ),
+            Ok(Permitted::Otherwise { total }) => Error::invalid(
+                wanted.operation,
+                format!(
+                    "the semaphore was declared with {total} permits, not with {}; declare the same number \
+                     everywhere, or `resize` it",
+                    wanted.declared
+                ),
+            ),
+            Err(error) => error,
+        };
+        let error = self.of_this(error);
+        self.on(Event::Failed { ask, all: false }, InHand::Error(error));
+    }
+
+    fn acquire_call(&self, attempt: &Attempt) -> Call {
+        let wanted = &attempt.wanted;
+        let heartbeat = match (wanted.is_fair, wanted.waits) {
+            (false, _) => 0,
+            (true, false) => -1,
+            (true, true) => i64::try_from(millis(self.core.timing.heartbeat)).unwrap_or(i64::MAX),
+        };
+        let mut call = self
+            .script(&catalog::SEMAPHORE_ACQUIRE)
+            .arg(millis(wanted.policy.lease()))
+            .arg(wanted.permits)
+            .arg(wanted.declared)
+            .arg(self.name.semaphore_channel())
+            .arg(self.core.channels().publish())
+            .arg(heartbeat);
+        for (_, id) in &attempt.ids {
+            call = call.arg(&**id);
+        }
+        if heartbeat != 0 {
+            for place in &attempt.places {
+                call = call.arg(&**place);
+            }
+        }
+        call
+    }
+
+    pub(super) fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
+        let call = self
+            .script(&catalog::SEMAPHORE_RELEASE)
+            .arg(self.name.semaphore_channel())
+            .arg(self.core.channels().publish())
+            .arg(waiter);
+        ids.fold(call, |call, id| call.arg(&*id))
+    }
+
+    fn script(&self, script: &'static Script) -> Call {
+        let keys = [
+            self.name.key(),
+            &*self.timeouts,
+            &self.name.semaphore_queue_key(),
+            &self.name.semaphore_alive_key(),
+        ];
+        Call::new(script, self.name.key(), &keys)
+    }
+
+    /// Has a place in the server's queue removed, behind the attempts that may have made it.
+    pub(super) fn leave(&self, caller: &Caller) {
+        if caller.has_place {
+            let call = self.release_call(&caller.waiter, std::iter::empty());
+            self.undo_by(call, caller.wanted.policy.lease());
+        }
+    }
+
+    /// Releases permits that the server may have granted.
+    fn undo(&self, ids: impl Iterator<Item = HolderId>, policy: LeasePolicy) {
+        let call = self.release_call("", ids);
+        self.undo_by(call, policy.lease());
+    }
+
+    pub(super) fn undo_by(&self, call: Call, lease: Duration) {
+        let until = self
+            .core
+            .clock
+            .now()
+            .after(lease.max(self.core.timing.linger));
+        self.core
+            .undo_later(Undo::new(call, Lane::Command, lease, until, None));
+    }
+
+    /// Has the background task release permits that nobody holds any longer.
+    pub(super) fn release_later(&self, mut held: Held) {
+        let Some(permits) = held.permits.take() else {
+            return;
+        };
+        let (done, policy) = (held.done.take(), held.policy);
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let work = async move {
+            let core = &this.core;
+            let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
+            let loss = permits.release();
+            let call = this.release_call("", permits.0.iter().map(|permit| *permit.id()));
+            let budget = core.call_budget(core.timing.give_up);
+            let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
+                Ok(answer) => this.released(&answer, permits.len(), deadline, loss),
+                Err(failure) => {
+                    this.undo_by(call, policy.lease());
+                    Err(this.of_this(failure.into_error("release")))
+                }
+            };
+            if let Some(done) = done {
+                drop(done.send(outcome));
+            }
+        };
+        self.core.watchdog.drive(work.boxed());
+    }
+
+    fn released(
+        &self,
+        answer: &Answer,
+        count: u32,
+        deadline: Option<Tick>,
+        loss: Option<LostReason>,
+    ) -> Result<()> {
+        let removed =
+            reply::permits_released(&answer.value).map_err(|error| self.of_this(error))?;
+        let was_in_time = deadline.is_some_and(|deadline| answer.first_sent < deadline);
+        match loss {
+            Some(reason) => Err(Home::not_held(self, reason)),
+            None if removed == u64::from(count) || (answer.repeated && was_in_time) => Ok(()),
+            None if was_in_time => Err(Home::not_held(self, LostReason::Revoked)),
+            None => Err(Home::not_held(self, LostReason::Expired)),
+        }
+    }
+}

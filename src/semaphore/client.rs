@@ -1,0 +1,290 @@
+//! What one client knows of one semaphore: its waiting calls, and what it asks the server for them.
+//!
+//! One mutex around the pure [`Queue`]. Requests to the server are driven by the client's background task and their
+//! replies are applied there, so a caller that is dropped, or is never polled, stops no other. Invariants: permits in
+//! hand reach a caller or are released; nothing is sent and no caller is woken while the mutex is held, but requests
+//! are handed to the background task in the order in which the queue decided them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use tokio::sync::oneshot;
+
+use super::held::{Held, Home};
+use super::queue::{Action, Event, Queue, Request, Terms};
+use crate::backoff::Backoff;
+use crate::clock::Tick;
+use crate::error::{Error, Kind, Result};
+use crate::hint::Hint;
+use crate::hold::core::Core;
+use crate::holder::HolderId;
+use crate::keys::LockName;
+use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+
+/// A request for permits.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) operation: &'static str,
+    pub(super) permits: u32,
+    pub(super) policy: LeasePolicy,
+    /// How many the semaphore has in all; 0 if the handle does not say.
+    pub(super) declared: u32,
+    pub(super) is_fair: bool,
+    pub(super) waits: bool,
+    pub(super) give_up: Duration,
+    pub(super) polled: Option<Backoff>,
+}
+
+#[derive(Debug)]
+pub(super) struct ClientSemaphore {
+    pub(super) core: Arc<Core>,
+    pub(super) name: LockName,
+    pub(super) timeouts: Arc<str>,
+    /// For tasks that outlive a call.
+    pub(super) this: Weak<Self>,
+    pub(super) state: Mutex<State>,
+    /// Given when the task that wakes the queue has to plan again.
+    pub(super) changed: Hint,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) queue: Queue,
+    pub(super) callers: FxHashMap<u64, Caller>,
+    last_request: u64,
+    /// Whether a task wakes the queue, when next, and whether it listens to messages.
+    pub(super) is_watched: bool,
+    pub(super) wakes_at: Tick,
+    pub(super) listens: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) wanted: Wanted,
+    pub(super) deadline: Tick,
+    /// By which the server's queue knows it, and whether it may.
+    pub(super) waiter: HolderId,
+    pub(super) has_place: bool,
+    outcome: oneshot::Sender<Result<Option<Held>>>,
+}
+
+/// A caller and what it gets.
+type Outcome = (Caller, Result<Option<Held>>);
+
+/// What comes with an event.
+pub(super) enum InHand {
+    Nothing,
+    Permits(Held),
+    Error(Error),
+}
+
+/// Takes a request out of the queue when its caller is gone.
+struct Leave<'a>(&'a ClientSemaphore, u64);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.on(Event::Left(self.1), InHand::Nothing);
+    }
+}
+
+impl ClientSemaphore {
+    /// What this client knows of the semaphore; made if need be.
+    pub(super) fn of(core: &Arc<Core>, name: &LockName) -> Arc<Self> {
+        core.shared.get_or_insert("semaphore", name.key(), || {
+            Arc::new_cyclic(|this| Self {
+                core: Arc::clone(core),
+                name: name.clone(),
+                timeouts: name.semaphore_timeouts_key().into(),
+                this: Weak::clone(this),
+                state: Mutex::default(),
+                changed: Hint::default(),
+            })
+        })
+    }
+
+    /// Takes permits; `None` if there are not enough until `deadline`.
+    pub(super) async fn acquire(&self, wanted: Wanted, deadline: Tick) -> Result<Option<Held>> {
+        let (operation, core) = (wanted.operation, &self.core);
+        let closing = core.closing.mark();
+        core.ensure_open(operation)
+            .map_err(|error| self.of_this(error))?;
+        let (id, mut outcome) = self.call(wanted, deadline);
+        let _leave = Leave(self, id);
+        loop {
+            let now = core.clock.now();
+            let patience = deadline.max(now).after(core.timing.reply * 2);
+            let check = patience.min(now.after(core.timing.poll_cap));
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => {
+                    let gone = || self.of_this(core.closed(operation));
+                    return outcome.map_err(|_| gone())?;
+                }
+                () = core.closing.past(closing) => return Err(self.of_this(core.closed(operation))),
+                () = core.clock.sleep_until(check) => {
+                    core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
+                }
+            }
+        }
+    }
+
+    fn call(
+        &self,
+        wanted: Wanted,
+        deadline: Tick,
+    ) -> (u64, oneshot::Receiver<Result<Option<Held>>>) {
+        let (sender, receiver) = oneshot::channel();
+        let now = self.core.clock.now();
+        let mut state = self.state.lock();
+        state.last_request += 1;
+        let id = state.last_request;
+        let request = Request {
+            id,
+            terms: Terms::of(wanted.permits, wanted.policy, wanted.is_fair),
+            deadline: if wanted.waits { deadline } else { now },
+        };
+        let caller = Caller {
+            wanted,
+            deadline,
+            waiter: self.core.new_holder().1,
+            has_place: false,
+            outcome: sender,
+        };
+        state.callers.insert(id, caller);
+        let mut actions = Vec::new();
+        state.queue.call(now, request, &mut actions);
+        self.carry_out(state, actions, InHand::Nothing);
+        (id, receiver)
+    }
+
+    pub(super) fn on(&self, event: Event, in_hand: InHand) {
+        let now = self.core.clock.now();
+        let mut state = self.state.lock();
+        if let Event::Left(id) = event
+            && !state.callers.contains_key(&id)
+        {
+            return;
+        }
+        let mut actions = Vec::new();
+        state.queue.on(now, event, &mut actions);
+        if let Event::Left(id) = event
+            && let Some(caller) = state.callers.remove(&id)
+        {
+            self.leave(&caller);
+        }
+        self.carry_out(state, actions, in_hand);
+    }
+
+    /// Hands requests to the background task. Returns what callers get.
+    fn settle(&self, state: &mut State, actions: Vec<Action>, mut in_hand: InHand) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        let error = match &in_hand {
+            InHand::Error(error) => Some(error.clone()),
+            _ => None,
+        };
+        for action in actions {
+            let (request, outcome) = match action {
+                Action::Ask { ask, request } => {
+                    self.ask(state, ask, request);
+                    continue;
+                }
+                Action::Release => {
+                    if let InHand::Permits(held) = std::mem::replace(&mut in_hand, InHand::Nothing)
+                    {
+                        self.release_later(held);
+                    }
+                    continue;
+                }
+                Action::Give { request } => {
+                    let held = match std::mem::replace(&mut in_hand, InHand::Nothing) {
+                        InHand::Permits(held) => Some(held),
+                        _ => None,
+                    };
+                    (request, Ok(held))
+                }
+                Action::Refuse { request } => (request, Ok(None)),
+                Action::Fail { request } => match &error {
+                    Some(error) => (request, Err(error.clone())),
+                    None => (request, Ok(None)),
+                },
+            };
+            if let Some(caller) = state.callers.remove(&request) {
+                if !matches!(outcome, Ok(Some(_))) {
+                    self.leave(&caller);
+                }
+                outcomes.push((caller, outcome));
+            }
+        }
+        outcomes
+    }
+
+    /// Hands requests to the background task, and then wakes callers.
+    fn carry_out(&self, mut state: MutexGuard<'_, State>, actions: Vec<Action>, in_hand: InHand) {
+        let outcomes = self.settle(&mut state, actions, in_hand);
+        let wake_at = state.queue.wake_at();
+        let begins_watch = wake_at.is_some() && !state.is_watched;
+        state.is_watched |= begins_watch;
+        let is_sooner = wake_at.is_some_and(|at| at < state.wakes_at)
+            || state.queue.is_contended() && !state.listens;
+        let replans = state.is_watched && !begins_watch && is_sooner;
+        let polled = state
+            .callers
+            .values()
+            .find_map(|caller| caller.wanted.polled);
+        drop(state);
+        if replans {
+            self.changed.give();
+        }
+        if begins_watch && let Some(this) = self.this.upgrade() {
+            let watch = Self::watch(Arc::downgrade(&this), polled);
+            self.core.watchdog.drive_while_needed(watch.boxed());
+        }
+        for (caller, outcome) in outcomes {
+            let outcome = outcome.map(|held| {
+                held.map(|mut held| {
+                    // A guard of another caller may have asked for what became of it.
+                    if let Some(done) = held.done.take() {
+                        drop(done.send(Ok(())));
+                    }
+                    held
+                })
+            });
+            let outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
+            // Permits of a caller that is gone are dropped here, and go to the next one.
+            drop(caller.outcome.send(outcome));
+        }
+    }
+
+    pub(super) fn of_this(&self, error: Error) -> Error {
+        error.of_lock(self.name.as_str())
+    }
+}
+
+impl Home for ClientSemaphore {
+    fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    fn returned(&self, terms: Terms, held: Held) {
+        self.on(Event::Returned(terms), InHand::Permits(held));
+    }
+
+    fn release(&self, held: Held) {
+        self.release_later(held);
+    }
+
+    fn not_held(&self, reason: LostReason) -> Error {
+        let message = format!(
+            "the permits were lost before: {reason}; what was done under them may have overlapped with other holders"
+        );
+        self.of_this(Error::new(Kind::NotHeld, "release", message))
+    }
+
+    fn closed(&self) -> Error {
+        self.of_this(self.core.closed("release"))
+    }
+}

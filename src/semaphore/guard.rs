@@ -1,0 +1,225 @@
+//! The guard of a semaphore: permits that are held together.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::held::Held;
+use super::permits::Permits;
+use crate::error::{Error, Result};
+use crate::loss::{Losable, Loss, LossCell};
+use crate::lost::{self, Lost, LostReason};
+
+/// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
+///
+/// **A program that ends right after the drop leaves them taken** until their leases end. End with
+/// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown).
+#[must_use = "if unused the permits are released at once"]
+#[clippy::has_significant_drop]
+pub struct SemaphoreGuard {
+    /// `None` once it was released or forgotten.
+    held: Option<Box<Held>>,
+    permits: Permits,
+    /// Whether the permits expire by themselves.
+    expires_alone: bool,
+    view: LossCell,
+}
+
+impl SemaphoreGuard {
+    pub(super) fn new(held: Held, expires_alone: bool) -> Self {
+        let permits = held.permits.clone();
+        Self {
+            permits: permits.expect("permits that were just granted"),
+            held: Some(Box::new(held)),
+            expires_alone,
+            view: LossCell::default(),
+        }
+    }
+
+    fn held(&self) -> &Held {
+        self.held.as_ref().expect("a guard has its permits")
+    }
+
+    /// The name of the semaphore, as it was given to the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.held().semaphore.name()
+    }
+
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.permits.len()
+    }
+
+    /// The ids by which the server knows them, as in [`Holder::id`](crate::Holder::id).
+    pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
+        self.permits.0.iter().map(|permit| &**permit.id())
+    }
+
+    /// How long all of them are certainly still held, by the local monotonic clock. Zero once one is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.permits.remaining()
+    }
+
+    /// Whether one of them is lost. Once true, it stays true. It reads the clock, so it is right even after the process
+    /// was stopped for longer than the lease.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.permits.loss().is_some()
+    }
+
+    /// Waits until one of them is lost, and returns the reason: at the latest when the local deadline passes, whatever
+    /// the network does. A normal release never resolves it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. It may be called any number of times, also after the loss.
+    pub async fn lost(&self) -> LostReason {
+        self.permits.lost().await
+    }
+
+    /// Whether one of them is lost, for tasks and threads that do not have the guard. See [`Loss`].
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.view.view(|| Arc::new(self.permits.clone()))
+    }
+
+    /// Runs `work` to its end, or drops it when a permit is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping this future drops `work`; the guard is not touched.
+    ///
+    /// # Errors
+    /// [`Lost`]: a permit was lost before the work ended.
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::SemaphoreGuard) -> Result<(), lockset::Lost> {
+    /// let pages = guard.run(async { 3 /* work */ }).await?;
+    /// # drop(pages); Ok(()) }
+    /// ```
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let lost_now = || {
+            let loss = self.permits.loss();
+            loss.map(|reason| Lost::new(self.name(), reason))
+        };
+        let lost = async { Lost::new(self.name(), self.lost().await) };
+        lost::drive(lost, lost_now, work).await
+    }
+
+    /// Releases them and waits for the outcome. `Ok` means that all were held to the end, as far as this client knows.
+    /// One round trip, or none if they are handed off to the next caller of this client.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release continues in the background.
+    ///
+    /// # Errors
+    /// * [`is_not_held`](Error::is_not_held): one was lost before. The others are released.
+    /// * [`is_io`](Error::is_io), [`is_refused`](Error::is_refused), [`is_denied`](Error::is_denied): the release
+    ///   continues in the background until the lease ends.
+    /// * [`is_closed`](Error::is_closed): the client's runtime has ended. The lease runs out.
+    pub async fn release(mut self) -> Result<()> {
+        self.end_view();
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        if !self.expires_alone {
+            return held.release().await;
+        }
+        let loss = self.permits.loss();
+        let semaphore = Arc::clone(&held.semaphore);
+        held.forget();
+        loss.map_or(Ok(()), |reason| Err(semaphore.not_held(reason)))
+    }
+
+    /// Drops the guard without releasing: renewals stop, and the permits stay taken until their leases end.
+    pub fn forget(mut self) {
+        self.end_view();
+        if let Some(held) = self.held.take() {
+            held.forget();
+        }
+    }
+
+    /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) that was made before concerns
+    /// both until this guard is gone.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) unless at least one permit is left on each side; nothing changes then.
+    pub fn split(&mut self, count: u32) -> Result<Self> {
+        let all = self.count();
+        if !(1..all).contains(&count) {
+            let message = format!(
+                "{count} of {all} permits cannot be split off; leave at least one on each side"
+            );
+            return Err(Error::invalid("split", message).of_lock(self.name()));
+        }
+        let at = self.permits.0.len() - count as usize;
+        let (kept, taken) = self.permits.0.split_at(at);
+        let [kept, taken] = [kept, taken].map(|part| Permits(part.into()));
+        let held = self.held().part(taken);
+        self.set_permits(kept);
+        Ok(Self::new(held, self.expires_alone))
+    }
+
+    /// Adds the permits of `other` to these.
+    ///
+    /// # Errors
+    /// The other guard comes back if it is of another semaphore, client or kind of lease.
+    pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
+        let is_alike = {
+            let (held, others) = (self.held(), other.held());
+            Arc::ptr_eq(&held.semaphore, &others.semaphore)
+                && (held.policy, held.is_fair) == (others.policy, others.is_fair)
+                && self.expires_alone == other.expires_alone
+        };
+        if !is_alike {
+            return Err(other);
+        }
+        other.end_view();
+        let taken = other.held.take().and_then(|mut held| held.permits.take());
+        let all = self
+            .permits
+            .0
+            .iter()
+            .chain(taken.iter().flat_map(|taken| taken.0.iter()));
+        let all = Permits(all.cloned().collect());
+        self.set_permits(all);
+        Ok(())
+    }
+
+    fn set_permits(&mut self, permits: Permits) {
+        if let Some(held) = &mut self.held {
+            held.permits = Some(permits.clone());
+        }
+        self.permits = permits;
+    }
+
+    fn end_view(&self) {
+        self.view.end(|| self.permits.loss());
+    }
+}
+
+impl Drop for SemaphoreGuard {
+    fn drop(&mut self) {
+        self.end_view();
+        if let Some(held) = self.held.take()
+            && self.expires_alone
+        {
+            held.forget();
+        }
+    }
+}
+
+impl fmt::Debug for SemaphoreGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SemaphoreGuard");
+        if let Some(held) = &self.held {
+            shown.field("name", &held.semaphore.name());
+        }
+        shown
+            .field("permits", &self.permits)
+            .field("remaining", &self.permits.remaining())
+            .finish()
+    }
+}

@@ -1,0 +1,314 @@
+//! The semaphore: a number of permits, each with a lease, so that those of a dead process come back.
+//!
+//! At the server it is Redisson's `RPermitExpirableSemaphore`. Invariant: there are never more permits taken than were
+//! declared, whatever is repeated, lost or killed.
+
+mod attempt;
+mod client;
+mod guard;
+mod held;
+mod permits;
+mod queue;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::guard::SemaphoreGuard;
+
+use self::client::{ClientSemaphore, Wanted};
+use crate::client::Client;
+use crate::clock::Tick;
+use crate::error::Result;
+use crate::holder::Holder;
+use crate::options::{LeasePolicy, Options};
+use crate::script::reply;
+use crate::script::{Answer, Call, catalog};
+use crate::synchronizer::{Synchronizer, synchronizer_methods};
+
+/// The most permits that one request takes: bounds how long a script blocks the server.
+const PERMITS_AT_ONCE_MAX: u32 = 1_000;
+
+/// Java counts permits up to this.
+const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
+
+impl Client {
+    /// A handle on the semaphore called `name`.
+    ///
+    /// An invalid name is reported by the first call on the handle ([`is_invalid`](crate::Error::is_invalid)).
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let seats = client.semaphore("licences").permits(3);
+    /// let seat = seats.acquire().await?;
+    /// seat.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
+        Semaphore {
+            site: Synchronizer::new(self, name.as_ref()),
+            options: Options::new(),
+            declared: None,
+            count: 1,
+            is_fair: false,
+            expires_alone: false,
+        }
+    }
+}
+
+/// At most so many holders at once, in the whole system; from [`Client::semaphore`].
+///
+/// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
+/// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
+///
+/// Callers of one client are served first come, first served; a permit that is released goes to the next of them in
+/// memory, at most 64 times and for 5 ms in a row, before other clients have their turn. Between clients there is no
+/// order, unless the semaphore is [`fair`](Self::fair): a large request may wait for as long as smaller ones come.
+///
+/// A handle: cheap to make and to clone, it holds nothing. A semaphore over several independent servers, as
+/// [`Redlock`](crate::Redlock) is a lock, does not exist: two majorities can each hand out the last permit of one server.
+///
+/// ```no_run
+/// # async fn convert() {}
+/// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let licences = client.semaphore("licences").permits(3);
+/// if let Some(permit) = licences.try_acquire().await? {
+///     permit.run(convert()).await?; // dropped when the permit is lost
+///     permit.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing until one of its verbs is awaited"]
+pub struct Semaphore {
+    site: Synchronizer,
+    options: Options,
+    declared: Option<u32>,
+    count: u32,
+    is_fair: bool,
+    expires_alone: bool,
+}
+
+synchronizer_methods!(Semaphore, "semaphore");
+
+impl Semaphore {
+    /// Declares how many permits there are in all. The first acquire makes the semaphore; a later one that declares
+    /// another number fails with [`is_invalid`](crate::Error::is_invalid), which names both. [`resize`](Self::resize)
+    /// changes the number.
+    ///
+    /// Without it the semaphore must have been declared before, by another handle or by Java.
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.declared = Some(permits);
+        self
+    }
+
+    /// Takes this many permits with each acquire, all or none. Default: 1; at most 1,000.
+    pub fn many(mut self, count: u32) -> Self {
+        self.count = count;
+        self
+    }
+
+    /// Sets the lease of each permit, which the watchdog renews until the guard is gone. Default: the client's, 30 s.
+    /// From 50 ms to a year.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.policy = Some(LeasePolicy::Renewed(lease));
+        self.expires_alone = false;
+        self
+    }
+
+    /// Sets a lease that is never renewed: the guard is lost when it ends. From 50 ms to a year.
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.options.policy = Some(LeasePolicy::Fixed(lease));
+        self.expires_alone = false;
+        self
+    }
+
+    /// Leaves each permit taken for `window` from its grant, and no longer: a limit of so many acquires in any window.
+    ///
+    /// Releasing or dropping the guard gives nothing back; the permit expires by itself.
+    ///
+    /// ```no_run
+    /// # async fn call() {}
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// // At most 100 calls in any second, by all processes together.
+    /// let limit = client.semaphore("api:calls").permits(100).per(Duration::from_secs(1));
+    /// drop(limit.acquire().await?);
+    /// call().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn per(mut self, window: Duration) -> Self {
+        self.options.policy = Some(LeasePolicy::Fixed(window));
+        self.expires_alone = true;
+        self
+    }
+
+    /// Serves callers of all clients first come, first served, and large requests before smaller ones that came later.
+    /// A waiter whose process died is passed over after its heartbeat, 3 s at most.
+    ///
+    /// The order holds among handles that ask for it. Java and handles without it pass waiters. Permits are not handed
+    /// off in memory, so each acquire and release is a round trip.
+    pub fn fair(mut self) -> Self {
+        self.is_fair = true;
+        self
+    }
+
+    /// Acquires permits, waiting until there are enough. One round trip if there are, none if another task of this
+    /// client hands its permits off.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing: permits that the server grants all the same go to the next caller or are
+    /// released in the background. A future that is kept and not polled stops no other call, and its permits are
+    /// renewed until it is dropped.
+    ///
+    /// # Errors
+    /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work; a semaphore that nobody has
+    ///   declared, or that was declared with another number of permits.
+    /// * [`is_io`](crate::Error::is_io): the server does not answer. Nothing is held.
+    /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): the server cannot do it now,
+    ///   or the user lacks a right.
+    /// * [`is_wrong_type`](crate::Error::is_wrong_type): the key holds something else.
+    /// * [`is_closed`](crate::Error::is_closed): the client was shut down, or its runtime has ended.
+    pub async fn acquire(&self) -> Result<SemaphoreGuard> {
+        let acquired = self.acquire_until("acquire", Tick::NEVER, true).await?;
+        Ok(acquired.expect("a wait without a deadline does not time out"))
+    }
+
+    /// Acquires permits if there are enough and no other caller of this client waits for them. One round trip.
+    ///
+    /// # Cancel safety
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>> {
+        let now = self.site.core().clock.now();
+        self.acquire_until("try_acquire", now, false).await
+    }
+
+    /// Acquires permits, waiting at most `wait`. The server is asked once more at the end.
+    ///
+    /// # Cancel safety
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<SemaphoreGuard>> {
+        let deadline = self.site.deadline(Some(wait));
+        let waits = !wait.is_zero();
+        self.acquire_until("try_acquire_for", deadline, waits).await
+    }
+
+    async fn acquire_until(
+        &self,
+        operation: &'static str,
+        deadline: Tick,
+        waits: bool,
+    ) -> Result<Option<SemaphoreGuard>> {
+        let wanted = self.wanted(operation, waits)?;
+        let semaphore = self.local(operation)?;
+        let held = semaphore.acquire(wanted, deadline).await?;
+        Ok(held.map(|held| SemaphoreGuard::new(held, self.expires_alone)))
+    }
+
+    fn local(&self, operation: &'static str) -> Result<Arc<ClientSemaphore>> {
+        let name = self.site.name(operation)?;
+        Ok(ClientSemaphore::of(self.site.core(), name))
+    }
+
+    fn wanted(&self, operation: &'static str, waits: bool) -> Result<Wanted> {
+        let site = &self.site;
+        let name = site.name(operation)?.as_str();
+        let invalid = |message: String| Err(site.invalid(operation, message));
+        let count = self.count;
+        match self.declared {
+            _ if !(1..=PERMITS_AT_ONCE_MAX).contains(&count) => {
+                return invalid(format!(
+                    "{count} permits cannot be acquired at once; use 1 to {PERMITS_AT_ONCE_MAX}"
+                ));
+            }
+            Some(declared) if !(1..=PERMITS_MAX).contains(&declared) => {
+                return invalid(format!(
+                    "a semaphore cannot have {declared} permits; use 1 to {PERMITS_MAX}"
+                ));
+            }
+            Some(declared) if declared < count => {
+                return invalid(format!(
+                    "{count} of {declared} permits are never free; acquire fewer"
+                ));
+            }
+            _ => {}
+        }
+        let default_lease = site.core().timing.lease;
+        let policy = self.options.policy(default_lease);
+        Ok(Wanted {
+            operation,
+            permits: count,
+            policy: policy.map_err(|error| error.during(operation).of_lock(name))?,
+            declared: self.declared.unwrap_or(0),
+            is_fair: self.is_fair,
+            waits,
+            give_up: site.give_up(operation)?,
+            polled: site.polls(operation)?,
+        })
+    }
+
+    /// How many permits are free. One round trip; the answer may be outdated when it arrives.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire); a semaphore that nobody has declared has 0.
+    pub async fn available(&self) -> Result<u32> {
+        let seen = self.inspect("available").await?;
+        let free = seen.map_or(0, |(free, _)| free);
+        Ok(u32::try_from(free.max(0)).unwrap_or(u32::MAX))
+    }
+
+    /// Who has permits: one [`Holder`] for each that is taken, those of Java included, at most 10,000. One round trip.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn holders(&self) -> Result<Vec<Holder>> {
+        let seen = self.inspect("holders").await?;
+        Ok(seen.map(|(_, holders)| holders).unwrap_or_default())
+    }
+
+    async fn inspect(&self, operation: &'static str) -> Result<Option<(i64, Vec<Holder>)>> {
+        let name = self.site.name(operation)?;
+        let keys = [name.key(), &*name.semaphore_timeouts_key()];
+        let call = Call::new(&catalog::SEMAPHORE_INSPECT, name.key(), &keys);
+        let read = |answer: &Answer| reply::permits(&answer.value);
+        self.site.ask(operation, &call, read).await
+    }
+
+    /// Sets how many permits there are in all; makes the semaphore if nobody has. One round trip.
+    ///
+    /// Permits that are taken stay taken: if more are than the new number, none is free until enough were released.
+    /// Handles that declare the old number fail from then on.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the number may or may not be set.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire).
+    pub async fn resize(&self, permits: u32) -> Result<()> {
+        if permits > PERMITS_MAX {
+            let message =
+                format!("a semaphore cannot have {permits} permits; use at most {PERMITS_MAX}");
+            return Err(self.site.invalid("resize", message));
+        }
+        let name = self.site.name("resize")?;
+        let keys = [name.key(), &*name.semaphore_timeouts_key()];
+        let call = Call::new(&catalog::SEMAPHORE_RESIZE, name.key(), &keys)
+            .arg(permits)
+            .arg(name.semaphore_channel())
+            .arg(self.site.publish());
+        self.site.ask("resize", &call, |_| Ok(())).await
+    }
+}

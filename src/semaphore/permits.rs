@@ -1,0 +1,286 @@
+//! Permits that the server granted to this client, each with a lease that the watchdog renews.
+//!
+//! Invariants: a permit is held, then released or lost, and never held again; its local deadline is counted from before
+//! the confirmed request was sent, so it ends before the server's.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, select_all};
+use parking_lot::Mutex;
+
+use crate::clock::Tick;
+use crate::hint::{Hint, Mark};
+use crate::hold::core::Core;
+use crate::hold::local_deadline;
+use crate::holder::HolderId;
+use crate::loss::Losable;
+use crate::lost::LostReason;
+use crate::options::LeasePolicy;
+use crate::script::catalog;
+use crate::watchdog::{Due, Leased, RenewalRequest};
+
+/// One permit.
+pub(super) struct Permit {
+    core: Arc<Core>,
+    /// The sorted set at the server that has it.
+    timeouts: Arc<str>,
+    /// At the watchdog, and in the id.
+    number: u64,
+    id: HolderId,
+    state: Mutex<State>,
+    /// Given when it is lost or released, or its deadline moves.
+    changed: Hint,
+}
+
+#[derive(Debug)]
+struct State {
+    policy: LeasePolicy,
+    deadline: Tick,
+    end: Option<End>,
+    /// Since when it is in doubt whether the server still has it.
+    doubted_since: Option<Tick>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Released,
+    Lost(LostReason),
+}
+
+/// What a grant was asked for with.
+pub(super) struct Granted {
+    pub(super) policy: LeasePolicy,
+    /// When the confirmed request was sent.
+    pub(super) sent: Tick,
+    /// The mark of failovers before that.
+    pub(super) moved: Mark,
+}
+
+impl Permit {
+    /// A permit that was just granted. Starts its renewals.
+    pub(super) fn granted(
+        core: &Arc<Core>,
+        timeouts: &Arc<str>,
+        (number, id): (u64, HolderId),
+        granted: &Granted,
+    ) -> Arc<Self> {
+        let Granted {
+            policy,
+            sent,
+            moved,
+        } = *granted;
+        let permit = Arc::new(Self {
+            core: Arc::clone(core),
+            timeouts: Arc::clone(timeouts),
+            number,
+            id,
+            state: Mutex::new(State {
+                policy,
+                deadline: local_deadline(sent, policy.lease()),
+                end: None,
+                doubted_since: None,
+            }),
+            changed: Hint::default(),
+        });
+        let entry: std::sync::Weak<Self> = Arc::downgrade(&permit);
+        core.watchdog.enrol(number, permit.next_check(), entry);
+        // The server that granted it may not be the one that answers now.
+        if core.locals.moved.mark() != moved {
+            let now = core.clock.now();
+            permit.doubt(now);
+            core.watchdog.shift(number, now);
+        }
+        permit
+    }
+
+    pub(super) fn id(&self) -> &HolderId {
+        &self.id
+    }
+
+    pub(super) fn deadline(&self) -> Tick {
+        self.state.lock().deadline
+    }
+
+    /// Whether it is held for certain, with at least half of its lease left.
+    pub(super) fn is_fresh(&self) -> bool {
+        let is_held = self.loss().is_none();
+        let now = self.core.clock.now();
+        let state = self.state.lock();
+        let enough = state.policy.lease() / 2;
+        let is_certain = state.end.is_none() && state.doubted_since.is_none();
+        is_held && is_certain && now.until(state.deadline) >= enough
+    }
+
+    /// Ends it, unless it is lost. Returns why it was lost. It is renewed no longer.
+    pub(super) fn release(&self) -> Option<LostReason> {
+        let loss = self.loss();
+        if loss.is_none() {
+            self.end(End::Released);
+        }
+        loss
+    }
+
+    /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice.
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        let now = self.core.clock.now();
+        let reason = {
+            let state = self.state.lock();
+            match state.end {
+                Some(End::Lost(reason)) => return Some(reason),
+                Some(End::Released) => return None,
+                None if now >= state.deadline => LostReason::Expired,
+                None if self.core.is_closed() => LostReason::Closed,
+                None => return None,
+            }
+        };
+        self.end(End::Lost(reason));
+        Some(reason)
+    }
+
+    fn end(&self, end: End) {
+        let is_first = self.state.lock().end.replace(end).is_none();
+        debug_assert!(is_first || end != End::Released, "released twice");
+        self.core.watchdog.withdraw(self.number);
+        self.changed.give();
+    }
+
+    fn lose(&self, reason: LostReason) {
+        if self.state.lock().end.is_none() {
+            self.end(End::Lost(reason));
+        }
+    }
+
+    fn remaining(&self) -> Duration {
+        let is_held = self.loss().is_none() && self.state.lock().end.is_none();
+        let deadline = self.deadline();
+        let remaining = self.core.clock.now().until(deadline);
+        if is_held { remaining } else { Duration::ZERO }
+    }
+
+    /// Resolves when it is lost. Has a timer of its own, so it needs neither the watchdog nor the network. Cancel safe.
+    async fn lost(&self) -> LostReason {
+        loop {
+            let (changed, closing) = (self.changed.mark(), self.core.closing.mark());
+            if let Some(reason) = self.loss() {
+                return reason;
+            }
+            let is_held = self.state.lock().end.is_none();
+            tokio::select! {
+                biased;
+                () = self.changed.past(changed) => {}
+                () = self.core.closing.past(closing), if is_held => {}
+                // A released permit is never lost.
+                () = self.core.clock.sleep_until(self.deadline()), if is_held => {}
+            }
+        }
+    }
+}
+
+impl Leased for Permit {
+    fn doubt(&self, now: Tick) {
+        self.state.lock().doubted_since = Some(now);
+    }
+
+    fn wake(&self) {
+        self.changed.give();
+    }
+
+    fn due(self: Arc<Self>, now: Tick) -> Due {
+        let next = self.next_check();
+        let state = self.state.lock();
+        if state.end.is_some() || self.core.is_closed() {
+            return Due::Gone;
+        }
+        if now >= state.deadline {
+            return Due::Expired;
+        }
+        if now < next {
+            return Due::Later(next);
+        }
+        let lease = match state.policy {
+            LeasePolicy::Fixed(_) => now.until(state.deadline),
+            renewed => renewed.lease(),
+        };
+        Due::Renew {
+            request: RenewalRequest {
+                script: &catalog::SEMAPHORE_RENEW,
+                key: Arc::clone(&self.timeouts),
+                holder: self.id,
+                lease,
+            },
+            deadline: state.deadline,
+            wait: state.policy.lease() / 6,
+        }
+    }
+
+    fn renewed(&self, sent: Tick, lease: Duration) {
+        let mut state = self.state.lock();
+        if state.policy.is_renewed() {
+            state.deadline = state.deadline.max(local_deadline(sent, lease));
+        }
+        state.doubted_since.take_if(|since| *since <= sent);
+        drop(state);
+        self.changed.give();
+    }
+
+    fn renewal_failed(&self) {}
+
+    fn next_check(&self) -> Tick {
+        let state = self.state.lock();
+        match state.policy {
+            _ if state.doubted_since.is_some() => Tick::ZERO,
+            LeasePolicy::Fixed(_) => state.deadline,
+            renewed => state.deadline.before(renewed.lease() * 2 / 3),
+        }
+    }
+
+    fn revoked(&self) {
+        self.lose(LostReason::Revoked);
+    }
+
+    fn expired(&self) {
+        self.lose(LostReason::Expired);
+    }
+}
+
+/// The permits of one guard.
+#[derive(Clone)]
+pub(super) struct Permits(pub(super) Arc<[Arc<Permit>]>);
+
+impl Permits {
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Ends all of them. Returns why one was lost, if one was.
+    pub(super) fn release(&self) -> Option<LostReason> {
+        let losses = self.0.iter().map(|permit| permit.release());
+        losses.fold(None, Option::or)
+    }
+}
+
+impl Losable for Permits {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.iter().find_map(|permit| permit.loss())
+    }
+
+    fn remaining(&self) -> Duration {
+        let all = self.0.iter().map(|permit| permit.remaining());
+        all.min().unwrap_or_default()
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        let all = self.0.iter().map(|permit| permit.lost().boxed());
+        select_all(all).map(|(reason, ..)| reason).boxed()
+    }
+}
+
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.0.iter().map(|permit| &permit.id);
+        f.debug_list().entries(ids).finish()
+    }
+}

@@ -1,0 +1,345 @@
+//! The calls of one client that want permits of one semaphore, in order, and what is done about them: pure.
+//!
+//! Callers, replies, messages and timers only send events; nothing but [`Queue::on`] decides. Invariants: permits that
+//! come in hand, with a grant or a return, are given to one request or released; the first request in the queue that
+//! fits gets them; while a request waits that the server has refused, only the first request asks.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::options::LeasePolicy;
+
+/// Ask for this many requests at once while the server grants.
+const ASKS_MAX: usize = 64;
+
+/// Hand permits off in memory this many times, and for this long, before the server decides again: other clients may
+/// wait.
+const HANDOFFS_MAX: u32 = 64;
+const TURN_MAX: Duration = Duration::from_millis(5);
+
+/// After a turn, leave the permits to other clients for this long, or until the message of the own release.
+const STAND_BACK: Duration = Duration::from_millis(2);
+
+/// What a request asks for. Permits may be handed off between requests of equal terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Terms {
+    pub(super) permits: u32,
+    pub(super) lease: Duration,
+    /// Whether permits of these terms may go to the next request in memory: renewed ones of a semaphore that is not
+    /// fair between clients.
+    pub(super) may_be_handed_off: bool,
+}
+
+impl Terms {
+    pub(super) fn of(permits: u32, policy: LeasePolicy, is_fair: bool) -> Self {
+        Self {
+            permits,
+            lease: policy.lease(),
+            may_be_handed_off: matches!(policy, LeasePolicy::Renewed(_)) && !is_fair,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Request {
+    /// In the order of arrival.
+    pub(super) id: u64,
+    pub(super) terms: Terms,
+    /// When the call ends; `Tick::ZERO` for one that does not wait.
+    pub(super) deadline: Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The caller of this request is gone.
+    Left(u64),
+    /// The server granted an attempt; the permits are in hand.
+    Granted { ask: u64 },
+    /// The server refused it; the first lease of a permit ends in this time.
+    Refused { ask: u64, retry_in: Duration },
+    /// It failed; the error is in hand. `all`: earlier requests would fail like this one.
+    Failed { ask: u64, all: bool },
+    /// A guard returned permits of these terms; they are in hand.
+    Returned(Terms),
+    /// A message, a gap in the subscription, or a new one.
+    Woken,
+    /// It is as late as [`Queue::wake_at`] said.
+    Timer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Ask the server for what this request wants.
+    Ask { ask: u64, request: u64 },
+    /// Give the permits in hand to this request.
+    Give { request: u64 },
+    /// Release the permits in hand at the server.
+    Release,
+    /// Tell this request that there are not enough permits.
+    Refuse { request: u64 },
+    /// Tell this request of the error in hand.
+    Fail { request: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Ask {
+    id: u64,
+    request: u64,
+    terms: Terms,
+    /// How many wake-ups there were when it was sent.
+    wakes: u64,
+    /// The last request that had come.
+    newest: u64,
+}
+
+/// One request in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    request: Request,
+    /// Whether its last attempt, at its deadline, was made.
+    is_last: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    asks: Vec<Ask>,
+    next_ask: u64,
+    newest: u64,
+    /// Whether the server refused a request that still waits.
+    is_contended: bool,
+    /// When the first request asks again.
+    ask_at: Tick,
+    wakes: u64,
+    handoffs: u32,
+    turn_since: Tick,
+}
+
+impl Queue {
+    /// Whether the first request waits for other clients: it needs messages.
+    pub(super) fn is_contended(&self) -> bool {
+        self.is_contended && !self.waiting.is_empty()
+    }
+
+    /// The requests that wait, in order.
+    pub(super) fn requests(&self) -> impl Iterator<Item = u64> {
+        self.waiting.iter().map(|waiting| waiting.request.id)
+    }
+
+    /// When [`Event::Timer`] is due, `Tick::NEVER` if only a reply or a message is next; `None` if no task need wake the
+    /// queue.
+    pub(super) fn wake_at(&self) -> Option<Tick> {
+        let first = self.waiting.front()?.request.id;
+        // The reply to an attempt comes first.
+        let is_due = |waiting: &&Waiting| !waiting.is_last && !self.is_asked(waiting.request.id);
+        let deadlines = self.waiting.iter().filter(is_due);
+        let deadline = deadlines.map(|waiting| waiting.request.deadline).min();
+        let may_ask = self.is_contended && self.asks.len() < ASKS_MAX && !self.is_asked(first);
+        let asks = may_ask.then_some(self.ask_at);
+        let wake_at = deadline.into_iter().chain(asks).min();
+        let wake_at = wake_at.unwrap_or(Tick::NEVER);
+        (self.is_contended || wake_at != Tick::NEVER).then_some(wake_at)
+    }
+
+    /// Adds a request.
+    pub(super) fn call(&mut self, now: Tick, request: Request, out: &mut Vec<Action>) {
+        self.newest = request.id;
+        if request.deadline <= now && self.is_contended() {
+            // Others were before it.
+            out.push(Action::Refuse {
+                request: request.id,
+            });
+            return;
+        }
+        self.waiting.push_back(Waiting {
+            is_last: request.deadline <= now,
+            request,
+        });
+        self.advance(now, out);
+    }
+
+    pub(super) fn on(&mut self, now: Tick, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Left(request) => {
+                if let Some(at) = self.position(request) {
+                    self.waiting.remove(at);
+                    self.ask_at = now;
+                }
+            }
+            Event::Granted { ask } => self.granted(now, ask, out),
+            Event::Refused { ask, retry_in } => self.refused(now, ask, retry_in, out),
+            Event::Failed { ask, all } => self.failed(ask, all, out),
+            Event::Returned(terms) => self.returned(now, terms, out),
+            Event::Woken => self.wake(now),
+            Event::Timer => {}
+        }
+        if self.waiting.is_empty() {
+            self.is_contended = false;
+        }
+        self.advance(now, out);
+    }
+
+    fn wake(&mut self, now: Tick) {
+        self.wakes += 1;
+        self.ask_at = now;
+    }
+
+    fn granted(&mut self, now: Tick, ask: u64, out: &mut Vec<Action>) {
+        let Some(ask) = self.take_ask(ask) else {
+            out.push(Action::Release);
+            return;
+        };
+        (self.handoffs, self.turn_since) = (0, now);
+        // The server may have more.
+        self.ask_at = now;
+        let fits = |waiting: &Waiting| waiting.request.terms == ask.terms;
+        match self.waiting.iter().position(fits) {
+            Some(at) => self.give(at, out),
+            None => out.push(Action::Release),
+        }
+    }
+
+    fn refused(&mut self, now: Tick, ask: u64, retry_in: Duration, out: &mut Vec<Action>) {
+        let Some(ask) = self.take_ask(ask) else {
+            return;
+        };
+        let Some(at) = self.position(ask.request) else {
+            return;
+        };
+        if self.waiting[at].is_last {
+            self.waiting.remove(at);
+            out.push(Action::Refuse {
+                request: ask.request,
+            });
+            // The next request may ask for less.
+            self.ask_at = now;
+            self.is_contended |= self.waiting.iter().any(|waiting| !waiting.is_last);
+            return;
+        }
+        self.is_contended = true;
+        let is_outdated = self.wakes != ask.wakes;
+        self.ask_at = if is_outdated {
+            now
+        } else {
+            now.after(retry_in)
+        };
+    }
+
+    fn failed(&mut self, ask: u64, all: bool, out: &mut Vec<Action>) {
+        let Some(ask) = self.take_ask(ask) else {
+            return;
+        };
+        let asks = &self.asks;
+        self.waiting.retain(|Waiting { request, .. }| {
+            let is_asked = asks.iter().any(|other| other.request == request.id);
+            let fails = request.id == ask.request || (all && !is_asked && request.id <= ask.newest);
+            if fails {
+                out.push(Action::Fail {
+                    request: request.id,
+                });
+            }
+            !fails
+        });
+    }
+
+    fn returned(&mut self, now: Tick, terms: Terms, out: &mut Vec<Action>) {
+        let is_next = |waiting: &Waiting| waiting.request.terms == terms;
+        let is_wanted = terms.may_be_handed_off && self.waiting.front().is_some_and(is_next);
+        if is_wanted && self.handoffs < HANDOFFS_MAX && self.turn_since.until(now) < TURN_MAX {
+            self.handoffs += 1;
+            self.give(0, out);
+            return;
+        }
+        out.push(Action::Release);
+        self.wakes += 1;
+        self.ask_at = if is_wanted {
+            (self.handoffs, self.turn_since) = (0, now);
+            now.after(STAND_BACK)
+        } else {
+            now
+        };
+    }
+
+    fn give(&mut self, at: usize, out: &mut Vec<Action>) {
+        if let Some(waiting) = self.waiting.remove(at) {
+            out.push(Action::Give {
+                request: waiting.request.id,
+            });
+        }
+    }
+
+    /// Sends what is due.
+    fn advance(&mut self, now: Tick, out: &mut Vec<Action>) {
+        let first = self.waiting.front().map(|waiting| waiting.request.id);
+        let asks = &self.asks;
+        let is_contended = self.is_contended;
+        self.waiting.retain(|Waiting { request, is_last }| {
+            let is_asked = asks.iter().any(|ask| ask.request == request.id);
+            let has_its_turn = Some(request.id) == first || (*is_last && !is_contended);
+            let is_over = request.deadline <= now && !is_asked && !has_its_turn;
+            if is_over {
+                out.push(Action::Refuse {
+                    request: request.id,
+                });
+            }
+            !is_over
+        });
+        if let Some(first) = self.waiting.front_mut()
+            && first.request.deadline <= now
+            && !first.is_last
+        {
+            // The server is asked once more at the deadline.
+            let id = first.request.id;
+            if !self.asks.iter().any(|ask| ask.request == id) {
+                first.is_last = true;
+                self.ask(0, out);
+            }
+            return;
+        }
+        let mut at = 0;
+        while at < self.waiting.len() && self.asks.len() < ASKS_MAX {
+            if self.is_contended && (at > 0 || now < self.ask_at) {
+                break;
+            }
+            if !self.is_asked(self.waiting[at].request.id) {
+                self.ask(at, out);
+            }
+            at += 1;
+        }
+    }
+
+    fn ask(&mut self, at: usize, out: &mut Vec<Action>) {
+        let request = &self.waiting[at].request;
+        let ask = Ask {
+            id: self.next_ask,
+            request: request.id,
+            terms: request.terms,
+            wakes: self.wakes,
+            newest: self.newest,
+        };
+        self.next_ask += 1;
+        out.push(Action::Ask {
+            ask: ask.id,
+            request: ask.request,
+        });
+        self.asks.push(ask);
+    }
+
+    fn is_asked(&self, request: u64) -> bool {
+        self.asks.iter().any(|ask| ask.request == request)
+    }
+
+    fn take_ask(&mut self, id: u64) -> Option<Ask> {
+        let at = self.asks.iter().position(|ask| ask.id == id)?;
+        Some(self.asks.remove(at))
+    }
+
+    fn position(&self, request: u64) -> Option<usize> {
+        let mut waiting = self.waiting.iter();
+        waiting.position(|waiting| waiting.request.id == request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,409 @@
+//! The queue by examples, and by all that can happen to four calls.
+
+use std::collections::HashSet;
+
+use super::*;
+
+fn at(ms: u64) -> Tick {
+    Tick::ZERO.after(Duration::from_millis(ms))
+}
+
+fn terms(permits: u32) -> Terms {
+    Terms {
+        permits,
+        lease: Duration::from_secs(30),
+        may_be_handed_off: true,
+    }
+}
+
+fn call(queue: &mut Queue, id: u64, permits: u32, deadline: Tick) -> Vec<Action> {
+    let mut out = Vec::new();
+    let request = Request {
+        id,
+        terms: terms(permits),
+        deadline,
+    };
+    queue.call(at(1), request, &mut out);
+    out
+}
+
+fn on(queue: &mut Queue, now: Tick, event: Event) -> Vec<Action> {
+    let mut out = Vec::new();
+    queue.on(now, event, &mut out);
+    out
+}
+
+const SOON: Duration = Duration::from_millis(100);
+
+/// A queue of waiting requests for these numbers of permits, of which the server refused the first.
+fn contended(permits: &[u32]) -> Queue {
+    let mut queue = Queue::default();
+    call(&mut queue, 0, permits[0], Tick::NEVER);
+    let retry_in = SOON;
+    on(&mut queue, at(1), Event::Refused { ask: 0, retry_in });
+    for (id, permits) in (1..).zip(&permits[1..]) {
+        assert_eq!(call(&mut queue, id, *permits, Tick::NEVER), []);
+    }
+    queue
+}
+
+#[test]
+fn while_the_server_grants_each_request_asks_at_once() {
+    let mut queue = Queue::default();
+    for id in 0..3 {
+        let ask = Action::Ask {
+            ask: id,
+            request: id,
+        };
+        assert_eq!(call(&mut queue, id, 1, Tick::NEVER), [ask]);
+    }
+    for ask in 0..3 {
+        let given = on(&mut queue, at(2), Event::Granted { ask });
+        assert_eq!(given, [Action::Give { request: ask }]);
+    }
+    assert_eq!(queue.wake_at(), None);
+}
+
+#[test]
+fn a_grant_goes_to_the_first_request_that_fits_whoever_asked() {
+    let mut queue = Queue::default();
+    for id in 0..3 {
+        call(&mut queue, id, 1, Tick::NEVER);
+    }
+    let given = on(&mut queue, at(2), Event::Granted { ask: 2 });
+    assert_eq!(given[0], Action::Give { request: 0 });
+}
+
+#[test]
+fn after_a_refusal_the_first_request_alone_asks() {
+    let mut queue = contended(&[2, 1]);
+    assert!(queue.is_contended());
+    assert_eq!(queue.wake_at(), Some(at(1).after(SOON)));
+    assert_eq!(on(&mut queue, at(50), Event::Timer), []);
+    let ask = Action::Ask { ask: 1, request: 0 };
+    assert_eq!(on(&mut queue, at(101), Event::Timer), [ask]);
+}
+
+#[test]
+fn a_message_during_an_attempt_leads_to_another_one() {
+    let mut queue = contended(&[1]);
+    assert_eq!(
+        on(&mut queue, at(2), Event::Woken),
+        [Action::Ask { ask: 1, request: 0 }]
+    );
+    assert_eq!(on(&mut queue, at(3), Event::Woken), []);
+    let retry_in = SOON;
+    let again = on(&mut queue, at(4), Event::Refused { ask: 1, retry_in });
+    assert_eq!(again, [Action::Ask { ask: 2, request: 0 }]);
+}
+
+#[test]
+fn returned_permits_go_to_the_next_request_of_equal_terms_for_a_turn() {
+    let mut queue = contended(&[1; 200]);
+    for request in 0..u64::from(HANDOFFS_MAX) {
+        let given = on(&mut queue, at(1), Event::Returned(terms(1)));
+        assert_eq!(given, [Action::Give { request }]);
+    }
+    assert_eq!(
+        on(&mut queue, at(1), Event::Returned(terms(1))),
+        [Action::Release],
+        "other clients have their turn"
+    );
+    assert_eq!(queue.wake_at(), Some(at(1).after(STAND_BACK)));
+    let mut queue = contended(&[1; 3]);
+    let late = at(1).after(TURN_MAX).after(Duration::from_millis(1));
+    assert_eq!(
+        on(&mut queue, late, Event::Returned(terms(1))),
+        [Action::Release]
+    );
+}
+
+#[test]
+fn permits_that_do_not_fit_are_released_and_the_first_request_asks_behind_that() {
+    let mut queue = contended(&[2, 1]);
+    assert_eq!(
+        on(&mut queue, at(2), Event::Returned(terms(1))),
+        [Action::Release, Action::Ask { ask: 1, request: 0 }],
+        "the large request is not passed"
+    );
+}
+
+#[test]
+fn fair_permits_are_never_handed_off() {
+    let mut queue = Queue::default();
+    let fair = Terms {
+        may_be_handed_off: false,
+        ..terms(1)
+    };
+    assert_eq!(
+        on(&mut queue, at(1), Event::Returned(fair)),
+        [Action::Release]
+    );
+}
+
+#[test]
+fn a_grant_that_nobody_wants_is_released() {
+    let mut queue = Queue::default();
+    call(&mut queue, 0, 1, Tick::NEVER);
+    assert_eq!(on(&mut queue, at(2), Event::Left(0)), []);
+    assert_eq!(
+        on(&mut queue, at(3), Event::Granted { ask: 0 }),
+        [Action::Release]
+    );
+}
+
+#[test]
+fn a_call_that_does_not_wait_passes_nobody_and_ends_with_its_attempt() {
+    let mut queue = Queue::default();
+    assert_eq!(
+        call(&mut queue, 0, 1, Tick::ZERO),
+        [Action::Ask { ask: 0, request: 0 }]
+    );
+    let retry_in = SOON;
+    assert_eq!(
+        on(&mut queue, at(2), Event::Refused { ask: 0, retry_in }),
+        [Action::Refuse { request: 0 }]
+    );
+    assert!(!queue.is_contended());
+    let mut queue = contended(&[2]);
+    assert_eq!(
+        call(&mut queue, 1, 1, Tick::ZERO),
+        [Action::Refuse { request: 1 }]
+    );
+}
+
+#[test]
+fn the_server_is_asked_once_more_at_the_deadline() {
+    let mut queue = Queue::default();
+    call(&mut queue, 0, 1, at(50));
+    let retry_in = SOON;
+    on(&mut queue, at(2), Event::Refused { ask: 0, retry_in });
+    call(&mut queue, 1, 1, at(50));
+    assert_eq!(queue.wake_at(), Some(at(50)));
+    assert_eq!(
+        on(&mut queue, at(50), Event::Timer),
+        [
+            Action::Refuse { request: 1 },
+            Action::Ask { ask: 1, request: 0 }
+        ]
+    );
+    assert_eq!(
+        on(&mut queue, at(51), Event::Refused { ask: 1, retry_in }),
+        [Action::Refuse { request: 0 }]
+    );
+    assert_eq!(queue.wake_at(), None);
+}
+
+#[test]
+fn when_the_server_is_silent_all_that_waited_learn_it() {
+    let mut queue = contended(&[1, 1]);
+    on(&mut queue, at(2), Event::Woken);
+    let late = call(&mut queue, 2, 1, Tick::NEVER);
+    assert_eq!(late, []);
+    let failed = on(&mut queue, at(3), Event::Failed { ask: 1, all: true });
+    assert_eq!(
+        failed,
+        [
+            Action::Fail { request: 0 },
+            Action::Fail { request: 1 },
+            Action::Ask { ask: 2, request: 2 }
+        ]
+    );
+    let one = on(&mut queue, at(3), Event::Failed { ask: 2, all: false });
+    assert_eq!(one, [Action::Fail { request: 2 }]);
+}
+
+/// A server with a number of permits, the clients of which are one queue, and another client that takes and returns.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct World {
+    queue: Queue,
+    now: Tick,
+    free: u32,
+    /// Taken by guards of this client.
+    held: Vec<Terms>,
+    /// Attempts under way, and whether the caller of a request is still there.
+    asks: Vec<(u64, u32)>,
+    open: Vec<u64>,
+    calls: u64,
+    others: u32,
+    /// Whether a message is on its way.
+    message: bool,
+    steps: u32,
+}
+
+const PERMITS: u32 = 2;
+const CALLS: [(u32, u64); 4] = [(1, u64::MAX), (2, u64::MAX), (1, 5), (1, 0)];
+const STEPS_MAX: u32 = 15;
+
+impl World {
+    fn new() -> Self {
+        Self {
+            queue: Queue::default(),
+            now: at(1),
+            free: PERMITS,
+            held: Vec::new(),
+            asks: Vec::new(),
+            open: Vec::new(),
+            calls: 0,
+            others: 0,
+            message: false,
+            steps: 0,
+        }
+    }
+
+    /// Applies an event with permits in hand, if it has some.
+    fn apply(&mut self, event: Event, mut in_hand: Option<Terms>) {
+        let mut out = Vec::new();
+        self.queue.on(self.now, event, &mut out);
+        self.carry_out(out, &mut in_hand);
+        assert_eq!(in_hand, None, "{event:?}: permits in hand go somewhere");
+    }
+
+    fn carry_out(&mut self, out: Vec<Action>, in_hand: &mut Option<Terms>) {
+        for action in out {
+            match action {
+                Action::Ask { ask, request } => {
+                    assert!(self.open.contains(&request), "{request} waits");
+                    let (permits, _) = CALLS[usize::try_from(request).unwrap()];
+                    self.asks.push((ask, permits));
+                }
+                Action::Give { request } => {
+                    self.close(request);
+                    self.held.push(in_hand.take().expect("permits in hand"));
+                }
+                Action::Release => {
+                    self.free += in_hand.take().expect("permits in hand").permits;
+                    self.message = true;
+                }
+                Action::Refuse { request } | Action::Fail { request } => self.close(request),
+            }
+        }
+    }
+
+    fn close(&mut self, request: u64) {
+        let at = self.open.iter().position(|open| *open == request);
+        self.open.remove(at.expect("a request is answered once"));
+    }
+
+    fn next(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut step = |change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            next.steps += 1;
+            change(&mut next);
+            all.push(next);
+        };
+        if let Some((permits, deadline)) = CALLS.get(usize::try_from(self.calls).unwrap()) {
+            step(&|next| {
+                let mut out = Vec::new();
+                let request = Request {
+                    id: next.calls,
+                    terms: terms(*permits),
+                    deadline: if *deadline == u64::MAX {
+                        Tick::NEVER
+                    } else {
+                        at(*deadline)
+                    },
+                };
+                next.open.push(next.calls);
+                next.calls += 1;
+                next.queue.call(next.now, request, &mut out);
+                next.carry_out(out, &mut None);
+            });
+        }
+        if let Some((ask, permits)) = self.asks.first().copied() {
+            step(&|next| {
+                next.asks.remove(0);
+                if next.free >= permits {
+                    next.free -= permits;
+                    next.apply(Event::Granted { ask }, Some(terms(permits)));
+                } else {
+                    let retry_in = SOON;
+                    next.apply(Event::Refused { ask, retry_in }, None);
+                }
+            });
+            step(&|next| {
+                next.asks.remove(0);
+                next.apply(Event::Failed { ask, all: true }, None);
+            });
+        }
+        for request in self.open.clone() {
+            step(&|next| {
+                next.close(request);
+                next.apply(Event::Left(request), None);
+            });
+        }
+        if let Some(held) = self.held.first().copied() {
+            step(&|next| {
+                next.held.remove(0);
+                next.apply(Event::Returned(held), Some(held));
+            });
+        }
+        if self.free > 0 && self.others == 0 {
+            step(&|next| {
+                next.free -= 1;
+                next.others += 1;
+            });
+        }
+        if self.others > 0 {
+            step(&|next| {
+                next.free += 1;
+                next.others -= 1;
+                next.message = true;
+            });
+        }
+        if self.message {
+            step(&|next| {
+                next.message = false;
+                next.apply(Event::Woken, None);
+            });
+        }
+        if let Some(wake_at) = self.queue.wake_at().filter(|at| *at != Tick::NEVER) {
+            step(&|next| {
+                next.now = next.now.max(wake_at);
+                next.apply(Event::Timer, None);
+            });
+        }
+        all
+    }
+
+    fn check(&self) {
+        let held: u32 = self.held.iter().map(|terms| terms.permits).sum();
+        assert_eq!(
+            self.free + held + self.others,
+            PERMITS,
+            "as many as there are"
+        );
+        let waits: Vec<u64> = self.queue.requests().collect();
+        assert!(
+            waits.iter().all(|request| self.open.contains(request)),
+            "no request of a caller that is gone waits"
+        );
+        assert_eq!(waits.len(), self.open.len(), "each open call waits");
+        assert!(waits.is_sorted(), "in the order of arrival");
+        let has_event = self.queue.wake_at().is_some() || !self.asks.is_empty();
+        assert!(
+            waits.is_empty() || has_event,
+            "each wait has a timer or a reply to come"
+        );
+    }
+}
+
+/// All that can happen to four calls, one of which wants all permits, beside another client: in any order, to a depth.
+#[test]
+fn whatever_happens_permits_are_neither_lost_nor_doubled_and_no_wait_is_forgotten() {
+    let mut seen = HashSet::new();
+    let mut open = vec![World::new()];
+    while let Some(world) = open.pop() {
+        world.check();
+        if world.steps == STEPS_MAX {
+            continue;
+        }
+        for next in world.next() {
+            if seen.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    assert!(seen.len() > 100_000, "{} states", seen.len());
+}

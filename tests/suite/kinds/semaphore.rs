@@ -1,0 +1,543 @@
+//! `Client::semaphore`: permits with leases, on the wire of Redisson's expirable semaphore.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use lockset::{Client, LostReason, Semaphore};
+use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
+
+use crate::engine::cancellation::poll_times;
+use crate::support::{SOON, ask, client, command, idle, listening, patient_client, took_less};
+
+/// Well below every poll of a client with the default lease.
+const BY_MESSAGE: Duration = Duration::from_millis(700);
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Between two polls of a future that is dropped then.
+const MOMENT: Duration = Duration::from_millis(2);
+
+struct Scene {
+    server: Server,
+    ours: Client,
+    theirs: Client,
+    name: String,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let server = Server::start();
+        let ours = patient_client(&server.url()).await;
+        let theirs = patient_client(&server.url()).await;
+        let name = unique_name("semaphore");
+        Self {
+            server,
+            ours,
+            theirs,
+            name,
+        }
+    }
+
+    fn of(&self, client: &Client, permits: u32) -> Semaphore {
+        client.semaphore(&self.name).permits(permits)
+    }
+
+    /// All permits are free, and nothing is left but their number.
+    async fn all_are_free(&self, permits: u32) {
+        idle(&self.ours).await;
+        idle(&self.theirs).await;
+        let other = self.theirs.semaphore(&self.name);
+        assert_eq!(other.available().await.unwrap(), permits);
+        assert_eq!(other.holders().await.unwrap(), []);
+        eventually(SOON, "no client listens", async || {
+            self.server.pubsub_channels().await.is_empty()
+        })
+        .await;
+        let mut admin = self.server.admin().await;
+        let free: String = ask(&mut admin, &["GET", &self.name]).await;
+        assert_eq!(free, permits.to_string());
+        assert_eq!(
+            self.server.keys().await,
+            [&*self.name],
+            "and nothing besides"
+        );
+    }
+}
+
+#[tokio::test]
+async fn permits_are_taken_all_or_none_and_released() {
+    let scene = Scene::new().await;
+    let (ours, theirs) = (scene.of(&scene.ours, 3), scene.of(&scene.theirs, 3));
+    let two = ours.clone().many(2).acquire().await.unwrap();
+    assert_eq!((two.count(), two.name()), (2, &*scene.name));
+    assert!(
+        theirs
+            .clone()
+            .many(2)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let one = theirs.try_acquire().await.unwrap().unwrap();
+    assert_eq!(ours.available().await.unwrap(), 0);
+    let mut holders: Vec<String> = theirs
+        .holders()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|h| h.id)
+        .collect();
+    let mut ids: Vec<String> = two
+        .holder_ids()
+        .chain(one.holder_ids())
+        .map(str::to_owned)
+        .collect();
+    holders.sort();
+    ids.sort();
+    assert_eq!(holders, ids);
+    assert!(two.remaining() > SECOND && !two.is_lost());
+    two.release().await.unwrap();
+    assert_eq!(ours.available().await.unwrap(), 2);
+    drop(one);
+    scene.all_are_free(3).await;
+}
+
+#[tokio::test]
+async fn another_number_of_permits_is_an_error_that_names_both() {
+    let scene = Scene::new().await;
+    let undeclared = scene
+        .ours
+        .semaphore(&scene.name)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(undeclared.is_invalid(), "{undeclared}");
+    assert!(undeclared.to_string().contains("permits"), "{undeclared}");
+    let held = scene.of(&scene.ours, 3).acquire().await.unwrap();
+    let error = scene.of(&scene.theirs, 5).acquire().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("with 3 permits, not with 5"), "{message}");
+    assert_eq!(error.lock_name(), Some(&*scene.name));
+    held.release().await.unwrap();
+    scene.ours.semaphore(&scene.name).resize(5).await.unwrap();
+    scene
+        .of(&scene.theirs, 5)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    scene.all_are_free(5).await;
+}
+
+#[tokio::test]
+async fn numbers_that_cannot_work_are_refused() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let semaphore = || client.semaphore("x");
+    for bad in [
+        semaphore().permits(0),
+        semaphore().permits(u32::MAX),
+        semaphore().permits(3).many(0),
+        semaphore().permits(3).many(4),
+        semaphore().permits(5_000).many(2_000),
+        semaphore().permits(3).lease(Duration::from_millis(1)),
+        semaphore().permits(3).per(Duration::ZERO),
+        semaphore().permits(3).polled(Duration::ZERO),
+        client.semaphore("").permits(3),
+    ] {
+        let error = bad.try_acquire().await.unwrap_err();
+        assert!(error.is_invalid(), "{bad:?}: {error}");
+    }
+    assert!(semaphore().resize(u32::MAX).await.unwrap_err().is_invalid());
+    command(&server, &["SET", "x", "a text"]).await;
+    let error = semaphore().permits(3).acquire().await.unwrap_err();
+    assert!(!error.is_io(), "{error}");
+    command(&server, &["DEL", "x"]).await;
+    command(&server, &["LPUSH", "x", "a"]).await;
+    let error = semaphore().permits(3).acquire().await.unwrap_err();
+    assert!(error.is_wrong_type(), "{error}");
+    assert_eq!(server.keys().await, ["x"]);
+}
+
+#[tokio::test]
+async fn a_waiter_of_another_client_is_woken() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let waiter = scene.of(&scene.theirs, 1);
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    listening(&scene.server).await;
+    let since = Instant::now();
+    held.release().await.unwrap();
+    let next = within(SOON, waiting).await.unwrap().unwrap();
+    took_less(since, BY_MESSAGE);
+    drop(next);
+    scene.all_are_free(1).await;
+}
+
+/// Counts holders at each moment, in three clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_more_than_there_are() {
+    const PERMITS: u32 = 4;
+    let scene = Scene::new().await;
+    let third = client(&scene.server.url()).await;
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    for client in [&scene.ours, &scene.theirs, &third] {
+        for task in 0..12_u32 {
+            let count = 1 + task % 3;
+            let semaphore = scene.of(client, PERMITS).many(count);
+            let inside = Arc::clone(&inside);
+            tasks.push(tokio::spawn(async move {
+                for round in 0..20 {
+                    let guard = match round % 5 {
+                        0 => semaphore.try_acquire().await.unwrap(),
+                        1 => {
+                            let wait = Duration::from_millis(3);
+                            semaphore.try_acquire_for(wait).await.unwrap()
+                        }
+                        _ => Some(semaphore.acquire().await.unwrap()),
+                    };
+                    let Some(guard) = guard else { continue };
+                    let now = inside.fetch_add(count, Ordering::SeqCst) + count;
+                    assert!(now <= PERMITS, "{now} of {PERMITS}");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(count, Ordering::SeqCst);
+                    if round % 2 == 0 {
+                        drop(guard);
+                    } else {
+                        guard.release().await.unwrap();
+                    }
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        within(SOON * 4, task).await.unwrap();
+    }
+    idle(&third).await;
+    scene.all_are_free(PERMITS).await;
+}
+
+#[tokio::test]
+async fn a_dropped_future_leaves_nothing() {
+    let scene = Scene::new().await;
+    let semaphore = scene.of(&scene.ours, 1);
+    for polls in 1..12 {
+        let free = semaphore.clone();
+        poll_times(async move { drop(free.acquire().await) }, (polls, MOMENT)).await;
+        scene.all_are_free(1).await;
+    }
+    let held = semaphore.acquire().await.unwrap();
+    for polls in 1..12 {
+        let waiter = scene.of(&scene.theirs, 1);
+        let waited = waiter.try_acquire_for(MOMENT * 10);
+        drop(poll_times(waited, (polls, MOMENT)).await);
+    }
+    held.release().await.unwrap();
+    scene.all_are_free(1).await;
+}
+
+/// A caller that is not polled, with a permit that came or that is on its way, stops no other one.
+#[tokio::test]
+async fn a_future_that_is_kept_and_not_polled_stops_nobody() {
+    let scene = Scene::new().await;
+    let semaphore = scene.of(&scene.ours, 2);
+    let held = semaphore.acquire().await.unwrap();
+    for polls in 0..6 {
+        let waiter = semaphore.clone().many(2);
+        let mut kept = Box::pin(async move { waiter.acquire().await });
+        for _ in 0..polls {
+            assert!((&mut kept).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+        let other = scene.of(&scene.theirs, 2);
+        let got = within(SOON, other.acquire()).await.unwrap();
+        got.release().await.unwrap();
+        drop(kept);
+    }
+    held.release().await.unwrap();
+    scene.all_are_free(2).await;
+}
+
+#[tokio::test]
+async fn tasks_of_one_client_hand_permits_off_in_order() {
+    let scene = Scene::new().await;
+    let semaphore = scene.of(&scene.ours, 1);
+    let held = semaphore.acquire().await.unwrap();
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..10 {
+        let (waiter, order) = (semaphore.clone(), Arc::clone(&order));
+        let mut future = Box::pin(async move {
+            let guard = waiter.acquire().await.unwrap();
+            order.lock().push(number);
+            guard.release().await.unwrap();
+        });
+        assert!((&mut future).now_or_never().is_none());
+        tasks.push(tokio::spawn(future));
+    }
+    listening(&scene.server).await;
+    scene.server.reset_stats().await;
+    held.release().await.unwrap();
+    for task in tasks {
+        within(SOON, task).await.unwrap();
+    }
+    assert_eq!(*order.lock(), (0..10).collect::<Vec<_>>());
+    scene.all_are_free(1).await;
+}
+
+#[tokio::test]
+async fn permits_of_a_client_that_stopped_renewing_come_back() {
+    let scene = Scene::new().await;
+    let lease = Duration::from_millis(300);
+    let fixed = scene.of(&scene.ours, 1).fixed_lease(lease);
+    let guard = fixed.acquire().await.unwrap();
+    let next = within(SOON, scene.of(&scene.theirs, 1).acquire())
+        .await
+        .unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert!(guard.is_lost() && guard.remaining().is_zero());
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_not_held(), "{error}");
+    next.release().await.unwrap();
+    scene.all_are_free(1).await;
+}
+
+#[tokio::test]
+async fn a_permit_is_renewed_for_as_long_as_it_is_held() {
+    let scene = Scene::new().await;
+    let lease = Duration::from_millis(200);
+    let guard = scene
+        .of(&scene.ours, 1)
+        .lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    let loss = guard.loss();
+    let waiter = scene.of(&scene.theirs, 1);
+    assert!(waiter.try_acquire_for(lease * 5).await.unwrap().is_none());
+    assert!(!guard.is_lost() && !loss.is_lost());
+    guard.release().await.unwrap();
+    assert!(!loss.is_lost());
+    scene.all_are_free(1).await;
+}
+
+#[tokio::test]
+async fn a_permit_that_the_server_lost_is_lost_within_a_renewal() {
+    let scene = Scene::new().await;
+    let lease = Duration::from_millis(600);
+    let guard = scene
+        .of(&scene.ours, 1)
+        .lease(lease)
+        .acquire()
+        .await
+        .unwrap();
+    let loss = guard.loss();
+    command(&scene.server, &["FLUSHALL"]).await;
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
+    assert_eq!(within(SOON, loss.wait()).await, LostReason::Revoked);
+    let ran = guard.run(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(ran.reason(), LostReason::Revoked);
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_waits_and_loses_guards() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.theirs, 1).acquire().await.unwrap();
+    let ours = client(&scene.server.url()).await;
+    let waiter = scene.of(&ours, 1);
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    listening(&scene.server).await;
+    let second = ours
+        .semaphore("another")
+        .permits(1)
+        .acquire()
+        .await
+        .unwrap();
+    ours.shutdown().await.unwrap();
+    let error = within(SOON, waiting).await.unwrap().unwrap_err();
+    assert!(error.is_closed(), "{error}");
+    assert_eq!(within(SOON, second.lost()).await, LostReason::Closed);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn guards_are_split_and_merged() {
+    let scene = Scene::new().await;
+    let mut three = scene.of(&scene.ours, 3).many(3).acquire().await.unwrap();
+    assert!(three.split(0).unwrap_err().is_invalid());
+    assert!(three.split(3).unwrap_err().is_invalid());
+    let one = three.split(1).unwrap();
+    assert_eq!((three.count(), one.count()), (2, 1));
+    one.release().await.unwrap();
+    assert_eq!(scene.of(&scene.theirs, 3).available().await.unwrap(), 1);
+    let more = scene.of(&scene.ours, 3).acquire().await.unwrap();
+    three.merge(more).unwrap();
+    assert_eq!(three.count(), 3);
+    let other = scene
+        .ours
+        .semaphore("other")
+        .permits(1)
+        .acquire()
+        .await
+        .unwrap();
+    let other = three.merge(other).unwrap_err();
+    other.release().await.unwrap();
+    command(&scene.server, &["DEL", "other"]).await;
+    three.release().await.unwrap();
+    scene.all_are_free(3).await;
+}
+
+#[tokio::test]
+async fn a_smaller_number_leaves_taken_permits_and_frees_none_until_enough_are_back() {
+    let scene = Scene::new().await;
+    let all = scene.of(&scene.ours, 3).many(3).acquire().await.unwrap();
+    scene.ours.semaphore(&scene.name).resize(2).await.unwrap();
+    assert_eq!(
+        scene.ours.semaphore(&scene.name).available().await.unwrap(),
+        0
+    );
+    let waiter = scene.theirs.semaphore(&scene.name).many(2);
+    assert!(waiter.try_acquire().await.unwrap().is_none());
+    all.release().await.unwrap();
+    waiter.acquire().await.unwrap().release().await.unwrap();
+    scene.all_are_free(2).await;
+}
+
+/// At most three in any window.
+#[tokio::test]
+async fn permits_per_window_expire_by_themselves() {
+    let scene = Scene::new().await;
+    let window = Duration::from_millis(400);
+    let limit = scene.of(&scene.ours, 3).per(window);
+    let mut times = Vec::new();
+    for round in 0..9 {
+        let guard = within(SOON, limit.acquire()).await.unwrap();
+        times.push(Instant::now());
+        if round % 2 == 0 {
+            guard.release().await.unwrap();
+        }
+    }
+    for three in times.windows(4) {
+        let took = three[3] - three[0];
+        // The grant was before the caller saw it, on either side.
+        assert!(took > window * 9 / 10, "four within {took:?}");
+    }
+}
+
+/// A large request between small ones that come again and again.
+#[tokio::test]
+async fn a_fair_semaphore_does_not_starve_a_large_request() {
+    let scene = Scene::new().await;
+    let small = scene.of(&scene.ours, 2).fair();
+    let large = scene.of(&scene.theirs, 2).fair().many(2);
+    let first = small.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { large.acquire().await });
+    listening(&scene.server).await;
+    let queue = format!("lockset_sem_queue:{{{}}}", scene.name);
+    let mut admin = scene.server.admin().await;
+    eventually(SOON, "the large request has its place", async || {
+        let waiters: u64 = ask(&mut admin, &["ZCARD", &queue]).await;
+        waiters == 1
+    })
+    .await;
+    assert!(small.try_acquire().await.unwrap().is_none(), "it is before");
+    let behind = small.clone();
+    let behind = tokio::spawn(async move { behind.acquire().await });
+    eventually(SOON, "both have their places", async || {
+        let waiters: u64 = ask(&mut admin, &["ZCARD", &queue]).await;
+        waiters == 2
+    })
+    .await;
+    assert!(!behind.is_finished(), "one permit is free, and it waits");
+    first.release().await.unwrap();
+    let both = within(SOON, waiting).await.unwrap().unwrap();
+    assert!(!behind.is_finished());
+    both.release().await.unwrap();
+    within(SOON, behind)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    scene.all_are_free(2).await;
+}
+
+#[tokio::test]
+async fn a_dead_waiter_of_a_fair_semaphore_is_passed_over() {
+    let scene = Scene::new().await;
+    let ours = scene.of(&scene.ours, 1).fair();
+    let queue = format!("lockset_sem_queue:{{{}}}", scene.name);
+    let alive = format!("lockset_sem_alive:{{{}}}", scene.name);
+    ours.acquire().await.unwrap().release().await.unwrap();
+    let mut admin = scene.server.admin().await;
+    let time: Vec<String> = ask(&mut admin, &["TIME"]).await;
+    let soon = time[0].parse::<u64>().unwrap() * 1_000 + 1_500;
+    command(&scene.server, &["ZADD", &queue, "1", "dead:1"]).await;
+    command(
+        &scene.server,
+        &["ZADD", &alive, &soon.to_string(), "dead:1"],
+    )
+    .await;
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    within(SOON, ours.acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    scene.all_are_free(1).await;
+}
+
+/// Answers are lost, connections cut: permits are neither doubled nor lost.
+#[tokio::test]
+async fn lost_replies_and_cut_connections_change_no_number() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let behind = client(&proxy.url()).await;
+    let semaphore = scene.of(&behind, 2).give_up_after(SOON);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..5 {
+        proxy.swallow_next_reply_then_cut();
+        let guard = within(SOON, semaphore.acquire()).await.unwrap();
+        let holders = scene.of(&scene.theirs, 2).holders().await.unwrap();
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        proxy.swallow_next_reply_then_cut();
+        within(SOON, guard.release()).await.unwrap();
+        assert_eq!(scene.of(&scene.theirs, 2).available().await.unwrap(), 2);
+    }
+    assert!(proxy.fired() >= 10, "{} replies were lost", proxy.fired());
+    idle(&behind).await;
+    scene.all_are_free(2).await;
+}
+
+#[tokio::test]
+async fn without_messages_a_polled_waiter_gets_its_permit() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let waiter = scene.of(&scene.theirs, 1).polled(Duration::from_millis(10));
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    scene.server.reset_stats().await;
+    eventually(SOON, "it asks", async || {
+        let calls = scene.server.commandstats().await;
+        calls.get("evalsha").is_some_and(|calls| *calls >= 3)
+    })
+    .await;
+    assert!(scene.server.pubsub_channels().await.is_empty());
+    held.release().await.unwrap();
+    within(SOON, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    scene.all_are_free(1).await;
+}
