@@ -23,7 +23,7 @@ local round = {
   parties = KEYS[1], arrivals = arrivals, over = ARGV[4], kept_ms = ARGV[5], channel = ARGV[6], publish = ARGV[7]
 }
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
--- Who stood still for longer than its lease, and is first to ask, is alive.
+-- A party that stood still for longer than its lease, but asks before the others, is alive.
 local first = redis.call('ZRANGE', arrivals, 0, 1, 'WITHSCORES')
 for at = 1, #first, 2 do
   local dead = first[at]

@@ -22,7 +22,7 @@
 local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, hold_count, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[5])
 local left = redis.call('PTTL', lock)
--- A free lock that nobody waits for, before the pieces that are not needed for it.
+-- Fast path for a free lock without waiters, before the pieces that it does not need.
 if left == -2 and hold_count == '1' and ARGV[4] ~= '1' and redis.pcall('EXISTS', queue) == 0 then
   -- As `grant` does.
   redis.call('HSET', lock, holder, hold_count)

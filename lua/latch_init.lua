@@ -13,7 +13,7 @@ local latch = KEYS[1]
 if redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
 local before = count_at(latch)
 if type(before) == 'table' then return before end
--- Redisson leaves a count of 0 or less, which keeps nobody waiting.
+-- Redisson leaves a count of 0 or less, which is an open latch.
 if before and before > 0 then return 0 end
 redis.call('SET', latch, ARGV[1])
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])

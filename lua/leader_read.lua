@@ -5,6 +5,6 @@
   Reply    {id, token, value} | an empty list: nobody leads, or the leader has said nothing yet
 ]]
 local known = redis.call('HMGET', KEYS[2], 'id', 'token', 'value')
--- What a leader said that died stays for a while. It is nobody's.
+-- The values of a dead leader stay for a while, but are not returned.
 if not known[1] or redis.call('HEXISTS', KEYS[1], known[1]) == 0 then return {} end
 return known

@@ -48,7 +48,7 @@ local members, key, arg = {}, 1, 5
 while ARGV[arg] do
   local kind, lock = ARGV[arg], KEYS[key]
   local m
-  -- All fields at once: one that comes later may make the table anew.
+  -- Read all fields at once: adding a field later may reallocate the table.
   if not kinds[kind] then
     m = { kind = 'plain', holder = kind, lease = ARGV[4], lock = lock, remaining = -2 }
     arg, key = arg + 1, key + 1

@@ -15,7 +15,7 @@ last = tonumber(last)
 if not last then return redis.error_reply('WRONGTYPE the fencing counter is not a number') end
 local now = redis.call('TIME')
 now = tonumber(now[1]) * 1000000 + tonumber(now[2])
--- Only of what is a time it is known since when nobody used it.
+-- Only a counter that is a time shows when it was last used.
 if last <= 0 or counter_stays(last) or last > now then return -3 end
 if now - last < tonumber(ARGV[1]) then return -1 end
 for i = 2, #KEYS do

@@ -17,7 +17,7 @@
 ]]
 local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
 local hold_count, lease, is_new = ARGV[2], ARGV[3], ARGV[5] == '1'
--- A free lock that nobody waits for, before the pieces that are not needed for it.
+-- Fast path for a free lock without waiters, before the pieces that it does not need.
 if is_new and hold_count == '1' and ARGV[4] == '0'
   and redis.pcall('EXISTS', lock, waiting) == 0 then
   -- As `read_grant` does.

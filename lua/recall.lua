@@ -5,11 +5,11 @@
   ARGV[2]  publish  PUBLISH: a client has one channel for locks of all slots
   Reply    how many connections received it here | -1 the user may not publish it
 ]]
--- Of more readers than that the others are told when it is their turn to be drawn.
+-- With more readers, the others are recalled when a later call draws them.
 local holders_max = 64
 local received = 0
 for _, field in ipairs(redis.call('HRANDFIELD', KEYS[1], holders_max)) do
-  -- Of a writer behind the number: `:write`. Nobody listens for a client of Redisson's.
+  -- A writer has `:write` behind the number. Redisson's clients do not listen.
   local client, number = string.match(field, '^(%x+%-%x+%-%x+%-%x+%-%x+):(%d+)')
   if client then
     local receivers = tonumber(redis.pcall(ARGV[2], ARGV[1] .. client, number))

@@ -10,8 +10,7 @@
   Reply    nil held now | text held now, with this token and those that follow
            remaining_ms held elsewhere | -3 no such hold
 ]]
--- What happens most often comes before the pieces that it does not need: each function that a script defines
--- costs time.
+-- Frequent cases come before the pieces that they do not need: each function that a script defines costs time.
 local lock, holder, hold_count = KEYS[1], ARGV[1], ARGV[2]
 local wants_token = ARGV[4] ~= '0'
 if hold_count ~= '1' and not wants_token and redis.call('HEXISTS', lock, holder) == 1 then

@@ -14,7 +14,7 @@
            remaining_ms held elsewhere, or readers first | -3 no such hold
 ]]
 local lock, waiting, holder = KEYS[1], KEYS[2], ARGV[1]
--- A free lock that nobody waits for, before the pieces that are not needed for it.
+-- Fast path for a free lock without waiters, before the pieces that it does not need.
 if ARGV[5] == '1' and ARGV[4] == '0' and redis.pcall('EXISTS', lock, waiting) == 0 then
   -- As `grant` does.
   local writer = holder .. ':write'

@@ -1,7 +1,6 @@
 -- uses: must_be_lock
 
--- What is left of the lease of a lock of one holder, -2 if it is free. Fails if the key holds anything
--- else.
+-- Returns the remaining lease of a lock with one holder, -2 if it is free. Fails if the key holds anything else.
 local function exclusive_lease(lock)
   local remaining = redis.call('PTTL', lock)
   if remaining == -2 then return -2 end

@@ -2,7 +2,7 @@
 -- not to end as one of ours does; a user who may not check that leaves it as it is. Returns how many keys
 -- knew the waiter.
 local function fair_dequeue(queue, timeouts, alive, waiter)
-  -- First: whoever stands in the queue without a score blocks Redisson for ever.
+  -- Remove the place first: a waiter in the queue without a score blocks Redisson for ever.
   local known = redis.call('LREM', queue, 1, waiter)
   known = known + redis.call('ZREM', timeouts, waiter) + redis.call('ZREM', alive, waiter)
   if redis.pcall('EXISTS', queue, alive) == 1 and redis.pcall('EXISTS', queue) == 1 then

@@ -4,15 +4,15 @@
 -- when that lasts.
 --
 -- Its score is what Redisson would give it: the lease that runs, and 300 s for each place in the queue;
--- and no less than the score of the waiter before it. A Redisson waiter that is served or gives up takes
--- its wait, 300 s by default, off all scores behind it, and so leaves this one in the future. We never
--- shift scores ourselves, so a grant costs the same however long the queue is.
+-- and no less than the score of the waiter before it. When a Redisson waiter is served or stops waiting, it subtracts
+-- its wait, 300 s by default, from all scores behind it, and so leaves this one in the future. We never shift scores
+-- ourselves, so a grant costs the same however long the queue is.
 local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
   local redisson_wait_ms = 300 * 1000
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', q.timeouts, holder))
   local length, scores = redis.call('LLEN', q.queue), redis.call('ZCARD', q.timeouts)
-  -- Where there are more scores than places, somebody has taken a place away: perhaps this one.
+  -- If there are more scores than places, a place was removed: perhaps this one.
   local is_queued = score and (scores <= length or redis.call('LPOS', q.queue, holder))
   local places, before, was_here = 2, 0, false
   if not is_queued then
@@ -20,7 +20,7 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     was_here = redis.call('ZSCORE', q.alive, holder) or length > scores
     local last = length > 0 and redis.call('LINDEX', q.queue, -1)
     before = last and tonumber(redis.call('ZSCORE', q.timeouts, last)) or 0
-    -- A wait without end makes a score that is no number of ms any more.
+    -- A score of an unbounded wait is no usable number of ms.
     local year_ms = 365 * 24 * 3600 * 1000
     before = math.floor(math.min(before, now + year_ms))
   end
@@ -32,7 +32,7 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     local ten_minutes_ms = 600 * 1000
     redis.call('PEXPIRE', q.alive, until_ms - now + ten_minutes_ms)
   end
-  -- What is left of places that were taken away goes when a new queue begins.
+  -- Scores of removed places go when a new queue begins.
   if places == 1 and scores > 0 then redis.call('DEL', q.timeouts) end
   if not is_queued or score < now + redisson_wait_ms then
     redis.call('ZADD', q.timeouts, until_ms, holder)
@@ -42,13 +42,13 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
     return alive_until
   end
   if places == 1 then
-    -- What is left of ours that Redisson passed over.
+    -- Remove heartbeats of our waiters that Redisson skipped.
     redis.call('ZREMRANGEBYSCORE', q.alive, '-inf', now)
   elseif was_here then
     -- Its place may be left of that.
     redis.call('LREM', q.queue, 1, holder)
   end
-  -- Last: whoever stands in the queue without a score blocks Redisson for ever.
+  -- Push last: a waiter in the queue without a score blocks Redisson for ever.
   length = redis.call('RPUSH', q.queue, holder)
   fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores + 1)
   return alive_until

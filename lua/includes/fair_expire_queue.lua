@@ -1,7 +1,7 @@
--- Gives a queue an end, so that what a dead client left goes even if nobody asks for its lock again: an
--- hour after one of ours asked, if all of them are ours. Redisson's waiters may sleep for as long as
--- they were told to, so a queue with one of those is kept for a year, or has no end, as Redisson made it.
--- Only one with less than half of that left gets a new end: most calls write nothing.
+-- Gives a queue an end, so that places of dead clients go even without further calls for the lock: an hour after the
+-- last call, if all places belong to lockset. Redisson's waiters may sleep for as long as they were told to, so a queue
+-- with one of those is kept for a year, or has no end, as Redisson made it. Only one with less than half of that left
+-- gets a new end: most calls write nothing.
 local function fair_expire_queue(queue, timeouts, alive, length, scores)
   local hour_ms, year_ms = 3600 * 1000, 365 * 24 * 3600 * 1000
   local left, life = redis.call('PTTL', queue), nil

@@ -3,8 +3,8 @@
 -- A fair lock was just freed: makes the head of its queue the holder, or wakes it. Returns how many
 -- connections received the message.
 --
--- 1. Find the head. A user who may not look at the queue, or may not publish, has freed the lock all the
---    same: waiters poll.
+-- 1. Find the head. A user without the right to look at the queue, or to publish, has still freed the lock:
+--    waiters poll.
 -- 2. Decide whether it is handed the lock: only one of ours that wants it, whose place is kept for long
 --    enough, and only while the lock is free (it may be another one in this queue that was freed). One
 --    that wants a token needs a counter that can be read and written; it is stored before the grant.
@@ -13,8 +13,8 @@
 -- 4. Send the one message that says so: the end of that lease, its length, the token or `-`, and the name
 --    of the lock. The waiter knows when it asked for its place to be kept until then, and counts the
 --    lease from there; the server began it later.
--- 5. If nobody received it, undo the grant; the place stays. If somebody did, the waiter leaves the queue:
---    only then, so that it is never without a place and without the lock.
+-- 5. If no connection received it, undo the grant; the place stays. Otherwise remove the waiter from the queue, only
+--    now, so that it always has a place or the lock.
 -- In all other cases wake the head: `0`, it is its turn.
 local function fair_handover(q)
   local found, head, _, until_ms, on_turn, now = pcall(

@@ -1,7 +1,7 @@
 -- uses: server_ms, read_place, fair_dequeue
 
--- As many entries of queues may still be passed in this call, the dead and those that wait for the other
--- lock: bounds the time for which it blocks the server. Whoever asks next goes on.
+-- How many queue entries (dead waiters, and waiters for the other lock) this call may still pass: bounds the time it
+-- blocks the server. The next call goes on.
 local fair_passes_left = 2000
 
 -- The first waiter of a free fair lock that may still come: nil if there is none. Then whether it has
@@ -9,8 +9,8 @@ local fair_passes_left = 2000
 -- and what time it is.
 --
 -- The dead before it leave the queue: one of ours is dead when its heartbeat is over, one of Redisson's
--- when its score has passed, one with neither at once. Those of ours that wait for the other lock with
--- this queue stay; which lock one of Redisson's waits for nobody can tell.
+-- when its score has passed, one with neither at once. Our waiters for the other lock with this queue stay; which lock
+-- a Redisson waiter waits for is unknown.
 local function fair_head(lock, queue, timeouts, alive)
   local now
   local is_new, index = false, 0
@@ -25,8 +25,8 @@ local function fair_head(lock, queue, timeouts, alive)
       fair_dequeue(queue, timeouts, alive, head)
       is_new = true
     elseif not heartbeat then
-      -- We do not lower the scores of all waiters at each grant, as Redisson does. So the head of
-      -- theirs gets what it would have by now, and a dead one holds up nobody for longer.
+      -- We do not lower the scores of all waiters at each grant, as Redisson does. So lower the score of their head to
+      -- the value it would have with Redisson alone; then a dead one delays the others no longer than there.
       local redisson_wait_ms = 300 * 1000
       local latest = now + redisson_wait_ms
       if score > latest then redis.call('ZADD', timeouts, latest, head) end
@@ -37,8 +37,8 @@ local function fair_head(lock, queue, timeouts, alive)
         local heartbeat_ms_max = 3000
         local latest = now + heartbeat_ms_max
         if until_ms > latest then
-          -- The server's clock was set back. All such places now end together; that of the head alone,
-          -- for a user who may not list them. What is taken off is whole ms: the fraction stays.
+          -- The server's clock was set back. All such places now end together; only the head's place does if the user
+          -- may not list them. Subtract whole ms, which keeps the fraction.
           redis.call('ZADD', alive, score - (until_ms - latest), head)
           until_ms = latest
           local last = redis.pcall('ZRANGE', alive, -fair_passes_left, -1, 'WITHSCORES')

@@ -1,6 +1,6 @@
 -- uses: fair_dequeue, fair_handover
 
--- A waiter gives up its place; if it was the head, it is the turn of the new one. True if it had one.
+-- Removes the place of a waiter; if it was the head, the new head gets its turn. True if it had one.
 local function fair_leave(q, holder)
   local was_head = redis.call('LINDEX', q.queue, 0) == holder
   local left = fair_dequeue(q.queue, q.timeouts, q.alive, holder)

@@ -1,6 +1,6 @@
--- Fails unless a hash that is there is a lock, whoever holds it. A lock has a lease, and holders, named
--- `uuid:thread` as Redisson does, beside which a read-write lock has `mode`. All else is an application's.
--- Looks at three fields, however many there are, and returns them, each with its value.
+-- Fails if the key holds a hash that is no lock. A lock has a lease, and holders, named `uuid:thread` as Redisson does,
+-- beside which a read-write lock has `mode`. All else is an application's. Looks at three fields, however many there
+-- are, and returns them, each with its value.
 local function must_be_lock(lock, remaining)
   local holders, seen = 0, nil
   if remaining ~= -1 then

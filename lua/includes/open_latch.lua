@@ -1,4 +1,4 @@
--- Opens a latch, and notes that for those who wait: by the time they look, it may be closed again.
+-- Opens a latch and records this for its waiters: the latch may be closed again before they look.
 local function open_latch(latch, opened, call, kept_ms, channel, publish)
   redis.call('DEL', latch)
   redis.pcall('SET', opened, call, 'PX', kept_ms)

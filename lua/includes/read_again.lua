@@ -1,6 +1,6 @@
 -- uses: read_leases, read_timeout
 
--- Sets the number of read holds of a holder that reads or writes already, which had so many.
+-- Sets the number of read holds of a holder that already reads or writes; `had` is its current number.
 local function read_again(lock, holder, hold_count, lease, remaining, had)
   -- First: it is a write that a full server accepts, and after it the others too.
   redis.call('PEXPIRE', lock, math.max(remaining, tonumber(lease)))

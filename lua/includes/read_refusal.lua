@@ -1,8 +1,8 @@
 -- uses: must_be_lock, writer_first
 
 -- Why a holder cannot read, or read once more: what is left of the lease of the lock (-1: unknown), or -3
--- if it has no hold to build on; nil if it can. Then what is left of that lease, whether anybody waits,
--- some fields of a lock that others read, and how many read holds it has.
+-- if it has no hold to build on; nil if it can. Then the remaining lease, whether anyone waits, some fields of a lock
+-- with readers, and this holder's number of read holds.
 local function read_refusal(lock, waiting, holder, is_new, waited_ms)
   local seen
   local remaining = redis.call('PTTL', lock)

@@ -1,9 +1,9 @@
 -- uses: read_timeout, is_on_its_way
 
--- What is left of the longest lease of all readers but `gone`, -2 without a living reader. One that an operator
--- took the lease from has the longest. Looks no further than to the first with at least `enough`. Of leases that
--- may be on their way to another node nobody knows how long they are: the lock is to live for as long as it does.
--- Then which lease the user may not look at, if it is that.
+-- Returns the longest remaining lease of all readers but `gone`, -2 without a living reader. One that an operator took
+-- the lease from has the longest. Looks no further than to the first with at least `enough`. Leases that may be moving
+-- to another node have an unknown length: the lock then keeps its own lease. Then which lease the user may not look at,
+-- if it is that.
 local function readers_lease(lock, enough, gone)
   local longest = -2
   local fields = redis.call('HGETALL', lock)

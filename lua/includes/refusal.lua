@@ -2,7 +2,7 @@
 
 -- Why a holder cannot have an exclusive lock at this count: what is left of the lease of its holder, or -3
 -- if the hold to be entered again does not exist; nil if it can. Then what is left of the lease of the
--- lock. Who has looked already says that.
+-- lock. Callers that know the lease pass it as `remaining`.
 local function refusal(lock, holder, hold_count, remaining)
   remaining = remaining or redis.call('PTTL', lock)
   if remaining == -2 then

@@ -1,9 +1,9 @@
 -- uses: not_held, rw_wait_over, read_timeout, read_leases, readers_lease, write_ends
 
--- Sets the counts of a hold on a read-write lock, or takes a holder that only waits out of those who wait.
--- Returns the reply of a release, -1 if there is no such hold and no such waiter; then the message that
--- tells others that they may enter, if they may: if there is no reply, it is how many received that. Who has
--- looked already says what the hash has under its two names, and how many fields it has, if it is to be over.
+-- Sets the counts of a hold on a read-write lock, or removes a holder that only waits. Returns the reply of a release,
+-- -1 if there is no such hold and no such waiter; then the message that tells others that they may enter, if they may:
+-- if there is no reply, it is how many received that. Callers that have looked pass `held`, the values of its two
+-- fields, and `fields`, the number of fields, if the hold ends.
 --
 -- 1. Look at what the holder has. Nothing: it may be waiting, and gives that up. A write count is never
 --    raised here.
@@ -12,12 +12,11 @@
 --    lengthens the lease of the lock; one that goes, while others stay, first notes what its own read
 --    leases are, as they are deleted next.
 -- 4. Delete the leases of the read holds that go, and set the counts of what stays. If it goes on
---    writing, or as a reader as before, that is all: nobody else can enter now who could not before.
+--    writing, or reading as before, that is all: no other caller can enter now that could not before.
 -- 5. It is gone, or was a writer and reads now. Readers that stay decide how long the lock lives: the
---    longest lease of them. All of them are read only if the one who leaves may have had the longest; if
---    what is left of the lock is about that, it is let be; else those who wait are told. If no reader is alive
---    the lock goes.
--- 6. A writer that is done is noted, and those who wait are to be told.
+--    longest lease of them. All of them are read only if the leaving holder may have had the longest. A lock with about
+--    the right lease stays as it is; otherwise waiters are notified. If no reader is alive the lock goes.
+-- 6. Note the end of a writer, and notify waiters.
 local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held, fields)
   local writer = holder .. ':write'
   held = held or redis.call('HMGET', lock, holder, writer)
@@ -79,7 +78,7 @@ local function rw_release_hold(lock, waiting, holder, writes, reads, lease, held
       end
       local is_sooner = longest >= 0 and longest < enough
       if is_sooner then redis.call('PEXPIRE', lock, longest) end
-      -- Who was refused was told of the longer lease, and a waiter of Redisson's sleeps for as long.
+      -- Refused callers were given the longer lease, and a waiter of Redisson sleeps for that time.
       if not was_writer then return 0, is_sooner and '1' or nil end
     end
   end

@@ -1,7 +1,6 @@
 -- uses: is_dead_reader
 
--- About as many dead readers may still be taken out in this call: bounds the time for which it blocks the
--- server.
+-- About how many dead readers this call may still remove: bounds the time it blocks the server.
 local sweeps_left = 500
 
 -- Takes dead readers out of a lock that others read, so that a waiting writer need not look at all of them

@@ -1,8 +1,8 @@
 -- uses: server_ms, writers_wait
 
--- Whether a reader has to let a waiting writer of ours go first; then whether anybody waits. A reader that
--- was waiting when the last writer was done enters beside it, so neither side starves: one that was
--- refused before that, or has waited for as long in its client.
+-- Returns whether a reader has to let a waiting writer of ours go first, and whether anyone waits. A reader that was
+-- waiting when the last writer was done enters beside it, so neither side starves: one that was refused before that, or
+-- has waited for as long in its client.
 local function writer_first(waiting, holder, waited_ms)
   if redis.call('EXISTS', waiting) == 0 then return false, false end
   local now = server_ms()
