@@ -1,8 +1,8 @@
 //! Many tasks: each on its own lock, and all on one.
 //!
-//! Own locks show what lockset adds to a busy connection. One hot lock shows the way from a release
-//! to the next holder: it is compared with Redisson's way, with a floor that polls, and with a floor
-//! that has nobody to hand over to, one task that takes and releases as fast as it can.
+//! Own locks show what lockset adds to a busy connection. One hot lock shows the way from a release to the next holder.
+//! It is compared with Redisson's way, with a floor that polls, and with a floor without hand-over: one task that takes
+//! and releases as fast as it can.
 
 mod support;
 
@@ -33,10 +33,10 @@ const TURN_OWN: Duration = Duration::from_millis(50);
 const TURNS_OWN: usize = 4;
 const TURN_HOT: Duration = Duration::from_millis(800);
 
-/// What each client is to have of a hot lock, of what would be its part.
+/// The least share of a hot lock that each client must get, as a part of an equal share.
 const LEAST_SHARE: f64 = 0.6;
 
-/// The pause of the lock that polls, which is the floor's while somebody else has it.
+/// The pause of the lock that polls: the floor waits this long while another task has the lock.
 const POLL: Duration = Duration::from_millis(10);
 
 fn main() {
@@ -234,14 +234,14 @@ fn hot_lock_times(criterion: &mut Criterion, server: &Server) {
     group.finish();
 }
 
-/// What one turn of one subject came to. Each task ends with the hold it wants when time is up.
+/// The result of one turn of one subject. Each task ends with the hold it wants when time is up.
 struct Turn {
     /// Until time was up, and until the last task had ended.
     elapsed: Duration,
     ended: Duration,
     /// How often each task had a lock before time was up.
     shares: Vec<u64>,
-    /// For each hold, those of the end included.
+    /// The wait for each hold, with the holds at the end.
     waits: Vec<Duration>,
 }
 
@@ -250,8 +250,7 @@ impl Turn {
         self.shares.iter().sum::<u64>() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// What the client with the least got, of what would have been its part. The tasks of a client
-    /// stand together.
+    /// The share of the client that got least, as a part of an equal share. The tasks of a client stand together.
     fn least_share(&self, clients: usize) -> f64 {
         let of_clients = self.shares.chunks(self.shares.len() / clients);
         let least = of_clients.map(|tasks| tasks.iter().sum::<u64>()).min();
@@ -304,8 +303,8 @@ fn turn(runtime: &Runtime, subjects: &[Subject], span: Duration) -> Turn {
     })
 }
 
-/// What several turns of one subject on own locks came to, the ends of the turns included: they are
-/// in what the processors did.
+/// The sum of several turns of one subject on own locks, with the ends of the turns, which are part of the processor
+/// time too.
 #[derive(Clone, Copy, Default)]
 struct Work {
     holds: usize,
@@ -487,7 +486,7 @@ fn hot_lock_ratio(arguments: &Arguments, server: &Server, clients: usize, name: 
             let least = of(&|turns| turns[index].least_share(clients));
             let what = format!("{who}: least share of a client/fair share");
             report(arguments, name, &what, &least);
-            // In no more than a moment not everybody has a turn.
+            // In a very short turn, some tasks get no hold.
             if index == 0 && arguments.effort != Effort::Test {
                 let least = median(&least);
                 assert!(

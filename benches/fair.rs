@@ -1,11 +1,11 @@
 //! The fair lock: the way from a release in one process to the grant in another, and what a grant
 //! costs the server when many wait.
 //!
-//! The floor of a hand-off is what no lock can do without if the next holder is to be told: one
-//! script that sends one message, until that is heard. It and Redisson's way are made with the same
-//! two processes, over the same kind of connection, in the same rounds. A grant is what leads from one
-//! holder to the next: ours is one release, Redisson's a release and the attempt of the new head, sent in
-//! pipelines as in `server_cpu`. Somebody listens, as a release hands over to nobody who does not.
+//! The floor of a hand-off is the least work that notifies the next holder: one script that sends one message, until
+//! the message is received. It and Redisson's way are made with the same two processes, over the same kind of
+//! connection, in the same rounds. A grant is what leads from one holder to the next: ours is one release, Redisson's a
+//! release and the attempt of the new head, sent in pipelines as in `server_cpu`. A subscriber is needed, because a
+//! release hands over only to a subscribed waiter.
 
 mod support;
 
@@ -32,7 +32,7 @@ const GRANT: &str = "fair/server CPU of a grant";
 
 const ROUNDS: usize = 7;
 
-/// How often each process has the lock in a round, and for how long: the other one asks meanwhile.
+/// How often each process has the lock in a round, and for how long; the other process asks during that time.
 const TURNS: usize = 150;
 const HELD: Duration = Duration::from_millis(4);
 
@@ -45,7 +45,7 @@ const HEARTBEAT_MS: u64 = 600_000;
 /// Commands in one write.
 const BATCH: usize = 100;
 
-/// What the floor does: one script, one message.
+/// The floor: one script, one message.
 const TELL: &str = "return redis.call('PUBLISH', ARGV[1], '0')";
 
 fn main() {
@@ -339,7 +339,7 @@ fn grants(arguments: &Arguments, server: &Server) {
     }
 }
 
-/// Of each queue, that of lockset and that of Redisson.
+/// For each queue, the costs of lockset and of Redisson.
 type Costs = [[f64; 2]; QUEUES.len()];
 
 fn all_known(costs: [[Option<f64>; 2]; QUEUES.len()]) -> Option<Costs> {
@@ -388,7 +388,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// What one grant costs the server, in nanoseconds, with about this many waiting.
+    /// The server's cost of one grant, in nanoseconds, with about this many waiters.
     fn round(&mut self, kind: Kind, waiters: usize, locks: usize, grants: usize) -> Option<f64> {
         let flush = redis::cmd("FLUSHALL")
             .arg("SYNC")

@@ -1,10 +1,10 @@
-//! What a cycle costs its client in instructions: acquire and release a free lock, beside the floor's; and
-//! several locks as one, beside one.
+//! The client's instructions for a cycle: acquire and release a free lock, beside the floor's; and several locks as
+//! one, beside one lock.
 //!
 //! Times of a shared machine tell little of a few microseconds; a count of instructions is the same each
-//! time. The program runs itself under `valgrind`, twice with so many cycles more the second time, on one
-//! thread: the difference is what those cycles took, without all that is done once. How often they read the
-//! clock is counted by the same tool.
+//! time. The program runs itself under `valgrind` on one thread, twice, with more cycles the second time: the
+//! difference is the cost of these cycles, without all one-time costs. How often they read the clock is counted by the
+//! same tool.
 
 mod support;
 
@@ -146,7 +146,7 @@ fn counted(who: &str, size: usize, url: &str) -> Counted {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Profile {
     instructions: u64,
     clock_reads: u64,

@@ -1,4 +1,4 @@
-//! What a lock costs in memory: a handle, a hold, a waiter; here and at the server.
+//! The memory of a lock: a handle, a hold, a waiter; in the client and at the server.
 //!
 //! Bytes that are allocated and not freed again, by a counting allocator here and by `used_memory`
 //! there, for many of a kind; how often a cycle asks the allocator, beside the floor's; and what is left
@@ -23,14 +23,14 @@ static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const NAME: &str = "memory";
 
-/// So many of a kind that what all share does not count.
+/// Enough of a kind to make shared memory negligible.
 const MANY: usize = 10_000;
 
-/// Cycles of which nothing may be left, by so many tasks.
+/// Cycles that must leave no memory behind, and the number of their tasks.
 const CYCLES: usize = 1_000_000;
 const TASKS: usize = 64;
 
-/// What may be left of them, as tables of a fixed size may have grown.
+/// The memory that may remain, as tables of a fixed size may have grown.
 const LEFT_MAX: i64 = 64 * 1024;
 
 const A_WHILE: Duration = Duration::from_secs(60);
@@ -156,7 +156,7 @@ async fn fair_waiters(client: &Client, server: &mut AtServer, many: usize) {
     idle(client).await;
 }
 
-/// What many tasks come to, once they are where they are to be.
+/// The memory of many tasks, once they have reached their state.
 async fn measured<F: Future<Output = ()> + Send + 'static>(
     server: &mut AtServer,
     what: &str,
@@ -178,7 +178,7 @@ async fn allocations(client: &Client, server: &mut AtServer, cycles: usize) {
     println!("| --- | ---: | ---: |");
     let lock = client.lock("memory:cycle");
     let mut floor = server.floor.lock("memory:floor", "owner:0123456789abcdef");
-    // What is made once.
+    // Allocates everything that is made once.
     lockset_cycles(&lock, cycles).await;
     asked("floor", cycles, floor_cycles(&mut floor, cycles)).await;
     asked("lockset", cycles, lockset_cycles(&lock, cycles)).await;
@@ -209,7 +209,7 @@ async fn floor_cycles(lock: &mut FloorLock, cycles: usize) {
 
 /// Takes and releases locks, half of the times one that all want, and says what is left of it.
 async fn growth(client: &Client, server: &mut AtServer, cycles: usize) {
-    // What is made once.
+    // Allocates everything that is made once.
     cycle(client, TASKS * 100).await;
     let (before, before_there) = (bytes_here(), server.bytes().await);
     cycle(client, cycles).await;

@@ -1,7 +1,7 @@
-//! The multi-lock: what several locks as one cost the caller, with nobody else about.
+//! The multi-lock: the cost of several locks as one for the caller, without contention.
 //!
-//! A cycle takes all members and releases them. It is compared with the cycle of one lock, and with
-//! that of all members one after the other, in rounds of short blocks that take turns.
+//! A cycle takes all members and releases them. It is compared with the cycle of one lock, and with the cycles of all
+//! members one after the other, in rounds of short blocks that take turns.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// The same locks in three ways.
+/// Three ways to take these locks.
 #[derive(Clone)]
 struct Subjects {
     single: ReentrantLock,

@@ -1,9 +1,9 @@
-//! What it costs to be observed: cycles of a free lock, hand-offs in memory, and sticky locks that are taken
-//! again; with an observer, a subscriber of `tracing`, a recorder of metrics.
+//! The cost of observation: cycles of a free lock, hand-offs in memory, and sticky locks that are taken again; with an
+//! observer, a subscriber of `tracing`, a recorder of metrics.
 //!
 //! A subscriber and a recorder are there for a whole process, so each way to be observed has one of its own,
-//! and they take turns. What is compared is the processor time of the clients. `LOCKSET_BENCH_WITHOUT` names
-//! this bench as it is built without the features; then they are compared with that, too.
+//! and they take turns. The benches compare the processor time of the clients. `LOCKSET_BENCH_WITHOUT` names this bench
+//! as it is built without the features; then they are compared with that, too.
 //!
 //! Beside that, where there is a `valgrind`: the instructions, which are the same each time. They are counted in
 //! runs that are over before what was counted is handed to the recorder, and to valgrind a look at the clock is a
@@ -41,10 +41,10 @@ const TASKS: usize = 4;
 enum Way {
     /// The features are not compiled.
     Without,
-    /// They are, and nobody asks.
+    /// The features are compiled and unused.
     Off,
     Observer,
-    /// What a client says of itself at the server.
+    /// The client's announcement at the server.
     Announced,
     #[cfg(feature = "tracing")]
     Info,
@@ -98,7 +98,7 @@ impl Way {
             Self::Recorder => {
                 let recorder = metrics_exporter_prometheus::PrometheusBuilder::new();
                 let scraped = recorder.install_recorder().expect("the first recorder");
-                // The exporter keeps each value until somebody looks.
+                // The exporter keeps each value until a reader asks.
                 std::thread::spawn(move || {
                     loop {
                         std::thread::sleep(Duration::from_millis(500));
@@ -132,7 +132,7 @@ fn subscribe(level: tracing_subscriber::filter::LevelFilter) {
     tracing::subscriber::set_global_default(subscriber).expect("the first subscriber");
 }
 
-/// What is done while observed.
+/// The work under observation.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Cycle,
@@ -151,7 +151,7 @@ impl Work {
         }
     }
 
-    /// So many take some 20 ms.
+    /// This number takes some 20 ms.
     fn turn(self) -> usize {
         match self {
             Self::Cycle => 300,
@@ -160,8 +160,8 @@ impl Work {
         }
     }
 
-    /// So many, and more, for valgrind: both take less than the time after which metrics are handed over, but
-    /// for the cycles, of which few are counted by then.
+    /// Two counts for valgrind: both take less time than metrics wait before they are recorded, except for the cycles,
+    /// and only a few of these are counted in time.
     fn counted(self) -> [usize; 2] {
         match self {
             Self::Cycle => [40, 140],
@@ -194,7 +194,7 @@ async fn cycles(lock: ReentrantLock, times: usize) {
     }
 }
 
-/// A process that works when it is told to, and says how long that took on the processor.
+/// A process that works on request, and prints the processor time of the work.
 fn work_as_told() {
     let mut words = std::env::args().skip(2);
     let way = words.next().and_then(|name| Way::named(&name));
@@ -212,7 +212,7 @@ fn work_as_told() {
     }
 }
 
-/// What valgrind counts, by its name.
+/// The name of the function that valgrind counts.
 const COUNTED: &str = "counted_by_valgrind";
 
 #[inline(never)]
@@ -266,7 +266,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Those that have ended need it no more.
+        // Processes that have ended ignore this.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -319,7 +319,7 @@ fn instructions(work: Work, url: &str) {
     }
 }
 
-/// The instructions of so many times, and of one turn of each kind of task before.
+/// The instructions of this many times, and of one turn of each kind of task before them.
 fn count(work: Work, way: Way, program: &Path, times: usize, url: &str) -> u64 {
     let mut valgrind = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

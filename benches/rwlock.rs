@@ -26,10 +26,10 @@ const ROUNDS: usize = 7;
 /// How long each subject runs before the other has its turn.
 const TURN: Duration = Duration::from_millis(500);
 
-/// Of 100 turns, those that read.
+/// Reading turns out of 100.
 const MIXES: [u32; 2] = [90, 99];
 
-/// What is done under the lock.
+/// The work under the lock.
 const WORKS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
 
 fn main() {
@@ -87,10 +87,10 @@ impl Subject {
     }
 }
 
-/// What one turn of one subject came to.
+/// The result of one turn of one subject.
 struct Turn {
     per_second: f64,
-    /// The waits of those that wrote; each task ends with the turn it is in when time is up.
+    /// The waits of writers; each task finishes its turn when time is up.
     writers: Vec<Duration>,
 }
 
@@ -108,7 +108,7 @@ fn run(runtime: &Runtime, subject: &Subject, reads: u32, work: Duration, span: D
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
                 let (subject, stop) = (subject.clone(), Arc::clone(&stop));
-                // The same turns for both subjects.
+                // Both subjects get equal turns.
                 let mut dice = fastrand::Rng::with_seed(task as u64);
                 tokio::spawn(async move {
                     let (mut in_time, mut writers) = (0_u64, Vec::new());

@@ -1,10 +1,10 @@
-//! What the verbs cost the server: the scripts of lockset, those of Redisson, and the floor.
+//! The server's cost of the verbs: the scripts of lockset, the scripts of Redisson, and the floor.
 //!
 //! Sent in pipelines of 100, so that the scripts are measured and not the system calls around them,
-//! which are some five times as dear as any script and the same for all. Of the rounds the least is
-//! taken: whatever else the machine does only adds. The scripts of lockset are those of the library's
-//! own list; where it sends plain commands instead, so does the bench. A multi-lock is compared with Redisson's,
-//! which takes its members one after the other.
+//! which are some five times as dear as any script and the same for all. The least of the rounds is taken, because
+//! other load on the machine only adds. The scripts of lockset come from the library's own list; if the library sends
+//! plain commands instead, the bench does too. A multi-lock is compared with Redisson's, which takes its members one
+//! after the other.
 
 mod support;
 
@@ -67,7 +67,7 @@ impl Way {
     const ALL: [Self; 3] = [Self::Lockset, Self::Redisson, Self::Floor];
 }
 
-/// The rows of the table, in the order in which they are run.
+/// The rows of the table, in the order of their runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verb {
     Acquire,
@@ -141,7 +141,7 @@ impl Verb {
         }
     }
 
-    /// Whether lockset does it by plain commands, one of which says that the hold was there.
+    /// Whether lockset does it by plain commands, one of them with a reply that shows the hold existed.
     fn is_plain_release(self) -> bool {
         matches!(
             self,
@@ -159,7 +159,7 @@ impl Verb {
     }
 }
 
-/// What one verb cost, once.
+/// One measured cost of one verb.
 #[derive(Clone, Debug)]
 struct Cell {
     /// `None` where the kernel does not say.
@@ -441,7 +441,7 @@ impl Bench {
     }
 }
 
-/// What each reply has to look like; `None` if this way has no such verb.
+/// A check for each reply; `None` if this way has no such verb.
 fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
     Some(match (way, verb) {
         (Way::Lockset | Way::Redisson, Verb::Renew) => |reply| match reply {
@@ -457,7 +457,7 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
             | Verb::WriteAcquire,
         ) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquirePlain) => |reply| *reply == Value::Okay,
-        // A hold was there, and nobody listens.
+        // A hold was there, without subscribers.
         (Way::Lockset, verb) if verb.is_plain_release() => {
             |reply| matches!(reply, Value::Int(0 | 1))
         }

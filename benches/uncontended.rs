@@ -1,8 +1,7 @@
-//! One task, one lock, nobody else: how far a cycle is from the floor.
+//! One task, one lock, no contention: the distance of a cycle from the floor.
 //!
-//! Criterion measures both subjects one after the other. What it cannot do is let them take turns,
-//! which is what a ratio needs on a machine that is not quiet: that is done after it, in rounds of
-//! short blocks.
+//! Criterion measures both subjects one after the other. Its subjects cannot take turns, as a ratio on a busy machine
+//! requires: rounds of short blocks after it do that.
 
 mod support;
 
@@ -57,7 +56,7 @@ fn times(server: &Server) {
     criterion.final_summary();
 }
 
-/// What is compared: whatever can take a free lock and give it back.
+/// A subject of the comparison: it can take a free lock and release it.
 #[derive(Clone)]
 enum Subject {
     Floor(FloorLock),
@@ -148,8 +147,8 @@ fn cycle_ratio(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
     report(arguments, name, "cycle p50, lockset/floor", &ratios);
 }
 
-/// What a caller waits for, counted in round trips: a `PING` on a connection like lockset's is one. What the floor
-/// takes beyond it to acquire is what any lock costs.
+/// The caller's wait, in round trips: a `PING` on a connection like lockset's is one. The excess of the floor over a
+/// round trip is the cost of any lock.
 fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &str) {
     let runtime = flavour.runtime();
     let (floor, client) = runtime.block_on(async {
@@ -180,7 +179,7 @@ fn round_trips(arguments: &Arguments, server: &Server, flavour: Flavour, name: &
                 let started = Instant::now();
                 drop(lock.lock().await.expect("the lock"));
                 times[3].push(started.elapsed());
-                // Lets the release through, so that it is in nobody's way.
+                // Lets the release through first, so that it delays nothing later.
                 floor.ping().await;
                 floor.ping().await;
 

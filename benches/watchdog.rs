@@ -1,5 +1,5 @@
-//! What it costs to keep ten thousand locks, and a hundred thousand: renewals, seen by the server, by
-//! this process, and by another client of the same server.
+//! The cost of keeping ten thousand locks, and a hundred thousand: renewals, seen by the server, by this process, and
+//! by another client of the server.
 //!
 //! Compared with Redisson's way: its batches of 100, one after the other, over a bare connection of
 //! the same library. lockset also lengthens no lease that is longer already, and knows the deadline
@@ -22,14 +22,14 @@ use support::place::cpu;
 use support::rounds::{report, rounds};
 use support::{Flavour, in_a_task, place, redisson};
 
-/// So many holds, their lease, and the rounds. A third of a lease passes before anything is renewed;
-/// the first is short, so that a round is.
+/// The number of holds, their lease, and the rounds. A third of a lease passes before anything is renewed; the first is
+/// short, so that a round is.
 const SIZES: [(usize, Duration, usize); 2] = [
     (10_000, Duration::from_secs(3), 3),
     (100_000, Duration::from_secs(30), 1),
 ];
 
-/// The lease by which the share of a processor is told: the default.
+/// The lease that the share of a processor refers to: the default.
 const USUAL_LEASE: Duration = Duration::from_secs(30);
 
 /// Redisson's default.
@@ -83,7 +83,7 @@ impl Load {
 
 fn compare(arguments: &Arguments, name: &str, server: &Arc<Server>, runtime: &Runtime, load: Load) {
     let results = rounds(arguments, load.rounds, name, |_| {
-        // Once for the costs, and once with somebody else at the server.
+        // Once for the costs, and once with another client at the server.
         let of_lockset = [false, true].map(|beside| lockset(runtime, server, load, beside));
         let of_redisson = [false, true].map(|beside| redisson(runtime, server, load, beside));
         (of_lockset, of_redisson)
@@ -100,7 +100,7 @@ fn compare(arguments: &Arguments, name: &str, server: &Arc<Server>, runtime: &Ru
             let ratios = of(&|ours, theirs| ours[0].costs[cost] / theirs[0].costs[cost]);
             report(arguments, name, what, &ratios);
         }
-        // What this process does meanwhile beside renewing is in it.
+        // The share includes other work of this process during that time.
         let shares = of(&|ours, _| {
             let each = Duration::from_nanos(ours[0].costs[1] as u64);
             (each * load.holds as u32).as_secs_f64() / (USUAL_LEASE / 3).as_secs_f64()
@@ -143,7 +143,7 @@ fn compare(arguments: &Arguments, name: &str, server: &Arc<Server>, runtime: &Ru
     }
 }
 
-/// What renewing all holds once came to.
+/// The cost of renewing all holds once.
 struct Renewing {
     /// Nanoseconds of the server and of this process for one hold. Both ways include what an idle
     /// server and an idle client cost in the same time.
@@ -152,10 +152,10 @@ struct Renewing {
     batch: f64,
     /// The command that kept the server longest.
     longest: Duration,
-    /// What was left of the lease of the hold that was renewed last, as a part of it.
+    /// The rest of the lease of the hold that was renewed last, as a part of the lease.
     least_left: f64,
-    /// What a hundredth of another client's `PING`s exceeded, as a multiple of their median; 0 if
-    /// there was no other client.
+    /// A hundredth of another client's `PING`s took longer than this multiple of their median; 0 without another
+    /// client.
     tail: f64,
 }
 
@@ -176,7 +176,7 @@ fn lockset(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) ->
         let end = Instant::now() + load.window;
         let work = async {
             match beside {
-                // What looking costs is in no cost that counts.
+                // Reading the leases adds to no cost that counts.
                 true => least_left(&guards, load.lease, end).await,
                 false => {
                     sleep_until(end.into()).await;
@@ -240,7 +240,7 @@ fn redisson(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) -
     })
 }
 
-/// What happens while `work` goes on, and whether all holds were renewed in it.
+/// The costs while `work` goes on, and whether all holds were renewed in it.
 async fn window(
     server: &Arc<Server>,
     holds: usize,

@@ -79,7 +79,7 @@ impl Arguments {
         }
     }
 
-    /// Whether the comparison called `name` is to be made.
+    /// Whether to run the comparison called `name`.
     pub(crate) fn wants(&self, name: &str) -> bool {
         !self.criterion_only
             && self.filter.as_ref().is_none_or(|filter| {

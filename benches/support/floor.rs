@@ -3,9 +3,8 @@
 //! `SET key owner NX PX`, and a script that deletes the key if it still has that owner. No
 //! reentrancy, no renewal, no wake-up, nothing that survives a dropped future. The connection is
 //! made and awaited as lockset's command connection is: one multiplexed connection without Nagle's
-//! delay, the older protocol, and a timer of tokio's around each call. The same commands can be sent
-//! in two other ways: with Nagle's delay, and over lockset's own socket, to tell apart what that
-//! gives and what lockset costs.
+//! delay, the older protocol, and a timer of tokio's around each call. The floor can send its commands in two other
+//! ways, with Nagle's delay and over lockset's own socket, to separate the socket's gain from lockset's cost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +23,10 @@ mod paced_read;
 
 const COMPARE_AND_DELETE: &str = include_str!("compare_and_delete.lua");
 
-/// What lockset waits for a reply with the default lease.
+/// lockset's limit for a reply with the default lease.
 const REPLY_MAX: Duration = Duration::from_secs(1);
 
-/// What lockset's connections let queue for the writer.
+/// The length of the write queue in lockset's connections.
 const WRITE_QUEUE: usize = 1024;
 
 /// Whether the connection sends each write at once.

@@ -1,4 +1,4 @@
-//! What the benches share: the floor, Redisson's way, where processes run, and how rounds compare.
+//! Shared by the benches: the floor, Redisson's way, where processes run, and how rounds compare.
 //!
 //! Nothing here or in a bench reports a bare time: all that is printed is a ratio of two subjects
 //! that took turns in one run, on one server.
@@ -17,7 +17,7 @@ use std::time::Duration;
 use lockset::Client;
 use tokio::runtime::{Builder, Runtime};
 
-/// The lease of whatever is taken in a bench.
+/// The lease of every lock in a bench.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// The runtimes a program may use. Of the second kind two workers: one for the caller, one for the

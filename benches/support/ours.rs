@@ -46,7 +46,7 @@ impl Hold<'_> {
         restore
     }
 
-    /// Gives up the whole hold by plain commands.
+    /// Releases the whole hold by plain commands.
     pub(crate) fn release_plain(self) -> [Cmd; 2] {
         let (mut hdel, mut publish) = (redis::cmd("HDEL"), redis::cmd("PUBLISH"));
         hdel.arg(self.key).arg(self.holder);
@@ -147,7 +147,7 @@ pub(crate) fn multi_acquire(holds: &[Hold<'_>]) -> Cmd {
     call
 }
 
-/// Gives up all of them: each before anybody is told of one.
+/// Releases all of them: each before any waiter is notified.
 pub(crate) fn multi_release(holds: &[Hold<'_>]) -> Vec<Cmd> {
     let pairs: Vec<[Cmd; 2]> = holds.iter().map(|hold| hold.release_plain()).collect();
     let of = |at: usize| pairs.iter().map(move |pair| pair[at].clone());

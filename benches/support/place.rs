@@ -87,7 +87,7 @@ pub(crate) mod cpu {
     pub(crate) fn of_clients() -> Option<u64> {
         let mut sum = 0;
         for thread in fs::read_dir("/proc/self/task").ok()? {
-            // A thread that has ended meanwhile is not one of those that are measured.
+            // A thread that has ended is not one of the measured ones.
             sum += of_thread(&thread.ok()?.path()).unwrap_or(0);
         }
         Some(sum)

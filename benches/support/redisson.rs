@@ -1,9 +1,9 @@
 //! Redisson's way to lock, over the same Redis library as lockset.
 //!
-//! The scripts are written from the facts of Redisson's wire format: the same keys, calls and
-//! replies, in the same order; those of fair and read-write locks are the test kit's. A waiter subscribes to the channel of the lock; a message wakes one
-//! waiter of each client, which asks again; else it asks when the lease it was told has run out.
-//! Kinder than the original in two ways: there is no Java, and a client is subscribed beforehand.
+//! The scripts are written from the facts of Redisson's wire format, with equal keys, calls and replies in equal order.
+//! The test kit has the scripts of fair and read-write locks. A waiter subscribes to the channel of the lock. A message
+//! wakes one waiter of each client, which asks again; without a message, it asks when the lease it was given has run
+//! out. Kinder than the original in two ways: there is no Java, and a client is subscribed beforehand.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -120,7 +120,7 @@ impl RedissonLock {
         }
     }
 
-    /// `None`: acquired; else for how long it is held at most.
+    /// `None`: acquired; otherwise the longest time for which it is held.
     async fn try_acquire(&mut self) -> Option<Duration> {
         let call = acquire(&self.client.acquire, &self.client.key, &self.holder);
         match self.command.ask(&call).await {
@@ -214,7 +214,7 @@ pub(crate) fn write_release(sha: &str, key: &str, holder: &str, latch: &str) -> 
     call
 }
 
-/// What follows each unlock.
+/// The command after each unlock.
 pub(crate) fn delete(latch: &str) -> Cmd {
     let mut delete = redis::cmd("DEL");
     delete.arg(latch);

@@ -54,8 +54,8 @@ pub(crate) fn report(arguments: &Arguments, subject: &str, what: &str, ratios: &
     line(arguments, subject, what, ratios, "x");
 }
 
-/// As [`report`] for a cost to which the rest of the machine can only add: what counts is the ratio
-/// of the least costs, which need not be of one round.
+/// Like [`report`], for a cost to which other load on the machine can only add: the ratio of the least costs counts,
+/// even if they come from different rounds.
 pub(crate) fn report_least(
     arguments: &Arguments,
     subject: &str,
@@ -77,7 +77,7 @@ fn line(arguments: &Arguments, subject: &str, what: &str, values: &[f64], unit: 
 }
 
 fn print(arguments: &Arguments, subject: &str, what: &str, value: f64, values: &[f64], unit: &str) {
-    // A run that only shows that it runs has measured nothing of worth.
+    // A test run measures nothing.
     if arguments.effort == Effort::Test {
         println!("{subject}  {what}  ran");
         return;

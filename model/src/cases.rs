@@ -103,7 +103,7 @@ pub const LARGE_LOCKS: [(&str, Bounds); 5] = [
 pub struct Off {
     /// Its name.
     pub rule: &'static str,
-    /// What turns it off.
+    /// Turns the rule off.
     pub turn: fn(&mut lock::Rules),
     /// Where.
     pub bounds: Bounds,
@@ -143,7 +143,7 @@ pub const OFF: [Off; 17] = off![
     token_is_above_clock in WITHOUT_DATA => TOKENS,
 ];
 
-/// Those of tokens that are handed out without the server.
+/// Rules for tokens that are granted without the server.
 pub const OFF_WITH_HANDOFFS: [Off; 2] = off![
     handoff_takes_next_token in Bounds { handoffs: 1, ..TWO } => TOKENS,
     server_sets_tokens_aside in Bounds { handoffs: 1, ..TWO } => TOKENS,
@@ -196,7 +196,7 @@ pub fn large_redlocks() -> [(&'static str, Redlock); 2] {
 pub struct RedlockOff {
     /// Its name.
     pub rule: &'static str,
-    /// What turns it off.
+    /// Turns the rule off.
     pub turn: fn(&mut redlock::Rules),
     /// With how many restarts.
     pub restarts: u8,
@@ -283,7 +283,7 @@ pub const LARGE_RW_LOCKS: [(&str, rwlock::Bounds); 2] = [
 pub struct RwOff {
     /// Its name.
     pub rule: &'static str,
-    /// What turns it off.
+    /// Turns the rule off.
     pub turn: fn(&mut rwlock::Rules),
     /// Where.
     pub bounds: rwlock::Bounds,

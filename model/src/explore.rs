@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::hash::Hash;
 
-/// What an exploration to the end has found.
+/// The result of a complete exploration.
 #[derive(Clone, Debug)]
 pub struct Explored {
     /// How many different states there are.
@@ -22,7 +22,7 @@ pub struct Explored {
 ///
 /// # Errors
 ///
-/// The property that fails, with the steps to it, or one that was to be met and is not.
+/// Returns a failed property with the steps to it, or a required state that was never reached.
 pub fn to_the_end<M>(model: M) -> Result<Explored, String>
 where
     M: Model + Clone + Send + Sync + 'static,

@@ -141,7 +141,7 @@ impl Edges {
     }
 }
 
-/// To which strongly connected component each state belongs, by Kosaraju's algorithm.
+/// The strongly connected component of each state, by Kosaraju's algorithm.
 fn components(onward: &Edges, back: &Edges) -> Vec<u32> {
     let count = onward.starts.len() - 1;
     let mut order = Vec::with_capacity(count);

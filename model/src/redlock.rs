@@ -1,11 +1,11 @@
-//! One lock on three servers, of which two make a majority.
+//! One lock on three servers; two of them are a majority.
 //!
 //! Invariants (the properties): no two guards are valid at once; what is lost stays lost. The first one depends on
 //! a rule about restarts: a server that came back without its data has no vote for the time of a lease.
 //!
-//! It is kept small in three ways, none of which hides a violation. A release is executed at once, which lets others
-//! in as early as can be, and takes along what was still on its way: that could only keep others out. An answer is
-//! read when its round ends. And the servers are interchangeable, so they are kept in order.
+//! Three simplifications keep it small, and none hides a violation. A release is executed at once, which lets others in
+//! as early as can be, and takes along what was still on its way: that could only keep others out. An answer is read
+//! when its round ends. And the servers are interchangeable, so they are kept in order.
 
 use stateright::{Model, Property};
 
@@ -28,7 +28,7 @@ pub struct Rules {
     pub renewal_checks_holder: bool,
     /// A guard whose majority was gone for a moment is lost, though a renewal is answered later.
     pub lost_is_final: bool,
-    /// A round in vain is released at every server.
+    /// A failed round is released at every server.
     pub round_in_vain_is_released: bool,
 }
 
@@ -47,7 +47,7 @@ impl Rules {
 /// Of a client, as its position; and the number of its round.
 pub type Holder = (u8, u8);
 
-/// What a client knows of one server.
+/// A client's knowledge of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum View {
     /// Nothing.
@@ -58,7 +58,7 @@ pub enum View {
     Voted(bool),
     /// It counts until its lease is over by the clock of the client.
     Member {
-        /// What is left of it.
+        /// The rest of its lease.
         left: u8,
         /// The renewal under way.
         renewal: Renewal,
@@ -76,12 +76,12 @@ pub enum Renewal {
     Done(u8, bool),
 }
 
-/// What a server has, and what the clients know of it.
+/// The state of a server, and the clients' knowledge of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Server {
-    /// Who has its vote.
+    /// The client that has its vote.
     pub holder: Option<Holder>,
-    /// What is left of that lease.
+    /// The rest of that lease.
     pub left: u8,
     /// For how long it has been up: at most a lease.
     pub up: u8,
@@ -89,12 +89,12 @@ pub struct Server {
     pub views: [View; CLIENTS],
 }
 
-/// What a client is about.
+/// The phase of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It wants nothing.
     Idle,
-    /// A round is under way, and began so long ago.
+    /// A round is under way, and began this long ago.
     Round(u8),
     /// It has a guard.
     Held {
@@ -108,7 +108,7 @@ pub enum Phase {
 pub struct State {
     /// In order.
     pub servers: [Server; SERVERS],
-    /// What each client is about, and the number of its last round.
+    /// The phase of each client, and the number of its last round.
     pub clients: [(Phase, u8); CLIENTS],
     /// How many more rounds may begin.
     pub rounds: u8,
@@ -118,14 +118,14 @@ pub struct State {
     pub is_revived: bool,
 }
 
-/// One step of anybody.
+/// One step of a client or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
     /// A client begins a round.
     Begin(usize),
-    /// It reads the votes: a guard, or a round in vain.
+    /// It reads the votes: a guard, or a failed round.
     End(usize),
     /// A server executes the attempt of a client.
     Vote(usize, usize),

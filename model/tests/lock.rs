@@ -41,7 +41,7 @@ fn holds(state: &State) -> bool {
     state.clients[0].is_valid()
 }
 
-/// An attempt that is older than its lease is granted in vain.
+/// An attempt older than its lease gets a useless grant.
 fn wants(state: &State) -> bool {
     matches!(
         state.clients[0].phase,
@@ -49,7 +49,7 @@ fn wants(state: &State) -> bool {
     )
 }
 
-/// From wherever faults have led: without another one, the lock becomes free, and who wants it gets it.
+/// From every state after faults: without another fault, the lock becomes free, and each client that wants it gets it.
 #[test]
 fn from_everywhere_it_goes_on() {
     let small = Bounds {
@@ -99,7 +99,7 @@ fn busy(handoffs_have_bound: bool) -> Lock {
     model
 }
 
-/// Whatever tasks of one client hand off to each other, the lock becomes free at the server again and again.
+/// With every sequence of hand-offs between tasks of one client, the lock becomes free at the server again and again.
 #[test]
 fn no_run_of_hand_offs_lasts_for_ever() {
     let kept = |state: &State| state.server.holder.is_some();

@@ -33,7 +33,7 @@ fn is_free(state: &State) -> bool {
     is_idle && state.servers.iter().all(|server| server.holder.is_none())
 }
 
-/// From wherever restarts have led, all votes become free without time passing, but for a round in vain that
+/// From every state after restarts, all votes become free without time passing, except the votes of a failed round that
 /// is not released: those end with their leases.
 #[test]
 fn votes_do_not_stay() {
@@ -41,7 +41,7 @@ fn votes_do_not_stay() {
         !matches!(action, Action::Restart(_) | Action::Begin(_) | Action::Tick)
     };
     let graph = Graph::of(&Redlock::new(2, 1));
-    // What was executed for a guard whose lease is over ends with it.
+    // A grant for a guard whose lease is over ends with that lease.
     let is_owned = |state: &State| {
         let mut servers = state.servers.iter().filter_map(|server| server.holder);
         servers.all(|(client, round)| {

@@ -29,7 +29,8 @@ fn each_rule_is_needed() {
     }
 }
 
-/// From wherever a process has ended: without another one, the lock becomes free, and who wants it gets it.
+/// From every state after the end of a process: without another end, the lock becomes free, and each client that wants
+/// it gets it.
 #[test]
 fn from_everywhere_it_goes_on() {
     let graph = Graph::of(&RwLock::new(Bounds {

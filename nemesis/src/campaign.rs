@@ -15,29 +15,29 @@ use crate::topology::{Servers, Topology};
 use crate::worker::Job;
 use crate::workers::Workers;
 
-/// What is to be done.
+/// The settings of a campaign.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// At which servers.
     pub topology: Topology,
     /// For how long workers work.
     pub time: Duration,
-    /// What decides the faults and the work.
+    /// Seed of the faults and the work.
     pub seed: u64,
     /// Whether faults may lose data.
     pub loses_data: bool,
     /// Whether workers use a lock that is none.
     pub is_naive: bool,
-    /// Whether nothing is done to anybody.
+    /// Whether the campaign runs without faults.
     pub is_quiet: bool,
     /// The program to run as a worker.
     pub program: PathBuf,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the checker says.
+    /// The checker's findings.
     pub report: Report,
     /// How many faults of each kind there were.
     pub faults: BTreeMap<Fault, usize>,
@@ -50,7 +50,7 @@ pub struct Outcome {
 const WORKERS: usize = 3;
 const TASKS: u32 = 3;
 const LEASE: Duration = Duration::from_secs(2);
-/// A machine that stands still for so long does harm of its own.
+/// A machine stall of this length counts as a harm of its own.
 const STALL: Duration = Duration::from_millis(150);
 
 const NAIVE_LEASE: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ impl Campaign {
         if self.is_naive { NAIVE_LEASE } else { LEASE }
     }
 
-    /// What is allowed at these servers, on a machine that is busy with other things too.
+    /// Limits for these servers, on a machine that is busy with other work too.
     fn limits(&self) -> Limits {
         Limits {
             call: nanos(Duration::from_secs(5)),
@@ -150,7 +150,7 @@ impl Campaign {
         let (mut harms, faults) = self.harm(&servers, &mut workers, until).await;
         let histories = tokio::task::block_in_place(|| workers.finish())?;
         servers.are_well().await;
-        // What dead workers held ends with its lease.
+        // Holds of dead workers end with their leases.
         let was_killed = harms.iter().any(|harm| harm.killed.is_some());
         let left = servers.left(LEASE * 3, was_killed).await;
         let mut events = Vec::new();

@@ -1,9 +1,8 @@
 //! Reads histories and says what must not be in them.
 //!
-//! Pure: times and tokens are all that it knows. Invariants: a violation it names is one, since a guard counts as
-//! held only from after it was granted until it was about to be released, said that it was lost, or was held by
-//! a process that was killed, and never past the last moment that it vouched for; what happens within the time of
-//! a fault is not held against anybody but for exclusion and tokens.
+//! Pure: times and tokens are all that it knows. Invariants: each violation it reports is real. A guard counts as held
+//! only from after its grant until it was about to be released, reported its loss, or was held by a killed process, and
+//! never past the last moment it vouched for. Within the time of a fault only exclusion and tokens are checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,7 +12,7 @@ use crate::history::{Event, Nanos, What};
 #[cfg(test)]
 mod tests;
 
-/// What was done to whom, and when.
+/// One fault: its target and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Harm {
     /// From when.
@@ -27,21 +26,21 @@ pub struct Harm {
 /// What is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A call may take so much longer than it waits, without a fault.
+    /// Without a fault, a call may exceed its wait by this much.
     pub call: Nanos,
-    /// So much longer while there is one.
+    /// The excess that is allowed during a fault.
     pub call_in_trouble: Nanos,
-    /// So long after a fault its consequences are felt.
+    /// The consequences of a fault may be felt for this long.
     pub aftermath: Nanos,
-    /// A loss is told so soon after the last moment that was vouched for.
+    /// A loss is reported this soon after the last moment that was vouched for.
     pub loss: Nanos,
-    /// Who came so much later is behind in a fair queue.
+    /// In a fair queue, a caller that arrived this much later is behind.
     pub order: Nanos,
     /// Whether the servers lose data on purpose, so that two may hold at once.
     pub loses_data: bool,
 }
 
-/// What must not happen.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Two held one lock at once.
@@ -64,7 +63,7 @@ pub enum Violation {
         /// The token after.
         after: u64,
     },
-    /// Somebody was granted a fair lock before one that had waited for longer.
+    /// A fair lock was granted to a caller before one that had waited longer.
     OutOfOrder {
         /// Who had waited.
         waiter: (u32, u64),
@@ -78,14 +77,14 @@ pub enum Violation {
         /// How late.
         late: Nanos,
     },
-    /// A guard was lost and nobody had done any harm.
+    /// A guard was lost without a fault.
     LossWithoutCause {
         /// Whose.
         call: (u32, u64),
         /// What it said.
         reason: String,
     },
-    /// A call failed and nobody had done any harm.
+    /// A call failed without a fault.
     FailedWithoutCause {
         /// Whose.
         call: (u32, u64),
@@ -144,7 +143,7 @@ pub struct Report {
     pub longest_call: Nanos,
     /// Where data was lost on purpose: for how long two held at once, each time.
     pub doubles: Vec<Nanos>,
-    /// What must not happen.
+    /// The broken promises found.
     pub violations: Vec<Violation>,
 }
 
@@ -332,7 +331,7 @@ fn check_exclusion(
     limits: &Limits,
     report: &mut Report,
 ) {
-    // Those whose holds last longest: of those that exclude everybody, and of all.
+    // The calls whose holds last longest: of exclusive holds, and of all.
     type Last<'a> = Option<(&'a Call, Nanos)>;
     let (mut alone, mut any): (Last<'_>, Last<'_>) = (None, None);
     for call in granted {

@@ -1,4 +1,4 @@
-//! What is done to servers, connections and workers.
+//! Faults of servers, connections and workers.
 //!
 //! Invariant: after [`Fault::cause`] everything that was stopped goes on and every rule of the proxy is gone; what
 //! the servers have lost is lost.
@@ -56,7 +56,7 @@ const ANYWHERE: [Fault; 6] = [
 ];
 
 impl Fault {
-    /// Those of a topology; those that lose data come only if they are wanted.
+    /// The faults of a topology; faults that lose data come only if they are requested.
     #[must_use]
     pub fn of(topology: Topology, loses_data: bool) -> Vec<Self> {
         let (harmless, harmful): (&[Self], &[Self]) = match topology {
@@ -243,7 +243,7 @@ fn restart(server: &Server) {
     tokio::task::block_in_place(|| server.restart());
 }
 
-/// What a server answers does not matter: it may have been stopped just before.
+/// The server's answer does not matter: the server may have been stopped just before.
 async fn ask(server: &Server, words: &str) {
     ask_long(server, words, Duration::ZERO).await;
 }

@@ -1,7 +1,7 @@
-//! What a process writes down: one JSON object a line.
+//! The history of a process: one JSON object a line.
 //!
-//! Invariant: times are of the machine's monotonic clock, so those of different processes can be compared. A line
-//! is written in one piece before the process goes on, so it survives a kill.
+//! Invariant: times come from the machine's monotonic clock, so times of different processes can be compared. A line is
+//! written in one piece before the process goes on, so it survives a kill.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -37,7 +37,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum What {
-    /// The call begins, and waits for at most so long.
+    /// The call begins, and waits for at most this long.
     Begin {
         /// The name of the lock.
         lock: String,
@@ -58,7 +58,7 @@ pub enum What {
         /// Of the same clock.
         until: Nanos,
     },
-    /// Somebody else has it.
+    /// Another holder has it.
     Refused,
     /// The caller gave up waiting: the future was dropped.
     Dropped,

@@ -40,7 +40,7 @@ pub fn row(campaign: &Campaign, outcome: &Outcome) -> String {
     )
 }
 
-/// What was found, at most ten of a kind, and how often each fault came.
+/// The violations, at most ten of a kind, and how often each fault came.
 #[must_use]
 pub fn details(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -87,7 +87,7 @@ impl Servers {
         })
     }
 
-    /// What workers connect to.
+    /// The URLs for the workers.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         match self {
@@ -109,8 +109,8 @@ impl Servers {
         }
     }
 
-    /// From now on replies take so long on their way, where there is a proxy: it is the same to clients as half
-    /// of that in each direction.
+    /// Delays replies by `distance` from now, where there is a proxy: for clients this equals half of it in each
+    /// direction.
     pub fn are_away(&self, distance: Duration) {
         if let Self::One(_, proxy) = self {
             proxy.delay_replies(distance);
@@ -127,8 +127,8 @@ impl Servers {
         }
     }
 
-    /// What is left of locks `within` this time, but for what is meant to stay: the counters of tokens, and, if
-    /// a process was killed, what its client has said of itself.
+    /// The keys that remain of locks `within` this time, without the keys that stay by design: the counters of tokens
+    /// and, if a process was killed, its client's announcement.
     pub async fn left(&self, within: Duration, was_killed: bool) -> Vec<String> {
         let is_kept = |key: &String| {
             key.starts_with("redisson_lock_token:")

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::history::{Nanos, What, Writer, now};
 
-/// What a worker is told.
+/// The instructions for a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Its number, the same in its history.
@@ -33,14 +33,14 @@ pub struct Job {
     pub lease_ms: u64,
     /// Where its history goes.
     pub history: PathBuf,
-    /// What decides what it does.
+    /// Seed of its work.
     pub seed: u64,
 }
 
-/// What a call bears without an answer.
+/// How long a call goes on without an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Until then a worker has connected, whatever happens.
+/// A worker has connected within this time, even during faults.
 const CONNECTED: Duration = Duration::from_secs(10);
 
 const LOCKS: u64 = 2;
@@ -49,7 +49,7 @@ const WAIT: Duration = Duration::from_secs(1);
 /// How long a guard may go without being asked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What all tasks of a worker share.
+/// State shared by all tasks of a worker.
 #[derive(Debug)]
 struct Desk {
     job: Job,
@@ -77,7 +77,7 @@ impl Desk {
         call
     }
 
-    /// The same of each of these calls, which are for the parts of one lock.
+    /// Notes `what` for each of these calls, which are for the parts of one lock.
     fn note(&self, calls: &[u64], what: &What) {
         for call in calls {
             self.writer.note(*call, what.clone());
@@ -90,7 +90,7 @@ impl Desk {
     }
 }
 
-/// Who is to have a lock when.
+/// The order in which callers get a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// One at a time.
@@ -106,7 +106,7 @@ enum Order {
 struct Use {
     hold: Duration,
     is_dropped: bool,
-    /// The caller gives up so soon.
+    /// The caller's time limit.
     patience: Option<Duration>,
 }
 
@@ -136,7 +136,7 @@ pub async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
     let writer = Writer::append(&job.history, job.number)?;
     let desk = Arc::new(Desk {
         writer,
-        // Those of a worker that was started again do not count from 0 once more.
+        // The calls of a worker that was started again have numbers of their own.
         calls: AtomicU64::new(0),
         job,
     });
@@ -188,7 +188,7 @@ async fn connect(desk: &Desk, url: &str) -> lockset::Result<Client> {
             .lease(desk.lease())
             .give_up_after(PATIENCE);
         match patient.build().await {
-            // Whoever takes the place of a worker that was killed may meet the next fault.
+            // A worker that replaces a killed one may meet the next fault.
             Err(error) if error.is_io() && now() < deadline => sleep(LOOK).await,
             done => return done,
         }
@@ -311,7 +311,7 @@ async fn hold<G: Guard>(desk: &Desk, calls: &[u64], guard: G, plan: Use) {
     if plan.is_dropped {
         drop(guard);
     } else {
-        // An error says that it was lost, or that nobody answered: either way it is over.
+        // An error reports a loss or a missing answer: either way the hold is over.
         let _ = guard.release().await;
     }
     desk.note(calls, &What::ReleaseEnd);

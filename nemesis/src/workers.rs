@@ -1,6 +1,6 @@
 //! The worker processes: started, stopped, killed and replaced.
 //!
-//! Invariant: a worker does not outlive its [`Workers`], and is told apart by a number that is never used again.
+//! Invariant: a worker does not outlive its [`Workers`], and has a number that is never used again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::worker::Job;
 
-/// How the program is told to be a worker.
+/// The argument that makes the program a worker.
 pub const VERB: &str = "worker";
 
 /// All that run.
@@ -94,7 +94,7 @@ impl Workers {
         Ok(number)
     }
 
-    /// Waits for all of them, and returns the histories, of those that were killed too.
+    /// Waits for all workers, and returns their histories, including the histories of killed workers.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ async fn sentinels_under_faults() {
     assert!(outcome.report.grants > 100, "{:?}", outcome.report);
 }
 
-/// Nothing is lost, nothing fails, nobody is passed over.
+/// Nothing is lost, nothing fails, no waiter is passed over.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_happens_without_faults() {
     let quiet = Campaign {

@@ -1,5 +1,5 @@
--- Redisson's RLock: take a free lock or enter one's own, else say how long it is held still.
--- KEYS lock; ARGV lease_ms, holder. Reply nil: acquired.
+-- Redisson's RLock: take a free lock or enter one's own, otherwise return its remaining lease. KEYS lock; ARGV
+-- lease_ms, holder. Reply nil: acquired.
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[2], 1)
   redis.call('pexpire', KEYS[1], ARGV[1])

@@ -1,6 +1,6 @@
-//! What a client does, and what becomes of an answer.
+//! The steps of a client, and its reactions to answers.
 //!
-//! Invariant: whatever it has sent and nobody waits for any more is in `releasing` until the server has answered.
+//! Invariant: an abandoned request is in `releasing` until the server has answered.
 
 use super::state::{Client, Connection, Guard, Holder, LANES, Lane, Phase, Reply, Request, State};
 use super::{Bounds, Rules};
@@ -35,7 +35,7 @@ impl State {
             .push(Request::Acquire(holder));
     }
 
-    /// Nobody waits for the attempt or the place any more.
+    /// The caller drops its attempt or its place.
     pub(super) fn abandon(&mut self, bounds: &Bounds, rules: &Rules, client: usize) {
         let holder = self.current(rules, client);
         let client = &mut self.clients[client];
@@ -52,7 +52,7 @@ impl State {
         client.send_release(holder, lane);
     }
 
-    /// The guard is given back.
+    /// The guard is released.
     pub(super) fn release(&mut self, rules: &Rules, client: usize) {
         let holder = self.current(rules, client);
         let client = &mut self.clients[client];
@@ -87,7 +87,7 @@ impl State {
         client.renewal = None;
     }
 
-    /// What was lost and has gone from the server need not be known any more.
+    /// Forgets lost holds that have gone from the server.
     pub(super) fn forget_lost(&mut self) {
         let holder = self.server.holder;
         for (at, client) in self.clients.iter_mut().enumerate() {
@@ -110,7 +110,7 @@ impl State {
             .push(Request::Renew(holder));
     }
 
-    /// A connection is replaced. What was sent and has no answer is sent again, oldest first.
+    /// A connection is replaced. Unanswered requests are sent again, oldest first.
     pub(super) fn reconnect(&mut self, rules: &Rules, client: usize, lane: Lane) {
         let holder = self.current(rules, client);
         let of = &mut self.clients[client];
@@ -142,7 +142,7 @@ impl State {
         of.lane(lane).requests = requests;
     }
 
-    /// The process of a client is gone. What it has sent may still be executed.
+    /// The process of a client is gone. Its requests may still be executed.
     pub(super) fn crash(&mut self, client: usize) {
         let of = &mut self.clients[client];
         for lane in LANES {
@@ -157,7 +157,7 @@ impl State {
         };
     }
 
-    /// The server starts again; its clients connect anew.
+    /// The server starts again; its clients reconnect.
     pub(super) fn restart(&mut self, rules: &Rules, with_data: bool) {
         if !with_data {
             let clock = self.server.clock;
@@ -166,7 +166,7 @@ impl State {
                 ..Default::default()
             };
         }
-        // What was sent to the process that is gone is gone with it.
+        // Requests to the old process are gone with it.
         self.late.clear();
         for client in &mut self.clients {
             for lane in LANES {
@@ -182,7 +182,7 @@ impl State {
         }
     }
 
-    /// What a client makes of an answer.
+    /// Applies an answer to the client.
     pub(super) fn take_reply(
         &mut self,
         bounds: &Bounds,

@@ -1,8 +1,8 @@
 //! One lock on one server, and the clients that want it.
 //!
-//! Invariants (the properties): no two guards are valid at once; a valid guard is the holder at the server; tokens
-//! rise from valid guard to valid guard; what is lost is not valid again; what nobody has is not at the server, but
-//! for what dead clients and lost guards leave until its lease ends; a fair lock is granted in the order of its queue.
+//! Invariants (the properties): no two guards are valid at once; a valid guard is the holder at the server; tokens rise
+//! from valid guard to valid guard; a lost guard is never valid again; the server has no hold without an owner, except
+//! the holds of dead clients and lost guards until their leases end; a fair lock is granted in the order of its queue.
 
 mod client;
 mod rules;
@@ -97,7 +97,7 @@ pub struct Lock {
     pub rules: Rules,
 }
 
-/// One step of anybody.
+/// One step of a client, a server or a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes for everybody.
@@ -261,13 +261,13 @@ pub const EXCLUSION: &str = "no two guards are valid at once";
 pub const HOLDER: &str = "a valid guard is the holder at the server";
 /// Tokens rise from valid guard to valid guard.
 pub const TOKENS: &str = "tokens rise";
-/// What is lost is never valid again.
+/// A lost guard is never valid again.
 pub const FINAL: &str = "what is lost stays lost";
-/// Whose hold the server has forgotten is told so by the next renewal.
+/// The next renewal reports a hold that the server has forgotten.
 pub const GONE: &str = "what the server has forgotten is not renewed";
-/// What nobody has is not at the server.
+/// The server has no hold without an owner.
 pub const NO_LEAK: &str = "what nobody has is not at the server";
-/// Nobody alive in the queue is passed over.
+/// No live waiter in the queue is passed over.
 pub const ORDER: &str = "the queue is served in order";
 
 /// Something happens at all.

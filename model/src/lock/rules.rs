@@ -1,4 +1,4 @@
-//! What protects a lock, each with a switch.
+//! The rules that protect a lock, each with a switch.
 //!
 //! Invariant: with all of them on, no property fails; with one of them off, a test names the one that does.
 
@@ -8,7 +8,7 @@
 pub struct Rules {
     /// The deadline of a grant is counted from before the attempt was sent, not from its answer.
     pub grant_counts_from_sending: bool,
-    /// So is that of a renewal.
+    /// A renewal counts from its sending too.
     pub renewal_counts_from_sending: bool,
     /// A lock that was handed over counts from the last poll that was answered, not from the notification.
     pub handover_counts_from_poll: bool,
@@ -16,17 +16,17 @@ pub struct Rules {
     pub notification_names_holder: bool,
     /// And only for the place that the last answer was about.
     pub notification_names_place: bool,
-    /// What is lost stays lost, though a renewal is answered later.
+    /// A lost guard stays lost, even if a renewal is answered later.
     pub lost_is_final: bool,
     /// The clock of a guard goes on while its process stands still.
     pub clock_runs_while_paused: bool,
     /// A guard ends before its release is sent, not when that is answered.
     pub guard_ends_before_release: bool,
-    /// An attempt that nobody waits for is undone.
+    /// An abandoned attempt is undone.
     pub attempt_is_undone: bool,
     /// On the lane that it took itself.
     pub undo_takes_same_lane: bool,
-    /// What was sent on a connection is executed or dead before another takes its place.
+    /// Requests on a connection are executed or dead before another connection takes its place.
     pub connection_is_killed_before_next: bool,
     /// A call that lost its connection is sent again on the next one until it is answered.
     pub unanswered_is_repeated: bool,
@@ -36,7 +36,7 @@ pub struct Rules {
     pub renewal_checks_holder: bool,
     /// The server releases a lock only for its holder.
     pub release_checks_holder: bool,
-    /// A lock without a holder goes to the head of the queue, not to whoever asks.
+    /// A lock without a holder goes to the head of the queue, even if another client asks first.
     pub free_lock_goes_to_head: bool,
     /// A hold has a lease.
     pub hold_has_lease: bool,

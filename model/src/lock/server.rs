@@ -1,6 +1,6 @@
-//! What the scripts do, each in one step.
+//! The scripts, each as one step.
 //!
-//! Invariant: a reply says what the server has from then on; a step that is repeated leaves the same.
+//! Invariant: a reply states what the server has after the step; a repeated step changes nothing.
 
 use super::state::{Holder, Lane, Place, Reply, Request, State};
 use super::{Bounds, Rules};
@@ -44,7 +44,7 @@ impl State {
                 .queue
                 .iter()
                 .take_while(|place| place.holder != holder);
-            // Only those who are alive: the script removes dead ones that it finds before it.
+            // Only live waiters count: the script removes dead waiters that it finds before it.
             self.is_overtaken |= before.into_iter().any(|place| place.left > 0);
             self.server.queue.retain(|place| place.holder != holder);
             self.server.holder = Some(holder);
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// Whether nobody alive waits before it.
+    /// Whether no live waiter is before it.
     fn is_next(&self, rules: &Rules, holder: Holder) -> bool {
         let mut alive = self.server.queue.iter().filter(|place| place.left > 0);
         !rules.free_lock_goes_to_head || alive.next().is_none_or(|head| head.holder == holder)
@@ -101,7 +101,7 @@ impl State {
             0
         };
         server.token = last + 1 + aside;
-        // Tokens count microseconds, so many more pass than there are grants.
+        // Tokens count microseconds, so time adds more to them than grants do.
         server.clock = server.clock.max(server.token);
         last + 1
     }

@@ -28,15 +28,15 @@ pub enum Request {
 pub enum Reply {
     /// With its token.
     Granted(Holder, u8),
-    /// Somebody else holds it, or is before us.
+    /// Another holder has it, or another waiter is first.
     Refused(Holder),
     /// Whether it was renewed.
     Renewed(Holder, bool),
-    /// It holds nothing any more.
+    /// It no longer holds the lock.
     Released(Holder),
     /// It holds the lock since the release of another, with this token.
     HandedOver(Holder, u8),
-    /// The same, of a place that it has no more: it has asked since.
+    /// Like `HandedOver`, for a place that it no longer has, because it has asked since.
     HandedOverBefore(Holder, u8),
 }
 
@@ -45,22 +45,22 @@ pub enum Reply {
 pub struct Place {
     /// Who waits.
     pub holder: Holder,
-    /// What is left of its heartbeat.
+    /// The rest of its heartbeat.
     pub left: u8,
 }
 
-/// What the server has.
+/// The state of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// Who holds the lock.
+    /// The holder of the lock.
     pub holder: Option<Holder>,
-    /// What is left of its lease.
+    /// The rest of its lease.
     pub left: u8,
     /// The last token of the counter.
     pub token: u8,
     /// The clock that tokens are above: it never goes back.
     pub clock: u8,
-    /// Who waits for a fair lock.
+    /// The waiters for a fair lock.
     pub queue: Vec<Place>,
 }
 
@@ -87,7 +87,7 @@ pub enum Lane {
 /// All of them.
 pub const LANES: [Lane; 3] = [Lane::Command, Lane::Renewal, Lane::Push];
 
-/// What a client is about.
+/// The phase of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It wants nothing.
@@ -111,7 +111,7 @@ pub enum Phase {
 /// A guard, by the clock of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guard {
-    /// What is left until the local deadline.
+    /// The time left until the local deadline.
     pub left: u8,
     /// Its fencing token.
     pub token: u8,
@@ -126,15 +126,15 @@ pub struct Guard {
 /// One client and its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// What it is about.
+    /// Its phase.
     pub phase: Phase,
     /// How many attempts it has begun; the last one has this number.
     pub attempts: u8,
     /// Releases without an answer, by the number of their attempt, and the lane of each.
     pub releasing: Vec<(u8, Lane)>,
-    /// How long ago the renewal was sent that has no answer yet, and for which attempt.
+    /// How long ago the unanswered renewal was sent, and for which attempt.
     pub renewal: Option<(u8, u8)>,
-    /// What was lost: it may be at the server until its lease ends, as nobody renews it.
+    /// Lost holds: each may be at the server until its lease ends, as no client renews it.
     pub lost: Vec<u8>,
     /// By lane.
     pub connections: [Connection; 3],
@@ -190,7 +190,7 @@ impl Client {
         matches!(self.phase, Phase::Held(guard) if guard.left > 0)
     }
 
-    /// Whether it knows of nothing that it has, waits for or has to give back.
+    /// Whether it has nothing, waits for nothing, and has nothing to release.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let is_silent = |each: &Connection| each.requests.is_empty() && each.replies.is_empty();

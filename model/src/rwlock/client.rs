@@ -1,14 +1,14 @@
-//! What a client does, and what becomes of an answer.
+//! The steps of a client, and its reactions to answers.
 //!
-//! Invariant: a guard vouches for no more than what was sent for it allows: it ends, or reads, before the server
-//! is told, and counts from before it was asked for.
+//! Invariant: a guard vouches only for what the request sent for it allows. It ends, or becomes a reader, before the
+//! request is sent, and counts from before its request was sent.
 
 use super::state::{Client, Guard, LANES, Lane, Mode, Phase, Reply, Request, State, Terms};
 use super::{Bounds, Rules};
 use crate::lock::Holder;
 
 impl Bounds {
-    /// What this client asks for.
+    /// The terms of this client's requests.
     #[must_use]
     pub fn terms(&self, client: usize) -> Terms {
         Terms {
@@ -67,7 +67,7 @@ impl State {
         self.clients[client].lane(lane).requests.push(request);
     }
 
-    /// Nobody waits for the attempt any more.
+    /// The caller drops its attempt.
     pub(super) fn abandon(&mut self, rules: &Rules, client: usize) {
         self.clients[client].phase = Phase::Idle;
         if rules.attempt_is_undone {
@@ -80,14 +80,14 @@ impl State {
         self.send(client, Lane::Renewal, Request::Renew);
     }
 
-    /// The guard is given back.
+    /// The guard is released.
     pub(super) fn release(&mut self, client: usize) {
         self.clients[client].phase = Phase::Idle;
         self.clients[client].renewal = None;
         self.send(client, Lane::Command, Request::Release);
     }
 
-    /// The writer reads from here on.
+    /// The writer becomes a reader.
     pub(super) fn downgrade(&mut self, rules: &Rules, client: usize) {
         let Phase::Held(guard) = &mut self.clients[client].phase else {
             return;
@@ -116,7 +116,7 @@ impl State {
         client.renewal = None;
     }
 
-    /// The process ends. What is on its way is lost: had it been executed, that would have been a step before.
+    /// The process ends. Requests under way are lost: their execution would have been an earlier step.
     pub(super) fn crash(&mut self, client: usize) {
         let client = &mut self.clients[client];
         *client = Client {
@@ -126,7 +126,7 @@ impl State {
         };
     }
 
-    /// What a client makes of an answer.
+    /// Applies an answer to the client.
     pub(super) fn take_reply(&mut self, bounds: &Bounds, rules: &Rules, at: usize, reply: Reply) {
         let current = self.current(at);
         let lease = bounds.leases[at];
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// What was lost and is not at the server any more need not be known.
+    /// Forgets lost holds that are no longer at the server.
     pub(super) fn forget_lost(&mut self) {
         let server = &self.server;
         for (at, client) in self.clients.iter_mut().enumerate() {

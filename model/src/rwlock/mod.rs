@@ -1,8 +1,8 @@
 //! One read-write lock on one server, and the clients that read and write.
 //!
-//! Invariants (the properties): a valid writer is alone; a valid guard has its hold at the server; what nobody has
-//! is not there, and what dead clients had is gone after a lease, though others read on; the dead keep no writer
-//! out. What connections do when they break is in the model of a plain [`lock`](crate::lock).
+//! Invariants (the properties): a valid writer is alone; a valid guard has its hold at the server; the server has no
+//! hold without an owner; holds of dead clients are gone after a lease, even while others read on; dead readers keep no
+//! writer out. The model of a plain [`lock`](crate::lock) has the broken connections.
 
 mod client;
 mod rules;
@@ -23,13 +23,13 @@ pub use crate::lock::{EXCLUSION, HOLDER, Holder, NO_LEAK};
 pub struct Bounds {
     /// How many clients there are.
     pub clients: u8,
-    /// How many attempts they begin in all, those of waiters not counted.
+    /// How many attempts they begin in all, without the attempts of waiters.
     pub attempts: u8,
     /// How many processes end in all.
     pub faults: u8,
     /// How long the lease of each client is, in ticks.
     pub leases: [u8; 3],
-    /// For how long somebody who was refused is known to wait, in ticks.
+    /// For how long a refused caller is known to wait, in ticks.
     pub heartbeat: u8,
     /// After how many ticks a task is done with its guard; `None`: whenever it likes.
     pub work: Option<u8>,
@@ -74,7 +74,7 @@ pub struct RwLock {
     pub rules: Rules,
 }
 
-/// One step of anybody.
+/// One step of a client or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
@@ -101,9 +101,9 @@ pub enum Action {
     Crash(usize),
 }
 
-/// What a dead client had is gone after a lease.
+/// The hold of a dead client is gone after a lease.
 pub const DEAD_ARE_GONE: &str = "what a dead client had is gone after a lease";
-/// Nobody is kept out by the dead.
+/// Dead readers keep no writer out.
 pub const ALIVE: &str = "the dead keep no writer out";
 
 /// Something happens at all.
@@ -173,7 +173,7 @@ impl RwLock {
         }
     }
 
-    /// Where runs have no end: whoever waits asks in time, is answered, and does not work for ever.
+    /// For runs without end: each waiter asks in time, is answered, and works for a bounded time.
     fn may_tick(&self, state: &State) -> bool {
         let is_done = |client: &Client| match client.phase {
             Phase::Held(guard) => Some(guard.worked) < self.bounds.work,
@@ -214,7 +214,7 @@ impl RwLock {
     }
 }
 
-/// A writer among those that are valid, and another one.
+/// Whether a valid writer and another valid guard exist at once.
 fn is_broken(state: &State) -> bool {
     let valid = || state.clients.iter().filter_map(Client::valid);
     valid().count() > 1 && valid().any(|guard| guard.mode == Mode::Write)
@@ -234,7 +234,7 @@ fn is_held(state: &State, at: usize) -> bool {
     (is_writer || is_reader) && server.left >= guard.left
 }
 
-/// Who has something there that is alive.
+/// The holders with a live entry at the server.
 fn holders(server: &Server) -> impl Iterator<Item = Holder> + '_ {
     let readers = server.readers.iter().filter(|reader| reader.left > 0);
     server

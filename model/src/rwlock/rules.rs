@@ -1,4 +1,4 @@
-//! What protects a read-write lock, each with a switch.
+//! The rules that protect a read-write lock, each with a switch.
 //!
 //! Invariant: with all of them on, no property fails; with one of them off, a test names the one that does.
 
@@ -6,9 +6,9 @@
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// Nobody reads while somebody writes.
+    /// A writer keeps readers out.
     pub writer_keeps_readers_out: bool,
-    /// Nobody writes while somebody reads.
+    /// Readers keep a writer out.
     pub readers_keep_writer_out: bool,
     /// The deadline of a grant is counted from before the attempt was sent, not from its answer.
     pub grant_counts_from_sending: bool,
@@ -18,7 +18,7 @@ pub struct Rules {
     pub downgrade_is_one_step: bool,
     /// The lock lives as long as the longest of its holds, not as the last one that came.
     pub longest_lease_counts: bool,
-    /// Each reader has a lease of its own, beside that of the lock.
+    /// Each reader has a lease of its own, beside the lease of the lock.
     pub reader_has_own_lease: bool,
     /// Which its renewals lengthen.
     pub renewal_lengthens_own_lease: bool,
@@ -26,7 +26,7 @@ pub struct Rules {
     pub leaving_reader_leaves_the_others: bool,
     /// Readers whose own leases are over keep no writer out.
     pub dead_readers_keep_nobody_out: bool,
-    /// An attempt that nobody waits for is undone.
+    /// An abandoned attempt is undone.
     pub attempt_is_undone: bool,
     /// The server ends a hold only for its holder.
     pub release_checks_holder: bool,

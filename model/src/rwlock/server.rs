@@ -1,6 +1,6 @@
-//! What the scripts do, each in one step.
+//! The scripts, each as one step.
 //!
-//! Invariant: a reply says what the server has from then on; a step that is repeated leaves the same.
+//! Invariant: a reply states what the server has after the step; a repeated step changes nothing.
 
 use super::Rules;
 use super::state::{Mode, Reader, Reply, Request, Server, Terms, Waiter};
@@ -43,7 +43,7 @@ impl Server {
         }
     }
 
-    /// Whether somebody reads whose own lease is not over.
+    /// Whether a reader's own lease still runs.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.readers.iter().any(|reader| reader.left > 0)
@@ -79,7 +79,7 @@ impl Server {
         true
     }
 
-    /// It reads from here on, for at least its lease.
+    /// Makes it a reader, for at least its lease.
     fn enter(&mut self, terms: Terms, rules: &Rules, holder: Holder) {
         match self
             .readers
@@ -168,7 +168,7 @@ impl Server {
             self.writer_ends();
         } else if self.has(holder) {
             self.readers.retain(|reader| reader.holder != holder);
-            // The lock may live for longer than those who stay: how long it does is looked at now and then.
+            // The lock may outlive the readers that stay: the script shortens its lease only sometimes.
             if !self.is_read() || !rules.leaving_reader_leaves_the_others {
                 self.free();
             }

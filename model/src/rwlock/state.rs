@@ -5,7 +5,7 @@
 
 use crate::lock::Holder;
 
-/// What a holder does with the lock.
+/// A holder's use of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// Beside other readers.
@@ -21,9 +21,9 @@ pub enum Request {
     Acquire(Holder, Mode),
     /// Lengthen its lease.
     Renew(Holder),
-    /// A writer reads from here on.
+    /// The writer becomes a reader.
     Downgrade(Holder),
-    /// Release it, undo an attempt, or wait no more: one script.
+    /// Release it, undo an attempt, or end a wait: one script.
     Release(Holder),
 }
 
@@ -38,11 +38,11 @@ pub enum Reply {
     Renewed(Holder, bool),
     /// Whether it wrote, and reads now.
     Downgraded(Holder, bool),
-    /// It holds nothing any more.
+    /// It no longer holds the lock.
     Released(Holder),
 }
 
-/// What a client asks for, in ticks.
+/// The terms of a client's requests, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// Its lease.
@@ -56,33 +56,33 @@ pub struct Terms {
 pub struct Reader {
     /// Whose it is.
     pub holder: Holder,
-    /// What is left of its own lease. A reader with nothing left is dead, and may still be there.
+    /// The rest of its own lease. A reader with nothing left is dead, and may still be there.
     pub left: u8,
 }
 
-/// Somebody who was refused.
+/// A refused caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Waiter {
     /// Who waits.
     pub holder: Holder,
     /// For what.
     pub mode: Mode,
-    /// What is left of its heartbeat.
+    /// The rest of its heartbeat.
     pub left: u8,
     /// A writer was done since it was refused.
     pub saw_writer_end: bool,
 }
 
-/// What the server has.
+/// The state of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Server {
     /// Who writes.
     pub writer: Option<Holder>,
-    /// Who reads; in order, as theirs does not matter.
+    /// The readers, sorted, because their order does not matter.
     pub readers: Vec<Reader>,
-    /// What is left of the lease of the lock.
+    /// The rest of the lock's lease.
     pub left: u8,
-    /// Who waits; in order too.
+    /// The waiters, sorted too.
     pub waiting: Vec<Waiter>,
     /// A free lock is kept for readers that waited, for less than a tick.
     pub is_readers_turn: bool,
@@ -112,9 +112,9 @@ pub struct Connection {
 /// A guard, by the clock of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guard {
-    /// What its task may do.
+    /// The mode of its guard.
     pub mode: Mode,
-    /// What is left until the local deadline.
+    /// The time left until the local deadline.
     pub left: u8,
     /// For how long its task has worked.
     pub worked: u8,
@@ -122,7 +122,7 @@ pub struct Guard {
     pub is_downgraded: bool,
 }
 
-/// What a client is about.
+/// The phase of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It wants nothing.
@@ -155,13 +155,13 @@ pub enum Phase {
 /// One client and its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// What it is about.
+    /// Its phase.
     pub phase: Phase,
     /// How many attempts it has begun; the last one has this number.
     pub attempts: u8,
     /// How long ago the renewal was sent that has no answer yet.
     pub renewal: Option<u8>,
-    /// What was lost: it may be at the server until its lease ends, as nobody renews it.
+    /// Lost holds: each may be at the server until its lease ends, as no client renews it.
     pub lost: Vec<u8>,
     /// By lane.
     pub connections: [Connection; 2],
@@ -178,7 +178,7 @@ pub struct State {
     pub attempts: u8,
     /// How many more processes may end.
     pub faults: u8,
-    /// A writer was refused, and nobody alive was why.
+    /// A writer was refused although no live holder kept it out.
     pub is_kept_out_by_dead: bool,
     /// Two have read at once.
     pub is_shared: bool,

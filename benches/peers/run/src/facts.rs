@@ -44,7 +44,7 @@ impl Facts {
     }
 }
 
-/// What a program prints, or `?`.
+/// The output of a program, or `?`.
 fn said(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).output();
     let output = output.ok().filter(|output| output.status.success());

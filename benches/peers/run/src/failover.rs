@@ -11,10 +11,10 @@ use crate::results::{Outcome, Takeover};
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// What a waiter has, to fall asleep, before the holder is killed.
+/// The time for a waiter to fall asleep before the holder is killed.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// How long the slowest may take: a lease, and what a poller sleeps or gives up for.
+/// A limit for the slowest: a lease, and a poller's sleep or time limit.
 const BOUND: Duration = Duration::from_secs(30);
 
 /// A holder and the waiter for its lock.
@@ -51,7 +51,7 @@ pub(crate) fn round(runners: &mut [Runner], stage: &mut Stage<'_>) {
 
 type Failed<'a> = (&'a mut Runner, String);
 
-/// `None` where there is nobody to wait, or no way to.
+/// `None` if there is no waiter, or no way to wait.
 fn pair<'a>(waiter: &'a mut Runner, stage: &Stage<'_>) -> Result<Option<Pair<'a>>, Failed<'a>> {
     let lacks = matches!(waiter.results.failover, Some(Outcome::Lacks(_)));
     if lacks || waiter.harness.is_none() {
@@ -125,7 +125,7 @@ impl Pair<'_> {
     }
 }
 
-/// What it lacks, if it does.
+/// Returns a missing feature, if there is one.
 fn begin(harness: &mut Harness, request: &str, expected: &str) -> Result<Option<String>, String> {
     harness.ask(request)?;
     let (_, line) = harness.answer(BOUND)?;

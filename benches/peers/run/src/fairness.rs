@@ -1,4 +1,4 @@
-//! What lockset promises of clients that all want one lock: checked at the end of each measurement.
+//! lockset's promise to clients that all want one lock: checked at the end of each measurement.
 
 use crate::figures::Figures;
 use crate::jobs::JOBS;
@@ -8,13 +8,13 @@ use crate::results::Results;
 /// Whose promise it is.
 const OURS: &str = "lockset";
 
-/// What the process with the least gets, of its share.
+/// The least that any process must get, as a part of its share.
 const LEAST_SHARE: f64 = 0.6;
 
 /// The longest wait, in median waits.
 const LONGEST_WAIT: f64 = 20.0;
 
-/// What was not kept, by the medians of the rounds.
+/// The broken promises, by the medians of the rounds.
 pub(crate) fn broken(results: &Results) -> Vec<String> {
     let Some(ours) = results.peers.iter().find(|peer| peer.name == OURS) else {
         return Vec::new();
@@ -51,7 +51,7 @@ mod tests {
     use crate::results::{Outcome, PeerResults};
     use crate::server::Cost;
 
-    /// Two processes of one task, which had the lock so often, and waited so long the last time.
+    /// Two processes with one task each, with these numbers of grants and this last wait.
     fn results(grants: [usize; 2], last_wait: u64) -> Results {
         let tasks = grants.map(|grants| {
             let turns = (0..grants).map(|turn| {

@@ -31,8 +31,8 @@ impl Turn {
     }
 }
 
-/// Who asked this much later, in microseconds, certainly came later: threads and connections may
-/// change the order of those who ask at the same time.
+/// A task that asked this much later, in microseconds, certainly came later: for shorter differences, threads and
+/// connections may change the order.
 const CERTAINLY_LATER: u64 = 5000;
 
 /// Times in microseconds: to be shown as ratios only.
@@ -47,25 +47,25 @@ pub(crate) struct Figures {
     pub(crate) wait_p50: f64,
     pub(crate) wait_p99: f64,
     pub(crate) wait_max: f64,
-    /// What a task's "1 ms of work" took.
+    /// The duration of a task's "1 ms of work".
     pub(crate) work_p50: f64,
     /// How evenly the grants went to the tasks: 1 if all got the same, 1/n if one got all.
     pub(crate) jain: f64,
-    /// What the process with the least got, of what would be its share: 1 if all got the same.
+    /// The grants of the process that got least, as a part of an equal share: 1 if all got equal shares.
     #[serde(default)]
     pub(crate) least_share: f64,
-    /// Share of the grants that went past somebody who had asked before.
+    /// Share of the grants that passed over an earlier waiter.
     pub(crate) overtook: f64,
     /// Calls that gave up, and were made again.
     pub(crate) failures: u64,
     /// How often two were inside.
     pub(crate) violations: u64,
-    /// What the server did, each grant.
+    /// The server's cost per grant.
     pub(crate) cost: Cost,
 }
 
 impl Figures {
-    /// The tasks of one of the processes stand together. `cost` is that of all turns. `None` if there were none.
+    /// The tasks of one of the processes stand together. `cost` covers all turns. `None` if there were none.
     pub(crate) fn of(
         tasks: &[Vec<Turn>],
         processes: usize,

@@ -23,11 +23,11 @@ pub(crate) struct Harness {
     requests: ChildStdin,
     /// Each line it says, and when it came.
     answers: Receiver<(Instant, String)>,
-    /// What it says about its versions.
+    /// Its versions, in its own words.
     pub(crate) versions: String,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer {
     /// The turns of each task.
@@ -88,7 +88,7 @@ impl Harness {
             })
     }
 
-    /// What comes of the job that it was asked for.
+    /// Reads the result of the requested job.
     fn done(&mut self, bound: Duration) -> Result<Answer, String> {
         let mut tasks = Vec::new();
         loop {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::peers::Peer;
 
-/// What every harness is told to do, and whoever reads the table is told that it did.
+/// One job, as every harness gets it and as the table describes it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// What it is called in results.json, and the beginning of its locks' names.
+    /// Its name in results.json, and the beginning of its locks' names.
     pub(crate) name: &'static str,
     /// How table and plots call it.
     pub(crate) title: &'static str,
-    /// What harnesses call the sort of lock.
+    /// The kind of lock, by the harnesses' name.
     pub(crate) kind: &'static str,
-    /// Those of a peer that take part, if its lock can be waited for between processes.
+    /// The processes of a peer that take part, if its lock can be waited for between processes.
     pub(crate) processes: usize,
     /// Of each process.
     pub(crate) tasks: usize,
@@ -107,7 +107,7 @@ pub(crate) const JOBS: [Job; 9] = [
     },
 ];
 
-/// How much later than its job's end a wait may end that nobody competes with any more.
+/// How long after its job a wait without competitors may end.
 pub(crate) const LATE: Duration = Duration::from_secs(2);
 
 impl Job {

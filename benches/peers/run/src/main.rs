@@ -6,10 +6,9 @@
 //! peers-run draw    --results ..      table and plots again, from results.json
 //! ```
 //!
-//! Data flows one way: a harness answers with the times of its turns (`harness`), `figures` makes numbers
-//! of them and of what the `server` counted, `measure` collects those of all rounds into `results`,
-//! and `table` and `plot` show them as ratios. A measurement in which a process of ours had too little of a
-//! lock fails (`fairness`).
+//! Data flows one way. A harness answers with the times of its turns (`harness`), and `figures` makes numbers of them
+//! and of the counts of the `server`. `measure` collects the numbers of all rounds into `results`, and `table` and
+//! `plot` show them as ratios. A measurement fails if a lockset process had too little of a lock (`fairness`).
 
 mod arguments;
 mod facts;

@@ -28,7 +28,7 @@ pub(crate) struct Runner {
     pub(crate) results: PeerResults,
 }
 
-/// What all runners need.
+/// Shared by all runners.
 pub(crate) struct Stage<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) server: Server,

@@ -1,8 +1,8 @@
-//! Who is compared: a row and a folder each.
+//! The peers: a row and a folder each.
 //!
-//! The folder has a `harness` script with two verbs: `build OUT NAME` makes ready whatever running
-//! takes, or fails and says why in its last line; `start OUT NAME HOST:PORT` becomes the process that
-//! speaks the protocol. A toolchain that is missing costs that peer its place and nobody else's.
+//! The folder has a `harness` script with two verbs: `build OUT NAME` prepares the run, or fails and gives the reason
+//! in its last line; `start OUT NAME HOST:PORT` becomes the process that speaks the protocol. A missing toolchain
+//! leaves out only that peer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::arguments::Arguments;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// What it is called in table, plots and `--peers`.
+    /// Its name in table, plots and `--peers`.
     pub(crate) name: &'static str,
     folder: &'static str,
     /// How much longer than a round each job runs before it counts.
@@ -64,7 +64,7 @@ impl Peer {
         out
     }
 
-    /// What it says on its standard error, which is what to read if it fails.
+    /// Its standard error, for the case that it fails.
     pub(crate) fn log(&self, arguments: &Arguments) -> PathBuf {
         self.out(arguments).join(format!("{}.log", self.name))
     }
@@ -88,7 +88,7 @@ impl Peer {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The whole of it, for whoever wants to know; the last line, for the table.
+        // The log has all of it, the table the last line.
         let _ = std::fs::write(self.log(arguments), &said);
         let last = said.lines().rfind(|line| !line.trim().is_empty());
         Err(last

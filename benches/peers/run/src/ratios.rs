@@ -24,7 +24,7 @@ impl Spread {
     }
 }
 
-/// What there is to say of one peer at one job.
+/// The result of one peer at one job.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
     Value(Spread),
@@ -55,7 +55,7 @@ impl<'a> Cell<'a> {
 }
 
 impl Results {
-    /// What all are measured against.
+    /// The floor of all ratios.
     fn floor(&self) -> Option<&PeerResults> {
         self.peers.iter().find(|peer| peer.name == "floor")
     }

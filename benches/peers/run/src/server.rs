@@ -1,9 +1,8 @@
-//! What the server counts, and whose commands they are.
+//! The server's counts, and the origin of its commands.
 //!
-//! `INFO commandstats` counts each command, also those that a script calls, and does not tell them apart.
-//! `MONITOR` does, but costs too much to measure under: so it listens for a moment in the round that
-//! does not count, and from then on a command's name says where it comes from (of a few that both send:
-//! how many of them).
+//! `INFO commandstats` counts each command, also commands that a script calls, and does not distinguish them. `MONITOR`
+//! does, but costs too much for a measurement. So it listens for a moment in the uncounted round, and its list gives
+//! the origin of each command by its name (for the few names that both send, the proportion).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,10 +13,10 @@ use std::time::Duration;
 use lockset_testkit::Server;
 use serde::{Deserialize, Serialize};
 
-/// What is done to count and is not counted.
+/// Commands of the measurement itself, which are not counted.
 const OURS: [&str; 3] = ["info", "monitor", "quit"];
 
-/// What a job took the server.
+/// The server's cost of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Commands that clients sent.
@@ -39,7 +38,7 @@ impl Cost {
     }
 }
 
-/// What a server has done so far.
+/// The server's counters at one moment.
 #[derive(Debug)]
 pub(crate) struct Counts {
     calls: BTreeMap<String, u64>,
@@ -113,7 +112,7 @@ impl Counts {
         counts
     }
 
-    /// What was done since `before`.
+    /// The cost since `before`.
     pub(crate) fn since(&self, before: &Self, origins: &Origins) -> Cost {
         let mut cost = Cost {
             cpu: self.cpu - before.cpu,
@@ -142,7 +141,7 @@ impl Origins {
     fn share_of_scripts(&self, name: &str) -> f64 {
         match self.0.get(name) {
             Some(&[clients, scripts]) => scripts as f64 / (clients + scripts) as f64,
-            // What is too rare to be heard was something of a connection's.
+            // Commands too rare for the list belong to connections.
             None => 0.0,
         }
     }

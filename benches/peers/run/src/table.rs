@@ -11,7 +11,7 @@ type Figure = fn(&Figures) -> f64;
 
 /// How a figure is shown, and against what.
 enum Against {
-    /// The same figure of the floor.
+    /// The floor's value of a figure.
     Floor(Figure),
     /// The floor's median wait.
     FloorsWait(Figure),
@@ -183,7 +183,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Whatever should not be, by peer and job.
+/// Unwanted events, by peer and job.
 fn sums(results: &Results, of: impl Fn(&Figures) -> u64) -> String {
     let mut found = Vec::new();
     for peer in &results.peers {

@@ -1,11 +1,11 @@
-//! Who is inside a lock right now, as this process sees it: the check of exclusion.
+//! The tasks inside a lock right now, as this process sees it: the check of exclusion.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A writer counts as this many, so that one number says it all.
 const WRITER: u64 = 1 << 32;
 
-/// Counts those inside, and how often somebody was there who should not have been.
+/// Counts the tasks inside, and how often one was there against the rules.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     now: AtomicU64,

@@ -19,7 +19,7 @@ pub(crate) struct Job {
     reads: u8,
 }
 
-/// What one task did.
+/// The log of one task.
 #[derive(Debug, Default)]
 struct Log {
     /// `asked,granted,worked,released` of each turn, in microseconds since the job's start.
@@ -102,7 +102,7 @@ struct Locks<L> {
     shared: Option<L>,
 }
 
-/// What all tasks of a job have in common.
+/// State shared by all tasks of a job.
 #[derive(Clone)]
 struct Shift {
     start: Instant,
@@ -148,7 +148,7 @@ impl Shift {
     }
 }
 
-/// Asks again as often as the library gives up.
+/// Asks again each time the library stops waiting.
 pub(crate) async fn persist<L: PeerLock>(lock: &mut L, failures: &mut u64) -> L::Guard {
     loop {
         match lock.acquire().await {

@@ -1,4 +1,4 @@
-//! What the harnesses in Rust share: the line protocol, the tasks of a job, the check of exclusion.
+//! Shared by the Rust harnesses: the line protocol, the tasks of a job, the check of exclusion.
 //!
 //! A harness implements [`Peer`] the way its library's documentation tells users to use it, and calls
 //! [`serve`]. The protocol is described in `benches/peers/README.md`.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use job::Job;
 
-/// What is asked of a lock.
+/// The kind of lock to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Exclusive,
@@ -27,8 +27,7 @@ pub trait Peer: Send + Sync + 'static {
 
     /// A lock of this name, or what the library lacks for it.
     ///
-    /// With a lease it is one to be left behind by a holder that dies; without, whatever the
-    /// library's documentation shows.
+    /// With a lease, a lock that a dying holder leaves behind; without, a lock as the library's documentation shows it.
     fn lock(
         &self,
         kind: Kind,
@@ -56,7 +55,7 @@ where
     let address = std::env::args().nth(1).expect("an address: host:port");
     let peer = connect(format!("redis://{address}/")).await;
     say(&format!("ready {versions}"));
-    // Nothing else is to be done meanwhile, so the thread of `main` may block.
+    // There is no other work during this time, so the thread of `main` may block.
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("requests in UTF-8");
         let words: Vec<&str> = line.split(' ').collect();
@@ -74,7 +73,7 @@ async fn hold<P: Peer>(peer: &P, name: &str, lease: &str) {
         Ok(mut lock) => {
             let guard = lock.acquire().await.expect("nobody else wants it");
             say("held");
-            // If nobody kills it, it ends with its input.
+            // If it is not killed, it ends with its input.
             let _ = std::io::stdin().lock().lines().next();
             drop(guard);
         }
@@ -101,6 +100,6 @@ fn milliseconds(word: &str) -> Duration {
 
 fn say(answer: &str) {
     let mut output = std::io::stdout().lock();
-    // Whoever asked is gone with the pipe, and this process soon after.
+    // If the pipe is closed, the caller is gone, and this process ends soon after.
     let _ = writeln!(output, "{answer}").and_then(|()| output.flush());
 }

@@ -1,4 +1,4 @@
-//! What the server does for each grant: commands that clients send, and those their scripts call.
+//! Commands of the server for each grant: sent by clients, and called by their scripts.
 
 use super::panel::{Panel, ROW};
 use super::scale::Scale;

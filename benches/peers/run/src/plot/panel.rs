@@ -6,7 +6,7 @@ use super::svg::{Anchor, Svg};
 /// Height of a row.
 pub(super) const ROW: f64 = 22.0;
 
-/// What the heading takes, and what the ticks under the rows take.
+/// The heights of the heading, and of the ticks under the rows.
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 42.0;
 
@@ -29,7 +29,7 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// The one at `column`, of two; with so many rows.
+    /// The panel at `column`, of two, with this number of rows.
     pub(super) fn half(column: usize, top: f64, rows: usize) -> Self {
         let left = LEFT[column];
         Self {
@@ -103,7 +103,7 @@ impl Panel {
         svg.text(at, Anchor::End, "small", value);
     }
 
-    /// What the figures at the right ends are.
+    /// The heading of the figures at the right ends.
     pub(super) fn value_head(&self, svg: &mut Svg, heading: &str) {
         svg.text((self.right, self.top), Anchor::End, "small", heading);
     }

@@ -51,7 +51,7 @@ impl Scale {
         self.left + share.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
-    /// Values worth a line.
+    /// Values that get a line.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if self.log {
             let (low, high) = (self.low.ceil() as i32, self.high.floor() as i32);

@@ -53,7 +53,7 @@ fn speed<'a>(results: &'a Results, peer: &'a PeerResults, job: &Job) -> Cell<'a>
     results.ratio(peer, job.name, of, of)
 }
 
-/// Those who did the job; and for each reason not to, who did not.
+/// The peers that did the job, and for each reason against it, the peers that did not.
 fn sort<'a>(results: &'a Results, job: &Job) -> (Vec<(&'a PeerResults, Spread)>, Vec<String>) {
     let mut runners = Vec::new();
     let mut others: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -93,7 +93,7 @@ fn draw_job(
         svg.bar(floor, end, top + 4.0, ROW - 8.0, &class);
         let middle = top + ROW / 2.0;
         svg.line((least, middle), (most, middle), "range");
-        // Beyond whatever ends furthest right.
+        // Place the label beyond the end that is furthest right.
         let right = most.max(floor);
         let label = format!("{}×", number(spread.median));
         svg.text((right + 6.0, top + 16.0), Anchor::Start, "small", &label);

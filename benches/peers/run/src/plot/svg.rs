@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 960.0;
 
-/// Both grounds are drawn, so that the text is readable wherever the file is shown.
+/// Both grounds are drawn, so that the text is readable on light and dark pages.
 const STYLE: &str = "\
 text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1f2328}
 .title{font-size:17px;font-weight:600}
@@ -79,7 +79,7 @@ impl Svg {
         );
     }
 
-    /// A bar between two places of a row, whichever is further left.
+    /// A bar between two places of a row, in either order.
     pub(super) fn bar(&mut self, from: f64, to: f64, top: f64, height: f64, class: &str) {
         let (left, right) = (from.min(to), from.max(to));
         let width = (right - left).max(1.0);

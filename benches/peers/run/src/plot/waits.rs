@@ -10,7 +10,7 @@ use crate::ratios::{Cell, Spread};
 use crate::results::{PeerResults, Results};
 use crate::table::number;
 
-/// The jobs in which tasks wait for one lock.
+/// The jobs whose tasks wait for one lock.
 const SHOWN: [&str; 4] = ["hot0", "hot1", "crowd4", "crowd8"];
 
 type Figure = fn(&Figures) -> f64;

@@ -1,10 +1,9 @@
 //! The floor: the least that a lock on this server can do, `SET NX PX` and a compare-and-delete.
 //!
-//! It has no way to wait. Whoever wants the same lock here queues in this process, under tokio's mutex,
-//! and still takes and frees the lock at the server each time: what no lock that others can see can
-//! undercut without passing it on inside. It has no fair and no read-write lock either: it takes
-//! the exclusive one, and what others gain by reading together shows. Its connection is the one that
-//! redis-rs makes by default, as rslock's is.
+//! It has no way to wait. Tasks that want one lock queue in this process, under tokio's mutex, and still take and free
+//! the lock at the server each time: a lower bound for every lock that is visible to others and not passed on inside
+//! the process. It has no fair and no read-write lock either: it takes the exclusive one, and what others gain by
+//! reading together shows. Its connection is the one that redis-rs makes by default, as rslock's is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
