@@ -8,15 +8,15 @@ use std::time::Duration;
 use lockset::{Client, Lost};
 use lockset_sim::Server;
 
-/// What the service answers.
+/// The service's answer.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Paid {
         receipts: u32,
     },
-    /// Somebody else is at this order: try again.
+    /// Another caller is at this order: try again.
     Busy,
-    /// The lock ended during the work, of which nothing counts.
+    /// The lock ended during the work, so the work does not count.
     Lost,
     /// The locks cannot be reached.
     Unavailable,

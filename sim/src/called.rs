@@ -5,7 +5,7 @@ use crate::words::Words;
 /// The name of a script, its first key, and its arguments.
 pub(crate) type Called<'a> = (&'static str, &'a [u8], Vec<&'a [u8]>);
 
-/// What a command calls.
+/// The script that a command calls.
 pub(crate) fn script(command: &Words) -> Option<Called<'_>> {
     if !matches!(&*command.verb(), b"EVAL" | b"EVALSHA") {
         return None;

@@ -1,4 +1,4 @@
-//! Who listens to which channel of a server, and what they are sent.
+//! Listeners of each channel of a server, and their messages.
 //!
 //! Invariant: what is sent unasked is left in the outbox, in order.
 
@@ -24,7 +24,7 @@ impl Push {
     }
 }
 
-/// Plain and sharded channels are different ones, whatever their names.
+/// Plain and sharded channels differ, even under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Plain,
@@ -51,7 +51,7 @@ impl Channels {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Who listens to a channel whose name begins so.
+    /// The listeners to channels whose names begin with `prefix`.
     pub(crate) fn listening_below(&self, prefix: &[u8]) -> Vec<ConnectionId> {
         let meant = self.listeners.iter();
         let meant = meant.filter(|((_, channel), _)| channel.starts_with(prefix));
@@ -102,7 +102,7 @@ impl Channels {
         });
     }
 
-    /// Ends the subscriptions to sharded channels that are not `served` here any more, and tells their listeners.
+    /// Ends the subscriptions to sharded channels that are no longer `served` here, and notifies their listeners.
     pub(crate) fn end_unserved(&mut self, served: impl Fn(&[u8]) -> bool) {
         let is_gone =
             |(kind, channel): &(Kind, Vec<u8>)| *kind == Kind::Sharded && !served(channel);

@@ -1,4 +1,4 @@
-//! What one node of a cluster believes of its slots, and what it says to commands for them.
+//! The slots of a cluster as one node sees them, and its replies to commands for them.
 //!
 //! Each node has a view of its own, which is changed from outside: how nodes come to agree is not simulated, so any
 //! of them may be behind for as long as a test wants.
@@ -11,7 +11,7 @@ use crate::slots::{SLOTS, keys_of, slot_of};
 use crate::store::Store;
 use crate::words::Words;
 
-/// Who serves what, in the order of time by its epoch.
+/// The node of each slot, ordered in time by its epoch.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotView {
     /// By slot.
@@ -48,14 +48,13 @@ impl Membership {
         self.view.owners[usize::from(slot_of(key))] == self.me
     }
 
-    /// Who else belongs to the cluster.
+    /// The other nodes of the cluster.
     pub(crate) fn others(&self) -> impl Iterator<Item = ServerId> {
         let me = self.me;
         (0..self.addresses.len()).filter(move |other| *other != me)
     }
 
-    /// Whether a command is to be done here; else what is said to it. In the order in which Redis asks these
-    /// questions.
+    /// Returns `None` if a command is executed here, otherwise the refusal. The questions come in Redis' order.
     pub(crate) fn admit(
         &self,
         verb: &[u8],
@@ -63,13 +62,13 @@ impl Membership {
         is_asking: bool,
         keys: &Store,
     ) -> Result<(), Reply> {
-        // Channels of a slot are where it is served, whatever becomes of its keys.
+        // Channels of a slot are served with the slot, even while its keys move.
         let is_channel = matches!(verb, b"SPUBLISH" | b"SSUBSCRIBE" | b"SUNSUBSCRIBE");
         self.admit_keys(&keys_of(verb, words), !is_channel, is_asking, keys)
     }
 
-    /// The same for one command, or several that are one step, with these keys. `looks`: it goes where the keys are
-    /// while they move.
+    /// Like `admit`, for one command, or several that are one step, with these keys. `looks`: it goes where the keys
+    /// are while they move.
     pub(crate) fn admit_keys(
         &self,
         named: &[&[u8]],

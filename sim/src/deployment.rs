@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Those that have keys: the first ones.
+    /// The servers with keys: the first ones.
     pub(crate) fn data_servers(self) -> usize {
         match self {
             Self::Sentinel { replicas, .. } => 1 + replicas,
@@ -67,7 +67,7 @@ impl Layout {
     }
 }
 
-/// What is true, whoever has learnt of it.
+/// The true state, known or not.
 #[derive(Debug)]
 struct Truth {
     /// By shard.
@@ -303,13 +303,13 @@ impl Deployment {
         }
     }
 
-    /// A sentinel names a replica, as one does that was set up anew or was away.
+    /// A sentinel names a replica, as after a new set-up or an absence.
     pub(crate) fn mislead(&self, sentinel: ServerId) {
         let wrong = (self.primary(0) + 1) % self.layout.data_servers();
         self.net.learn(sentinel, wrong, 0);
     }
 
-    /// Every server that is no primary any more follows the one that is.
+    /// Every deposed primary follows the current one.
     pub(crate) fn settle(&self) {
         if matches!(self.layout, Layout::Apart(_)) {
             return;
@@ -387,7 +387,7 @@ impl Deployment {
         are_up.then_some((slot, ends))
     }
 
-    /// So many keys of the slot that moves go over.
+    /// Moves this many keys of the moving slot.
     pub(crate) fn move_keys(&self, most: usize) {
         if let Some((slot, ends)) = self.move_under_way() {
             self.net.migrate(slot, ends, most);

@@ -1,6 +1,6 @@
 //! Servers that belong together, for tests of code that uses lockset: behind sentinels, and in a cluster.
 //!
-//! Each call leaves them settled: everybody has learnt of it. What happens while some have not is for worlds.
+//! Each call leaves them settled: everybody has learnt of it. Worlds cover the time before that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::deployment::{Deployment, Layout};
 use crate::net::{Direction, Net};
 use crate::process::Process;
 
-/// What both kinds are made of.
+/// The parts of both kinds.
 #[derive(Clone)]
 struct Servers {
     deployment: Arc<Deployment>,
@@ -96,7 +96,7 @@ impl Servers {
     }
 }
 
-/// What both kinds offer.
+/// The methods of both kinds.
 macro_rules! common {
     ($kind:ident, $prose:literal) => {
         impl Default for $kind {
@@ -121,7 +121,7 @@ macro_rules! common {
                 client.expect("the default settings work")
             }
 
-            /// A client with other settings. Those that concern addresses and certificates change nothing.
+            /// A client with other settings. Settings for addresses and certificates change nothing.
             ///
             /// # Errors
             /// [`is_invalid`](lockset::Error::is_invalid): a setting cannot work. [`is_io`](lockset::Error::is_io):
@@ -157,7 +157,8 @@ macro_rules! common {
                 self.0.restart();
             }
 
-            /// Separates a client from all servers, until [`heal`](Self::heal): nothing arrives, and nobody is told.
+            /// Separates a client from all servers, until [`heal`](Self::heal): nothing arrives, and neither side
+            /// notices.
             ///
             /// # Panics
             /// If it is no client of these servers.

@@ -2,8 +2,7 @@
 //! its error replies.
 //!
 //! One interpreter a thread serves all simulated servers, as a script keeps nothing from one call to the
-//! next. Invariant: while a script runs, the server that runs it is the thread's current one, and nobody
-//! else has it.
+//! next. Invariant: while a script runs, its server is the thread's current one, and is borrowed by the script alone.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -20,7 +19,7 @@ use crate::number;
 use crate::reply::Reply;
 use crate::words::Words;
 
-/// What Redis' own interpreter begins with, as far as scripts see it.
+/// The initial state of Redis' own interpreter, as far as scripts see it.
 const BEGIN: &str = "
 local raw, locate, error, type, xpcall = ...
 redis = { REDIS_VERSION_NUM = 0x00070000 }
@@ -49,7 +48,7 @@ return function(script) return xpcall(script, handler) end
 /// How much there may be before garbage is looked for again, in percent of what was left of it last.
 const GC_PAUSE: i32 = 400;
 
-/// Whoever runs scripts, and does the commands that they call.
+/// Runs the commands that scripts call.
 pub(crate) trait Host: Any {
     fn run_inside_script(&mut self, words: &Words) -> Reply;
 }
@@ -71,7 +70,7 @@ impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
-        // What scripts leave behind is little and soon forgotten: it is looked for less often.
+        // Scripts leave little garbage, so it is collected less often.
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(GC_PAUSE)));
         let raw = lua.create_function(call)?;
         let locate = lua.create_function(|lua, ()| Ok(line_of_script(lua)))?;
@@ -103,7 +102,7 @@ impl Interpreter {
     }
 
     fn list<'a>(&self, words: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
-        // What is text goes into the table by the shorter way.
+        // Text goes into the table by the shorter way.
         let words = words.map(|word| match std::str::from_utf8(word) {
             Ok(text) => Either::Left(text),
             Err(_) => Either::Right(BString::from(word)),
@@ -140,7 +139,7 @@ impl Interpreter {
 
 /// One call of a script.
 pub(crate) struct Script<'a> {
-    /// What identifies its text: its SHA, unless the text was changed.
+    /// The identity of its text: its SHA, unless the text was changed.
     pub(crate) key: &'a Arc<str>,
     pub(crate) text: &'a str,
     pub(crate) sha: &'a str,
@@ -150,7 +149,7 @@ pub(crate) struct Script<'a> {
     pub(crate) keys: usize,
 }
 
-/// Whether this is a script at all; else why not.
+/// Returns an error unless this is a script.
 pub(crate) fn check(sha: &str, text: &str) -> Result<(), Reply> {
     INTERPRETER.with(|interpreter| {
         let wrong = |error: mlua::Error| {
@@ -230,7 +229,7 @@ fn value_of(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     })
 }
 
-/// What a script returns, as a reply.
+/// The result of a script, as a reply.
 fn reply_of(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {
         Value::String(text) => Reply::bulk(&text.as_bytes()),
@@ -257,7 +256,7 @@ fn reply_of(value: &Value) -> mlua::Result<Reply> {
     })
 }
 
-/// The line of the script in which it was when it failed.
+/// The line at which the script failed.
 fn line_of_script(lua: &Lua) -> Option<usize> {
     (0..).find_map(|level| {
         let seen = lua.inspect_stack(level, |frame| {

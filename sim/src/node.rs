@@ -1,4 +1,4 @@
-//! One server: its keys, its scripts, its connections and who listens to which channel.
+//! One server: its keys, its scripts, its connections and the listeners of its channels.
 //!
 //! Invariant: it does one command at a time, at the time that it is given, and knows of no network: what it
 //! sends unasked is left in its outbox.
@@ -28,7 +28,7 @@ use crate::sentinel::Watch;
 use crate::store::Store;
 use crate::words::Words;
 
-/// What a server knows of a connection.
+/// A server's side of a connection.
 #[derive(Debug, Default)]
 struct Connection {
     name: Vec<u8>,
@@ -51,16 +51,17 @@ pub(crate) struct Node {
     pub(crate) channels: Channels,
     connections: BTreeMap<ConnectionId, Connection>,
     last_connection: ConnectionId,
-    /// Of all runs: no two connections come from one address, though their numbers begin anew with each run.
+    /// The last port, over all runs: no two connections share an address, though their numbers start again with each
+    /// run.
     last_port: u64,
-    /// Those that a client has had ended.
+    /// Connections that a client has had ended.
     pub(crate) killed: Vec<ConnectionId>,
     pub(crate) replication: Replication,
     /// If it is one of a cluster.
     pub(crate) membership: Option<Membership>,
     /// If it is a sentinel.
     pub(crate) watch: Option<Watch>,
-    /// What other servers are to be told.
+    /// Messages for other servers.
     pub(crate) for_servers: Vec<(ServerId, Between)>,
     pub(crate) run_id: Arc<str>,
     started_us: u64,
@@ -77,7 +78,7 @@ pub(crate) struct Node {
     pub(crate) shortages: u64,
     /// Whether it has fewer.
     pub(crate) lacks_replicas: bool,
-    /// What every command is refused with, for now.
+    /// The refusal of every command, for now.
     pub(crate) refuses_with: Option<&'static str>,
     draw: fastrand::Rng,
     /// How many commands it has done, those inside scripts not counted.
@@ -341,7 +342,7 @@ impl Node {
         lua::run(self, &script)
     }
 
-    /// The script that is to be run, which is known from here on, and the number of its keys.
+    /// Returns the script to run, which is now known, and the number of its keys.
     fn named_script(&mut self, is_text: bool, words: &Words) -> Result<(Known, usize), Reply> {
         let wrong = || Reply::error("ERR wrong number of arguments for 'eval' command");
         let (body, count) = (
@@ -358,7 +359,7 @@ impl Node {
             ));
         }
         let body = String::from_utf8_lossy(body);
-        // What our clients send is in small letters.
+        // Our clients send it in small letters.
         if let Some(known) = self.scripts.get(&*body).filter(|_| !is_text) {
             return Ok((known.clone(), count));
         }

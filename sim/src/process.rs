@@ -12,7 +12,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 enum Condition {
     Runs,
     Stands,
-    /// It was killed: nothing of it runs any more.
+    /// Killed: none of its tasks runs.
     Ended,
 }
 
@@ -54,7 +54,7 @@ impl Process {
         task
     }
 
-    /// A task that runs as the process does, started by somebody else.
+    /// A task that runs as the process does, started from outside.
     pub(crate) fn wrap(
         self: &Arc<Self>,
         work: Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -1,8 +1,8 @@
-//! What a replica gets of its primary's keys, and when: what servers send each other.
+//! How a replica gets its primary's keys, and when: messages between servers.
 //!
 //! A primary passes on what each command has changed, as keys with what they hold then, and counts. A replica
-//! applies that in order and confirms how far it is. Invariant: what comes over a link that was given up is not
-//! applied, so a replica that was promoted, or follows another one, has nothing more of its old primary.
+//! applies that in order and confirms how far it is. Invariant: messages over a dropped link are not applied, so a
+//! replica that was promoted, or follows another server, gets nothing more from its old primary.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use crate::store::{Bytes, Changed, Store};
 /// The number of a server in its network.
 pub(crate) type ServerId = usize;
 
-/// What one server sends to another.
+/// A message from one server to another.
 #[derive(Clone, Debug)]
 pub(crate) enum Between {
-    /// A replica wants all there is, and what is changed from then on, over a link of this number.
+    /// A replica wants all keys and all later changes, over a link of this number.
     Follow(u64),
-    /// Everything, as of so many changes.
+    /// All keys, as of this number of changes.
     All(u64, u64, Vec<Changed>),
-    /// What a command has changed: the so-many-th.
+    /// The changes by a command, and their number.
     Change(u64, u64, Vec<Changed>),
-    /// A replica has so many changes.
+    /// A replica has this number of changes.
     Confirm(u64, u64),
-    /// A message on a channel, for those who listen at other nodes of a cluster.
+    /// A message on a channel, for listeners at other nodes of a cluster.
     Message(Bytes, Bytes),
 }
 
 /// One server's part in it.
 #[derive(Debug, Default)]
 pub(crate) struct Replication {
-    /// Whom it follows, and over which link; `None`: it is a primary.
+    /// The server it follows, and the link; `None`: it is a primary.
     following: Option<(ServerId, u64)>,
     last_link: u64,
     /// By replica: its link, and how much it has confirmed.
@@ -61,12 +61,12 @@ impl Replication {
         self.replicas.clear();
     }
 
-    /// It was started anew: nobody is connected to it.
+    /// It was restarted: no replica is connected to it.
     pub(crate) fn restart(&mut self) {
         self.replicas.clear();
     }
 
-    /// A command has changed this. Returns what each replica is told.
+    /// A command has changed this. Returns the messages for the replicas.
     pub(crate) fn changed(&mut self, what: Vec<Changed>) -> Vec<(ServerId, Between)> {
         self.changes += 1;
         let told = self.replicas.iter().map(|(replica, (link, _))| {
@@ -75,18 +75,18 @@ impl Replication {
         told.collect()
     }
 
-    /// Those that are connected to it, as far as it knows.
+    /// The replicas that are connected to it, as far as it knows.
     pub(crate) fn replicas(&self) -> Vec<ServerId> {
         self.replicas.keys().copied().collect()
     }
 
-    /// How many replicas have so many changes.
+    /// How many replicas have at least this number of changes.
     pub(crate) fn confirmed(&self, changes: u64) -> usize {
         let confirmed = self.replicas.values();
         confirmed.filter(|(_, has)| *has >= changes).count()
     }
 
-    /// Something came from another server. Returns what that is told.
+    /// Something came from another server. Returns the reply to it.
     pub(crate) fn receive(
         &mut self,
         from: ServerId,

@@ -1,4 +1,4 @@
-//! What the server replies.
+//! The server's replies.
 
 use redis::Value;
 
@@ -12,7 +12,7 @@ pub(crate) enum Reply {
     /// Code and text.
     Error(String),
     Array(Vec<Reply>),
-    /// What a server says of channels: what it is, the channel, and more.
+    /// A message about a channel: its type, the channel, and more.
     Push(Vec<Reply>),
 }
 
@@ -31,7 +31,7 @@ impl Reply {
         Self::Error(text.into())
     }
 
-    /// What is said of a channel: `subscribe`, `message` and the like.
+    /// A message about a channel: `subscribe`, `message` and the like.
     pub(crate) fn push(what: &str, channel: &[u8], more: Self) -> Self {
         Self::Push(vec![Self::bulk(what.as_bytes()), Self::bulk(channel), more])
     }
@@ -57,7 +57,7 @@ impl Reply {
             Self::Status("OK") => Value::Okay,
             Self::Status(text) => Value::SimpleString(text.to_owned()),
             Self::Error(text) => error_value(&text),
-            // On a lane of a simulated client nobody tells a push from another reply.
+            // On a lane of a simulated client a push looks like any other reply.
             Self::Push(_) => Value::Okay,
             Self::Array(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
         }

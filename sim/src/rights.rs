@@ -18,7 +18,7 @@ pub(crate) enum Right {
     Channels(&'static str),
 }
 
-/// What a user lacks the right to.
+/// A right that a user lacks.
 pub(crate) enum Lacking {
     /// The command of this name.
     Command(String),

@@ -1,7 +1,7 @@
-//! What one sentinel says of the primary that it watches.
+//! One sentinel's view of the primary that it watches.
 //!
-//! It is told from outside which server that is: how sentinels come to agree is not simulated, so any of them may be
-//! behind, or wrong, for as long as a test wants.
+//! The view is set from outside: how sentinels come to agree is not simulated, so any of them may be behind, or wrong,
+//! for as long as a test wants.
 
 use crate::reply::Reply;
 use crate::words::Words;

@@ -17,8 +17,8 @@ const SERVER: usize = 0;
 /// A simulated server, for tests of code that uses lockset.
 ///
 /// It lives in this process and needs no port. The clients it gives out are real ones, and it runs the scripts
-/// of the library in Lua 5.1, as Redis does. It answers at once, and its time is that of tokio: start the
-/// test with `start_paused = true`, and hours pass as soon as every task waits.
+/// of the library in Lua 5.1, as Redis does. It answers at once, by tokio's clock: start the test with `start_paused =
+/// true`, and hours pass as soon as every task waits.
 ///
 /// Clones are one server. It ends with the last clone and the last client.
 ///
@@ -72,8 +72,8 @@ impl Server {
         }
     }
 
-    /// An empty server with the clock of this machine, for a program that runs without Redis. Fencing tokens grow from one
-    /// run of the program to the next, so a database that keeps them accepts those of the next run.
+    /// An empty server with the clock of this machine, for a program that runs without Redis. Fencing tokens grow from
+    /// one run of the program to the next, so a database that keeps them accepts the tokens of the next run.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -116,7 +116,7 @@ impl Server {
         client.expect("the default settings work")
     }
 
-    /// A client with other settings. Those that concern addresses and certificates change nothing.
+    /// A client with other settings. Settings for addresses and certificates change nothing.
     ///
     /// # Errors
     /// [`is_invalid`](lockset::Error::is_invalid): a setting cannot work.
@@ -150,14 +150,14 @@ impl Server {
         Ok(client)
     }
 
-    /// Lets time pass. What is due meanwhile happens in its order: renewals, expiries, time limits.
+    /// Lets time pass. All timers due in this time run in order: renewals, expiries, time limits.
     ///
     /// `tokio::time::advance` does not do this: it jumps, and everything that was due on the way is late.
     pub async fn advance(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }
 
-    /// Ends the server: its connections are reset, and until [`restart`](Self::restart) nobody can connect.
+    /// Ends the server: its connections are reset, and new ones fail until [`restart`](Self::restart).
     pub fn kill(&self) {
         self.net.kill(SERVER);
     }
@@ -172,7 +172,7 @@ impl Server {
         self.net.restart(SERVER, false);
     }
 
-    /// Separates a client from the server, until [`heal`](Self::heal): nothing arrives, and nobody is told.
+    /// Separates a client from the server, until [`heal`](Self::heal): nothing arrives, and neither side notices.
     ///
     /// # Panics
     /// If it is no client of this server.
@@ -201,7 +201,7 @@ impl Server {
         self.net.reset(self.number(client));
     }
 
-    /// The client stands still, as in a process that is stopped: it renews nothing and is told nothing, until
+    /// The client stands still, as in a stopped process: it renews nothing and receives nothing, until
     /// [`resume`](Self::resume). The tasks of the test go on.
     ///
     /// # Panics
@@ -283,7 +283,7 @@ impl Server {
             .collect()
     }
 
-    /// What the server's clock says, since 1970.
+    /// The server's clock, since 1970.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_micros(self.net.with(|state| state.server_us(SERVER)))

@@ -26,7 +26,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// With room for so many words of so many bytes in all.
+    /// With room for this many words of this many bytes in all.
     pub(crate) fn with_capacity(words: usize, bytes: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(bytes),

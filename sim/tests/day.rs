@@ -1,4 +1,4 @@
-//! Locks held for a day, and others that come and go meanwhile: neither the server nor the process grows.
+//! Locks held for a day, and others that come and go: neither the server nor the process grows.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn resident() -> u64 {
     size.and_then(|size| size.parse().ok()).expect("a number")
 }
 
-/// So many are held, and every minute one more of a new name is taken and released.
+/// This number is held, and every minute one more with a new name is taken and released.
 async fn hold(locks: usize, hours: u32) {
     let server = Server::new();
     let client = server.client().await;

@@ -116,7 +116,7 @@ async fn a_client_that_reaches_no_server_loses_what_it_holds_in_time() {
     servers.heal();
     servers.crash(&other);
     drop(theirs);
-    // Nobody gives it back: the lease ends.
+    // The lease ends without a release.
     assert!(client.lock("a").try_lock().await.unwrap().is_none());
     client
         .lock("a")

@@ -1,4 +1,4 @@
-//! What is left at the server until the time is over that its handle asks for.
+//! Holds that stay at the server until the time that their handle asks for.
 
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ async fn a_claim_that_is_undone_after_the_shutdown_stays_and_says_so() {
     );
 }
 
-/// One of several locks is entered again by their owner, and its last guard goes while the others are left at the
-/// server: it is to be left like them.
+/// One of several locks is entered again by their owner, and its last guard is released after the others are left at
+/// the server: its hold must stay like theirs.
 #[tokio::test(start_paused = true)]
 async fn what_goes_while_others_are_left_is_left_too() {
     let server = Server::new();

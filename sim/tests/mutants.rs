@@ -2,7 +2,7 @@
 
 use lockset_sim::World;
 
-/// What it is, what stands in a script, and what stands there instead.
+/// The name of the mistake, the text in a script, and its replacement.
 const MUTANTS: &[(&str, &str, &str)] = &[
     (
         "a lock that is held is granted",
@@ -106,8 +106,7 @@ fn every_seeded_defect_is_found() {
     }
 }
 
-/// Where nothing goes wrong that ends a hold, none may be lost, whatever else there is: who is told so wrongly stops
-/// its work in vain.
+/// Without faults that end a hold, no hold may be lost in any kind of world: a false loss stops work for no reason.
 #[test]
 fn a_loss_without_a_cause_is_found_in_every_kind_of_world() {
     let what = "a renewal for a whole lease fails";

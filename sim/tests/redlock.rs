@@ -64,8 +64,8 @@ async fn a_grant_that_took_as_long_as_its_lease_is_none() {
     assert!(!matches!(late, Ok(Some(_))), "{late:?}");
 }
 
-/// A waiter of another process asks as soon as it is told of a release, mostly: after a round in vain chance keeps it
-/// away for a while. Its timer would let it sleep for up to 200 ms.
+/// A waiter of another process usually asks as soon as it is notified of a release; after a failed round, a random
+/// pause delays it. Its timer would let it sleep for up to 200 ms.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_notified_of_a_release() {
     let (servers, _clients, redlock) = three().await;

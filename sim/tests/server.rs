@@ -143,7 +143,7 @@ async fn a_distance_takes_time_and_a_call_one_round_trip() {
     drop(held);
 }
 
-/// The clock is that of tokio, so it also works where that runs: on a runtime with threads.
+/// The clock is tokio's, so it also works on a runtime with threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_two_threads_have_it_one_at_a_time() {
     let (_server, ours, theirs) = two().await;
@@ -181,7 +181,7 @@ async fn a_view_of_the_loss_of_a_writer_goes_on_with_the_reader() {
     let loss = writer.loss();
     let reader = writer.downgrade().await.unwrap();
     assert!(!loss.is_lost());
-    // Nothing is renewed, and somebody else gets it.
+    // Its lease is not renewed, and another client gets it.
     server.partition(&ours);
     let next = theirs.rw_lock("a").write().await.unwrap();
     assert!(loss.is_lost() && reader.is_lost());

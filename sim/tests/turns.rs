@@ -16,7 +16,7 @@ use tokio::time::Instant;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// There and back, in ms. Nothing below 2 can be told: the runtime's timers count whole milliseconds each way.
+/// There and back, in ms. Times below 2 cannot be shown: the runtime's timers count whole milliseconds each way.
 const ROUND_TRIPS: [u32; 3] = [2, 10, 50];
 
 /// With 1, 10 and 50 ms there, and as much back.
@@ -117,7 +117,7 @@ async fn a_handover_takes_two_round_trips_and_of_a_fair_lock_one() {
     }
 }
 
-/// What a crowd has of one lock.
+/// The grants of one lock to a crowd.
 #[derive(Debug)]
 struct Crowd {
     /// The least that a client had, of what would be its share.
@@ -129,8 +129,8 @@ struct Crowd {
     commands_a_turn: f64,
 }
 
-/// So many clients with so many tasks, each of which takes the lock, has it for `work`, and drops its guard.
-/// So many more wait for it, and their processes are paused.
+/// This many clients with this many tasks, each of which takes the lock, keeps it for `work`, and drops its guard. In
+/// addition, `stopped` clients wait for it in paused processes.
 async fn crowd(
     (clients, tasks, stopped): (usize, usize, usize),
     round_trip: Duration,
@@ -139,7 +139,7 @@ async fn crowd(
     let (server, mut clients) = at_distance(round_trip, clients + stopped).await;
     let stopped: Vec<Client> = clients.drain(..stopped).collect();
     let held = clients[0].lock("a").lock().await.unwrap();
-    // Nobody polls what these tasks wait for once their process is paused.
+    // The futures of these tasks are not polled once their process is paused.
     let mut waiting = Vec::new();
     for client in &stopped {
         let lock = client.lock("a");
@@ -151,7 +151,7 @@ async fn crowd(
     }
     held.release().await.unwrap();
     let waits = Arc::new(Mutex::new(vec![Vec::new(); clients.len()]));
-    // The first turns are those of who comes first.
+    // The first turns depend on the order of arrival.
     let begin = Instant::now() + 20 * round_trip;
     let end = begin + 400 * clients.len() as u32 * (round_trip + work);
     let mut running = JoinSet::new();
@@ -254,7 +254,7 @@ async fn who_is_stopped_while_it_waits_delays_the_others_for_a_bounded_time() {
     }
 }
 
-/// What a client that listens, but does not want the lock any more, keeps another one from it.
+/// How long a client that listens, but no longer wants the lock, keeps another one from it.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_held_for_long_is_not_left_free_for_as_long() {
     let (_server, clients) = at_distance(Duration::ZERO, 2).await;

@@ -9,7 +9,7 @@ use lockset_sim::World;
 /// How many are run each time.
 const WORLDS: u64 = 1_000;
 
-/// What became of many worlds.
+/// The results of many worlds.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     worlds: u64,
@@ -23,11 +23,11 @@ struct Sum {
     claims: u64,
 }
 
-/// What the threads that run worlds have in common.
+/// State shared by the threads that run worlds.
 struct Runs {
     next: AtomicU64,
     sum: Mutex<Sum>,
-    /// By its seed, so that the first is found, whichever thread is faster.
+    /// By seed, so that the first one is found, independent of the threads' speed.
     bad: Mutex<BTreeMap<u64, String>>,
 }
 

@@ -23,7 +23,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("macros/", 2.0),
     ("model/", 2.0),
     ("nemesis/", 2.0),
-    ("sim/", 27.0),
+    ("sim/", 2.0),
     ("src/", 19.5),
     ("src/acquire/", 34.0),
     ("src/announce/", 2.0),

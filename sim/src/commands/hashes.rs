@@ -111,7 +111,7 @@ pub(super) fn random(store: &Store, words: &Words, draw: Draw<'_>) -> Outcome {
     let mut left = count.min(fields.len());
     let mut chosen = Vec::with_capacity(left);
     for (at, field) in fields.iter().enumerate() {
-        // Each of those that remain is as likely as any other.
+        // Each of the remaining fields is equally likely.
         if left > 0 && draw(fields.len() - at) < left {
             chosen.push(field);
             left -= 1;

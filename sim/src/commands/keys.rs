@@ -26,7 +26,7 @@ pub(super) fn pexpire(store: &mut Store, words: &Words) -> Outcome {
     let span = int(words.at(2))?;
     let mut is_greater = false;
     for option in words.from(3) {
-        // What scripts of ours use of them.
+        // Only the options that our scripts use.
         if !option.eq_ignore_ascii_case(b"GT") {
             return Err(Reply::error(format!(
                 "ERR Unsupported option {}",

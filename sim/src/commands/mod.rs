@@ -21,7 +21,7 @@ use crate::words::Words;
 type Run = fn(&mut Store, &Words) -> Outcome;
 
 pub(crate) struct Command {
-    /// Words it takes, its name among them; negative: at least so many.
+    /// Words it takes, its name among them; negative: at least this many.
     arity: i64,
     run: Run,
 }
@@ -30,7 +30,7 @@ const fn command(arity: i64, run: Run) -> Command {
     Command { arity, run }
 }
 
-/// Those that only read.
+/// Commands that only read.
 const READS: &[&str] = &[
     "EXISTS", "PTTL", "TYPE", "KEYS", "DBSIZE", "TIME", "GET", "HEXISTS", "HGET", "HGETALL",
     "HLEN", "HMGET", "LINDEX", "LLEN", "LPOS", "LRANGE", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",

@@ -31,7 +31,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What is inside, if version and checksum fit.
+/// The content, if version and checksum fit.
 fn checked(payload: &[u8]) -> Option<&[u8]> {
     let (body, footer) = payload.split_at_checked(payload.len().checked_sub(FOOTER)?)?;
     let version = u16::from_le_bytes(footer[..2].try_into().ok()?);

@@ -1,4 +1,4 @@
-//! What all commands have in common: what a key of one type holds, and numbers and positions as words.
+//! Shared by all commands: the value of a key of one type, and numbers and positions as words.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(crate) type Draw<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 pub(crate) type Outcome = Result<Reply, Reply>;
 
-/// What a key holds, if it is of the wanted type.
+/// The value of a key, if it is of the wanted type.
 macro_rules! of_type {
     ($get:ident, $make:ident, $variant:ident, $type:ty) => {
         pub(super) fn $get<'a>(store: &'a Store, key: &[u8]) -> Result<Option<&'a $type>, Reply> {
@@ -43,7 +43,7 @@ pub(super) fn int(word: &[u8]) -> Result<i64, Reply> {
     number::int(word).ok_or_else(Reply::no_integer)
 }
 
-/// What a range of positions stands for, where negative ones count from the end.
+/// Converts a range of positions, where negative ones count from the end.
 pub(super) fn positions(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     let from_end = |at: i64| if at < 0 { at + len } else { at };

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use crate::commands::checksum;
 
-/// Channels on which somebody listens.
+/// Channels with a listener.
 pub(super) const HEARD: &[&str] = &[
     "ch",
     "ch:1a2b3c4d-0000-4000-8000-00000000000a:1",
@@ -20,7 +20,7 @@ const HOLDERS: &[&str] = &[
     "1a2b3c4d-0000-4000-8000-00000000000d:-4",
 ];
 
-/// What no client sends. Nothing that a script would count up to.
+/// Arguments that no client sends. Nothing that a script would count up to.
 const ODD: &[&str] = &[
     "", "x", "-1", "0", "1.5", "-0", "007", " 1", "nan", "mode", "nil",
 ];
@@ -97,7 +97,7 @@ const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
 /// Each script by its name, with its SHA.
 pub(super) type Scripts = Vec<(&'static str, &'static str)>;
 
-/// What most scripts are given.
+/// The arguments of most scripts.
 #[derive(Clone)]
 struct Call {
     keys: Vec<String>,
@@ -192,7 +192,7 @@ impl Drawing<'_> {
         self.one_of(&["wake", "grant", "grant_fenced"])
     }
 
-    /// The keys of a lock of a kind: itself, its counter, and those that the kind has.
+    /// The keys of a lock of a kind: itself, its counter, and the kind's own keys.
     fn keys(&mut self, kind: &str) -> Vec<String> {
         let name = match kind {
             "rw" | "read" | "write" => self.one_of(&["r", "{r}"]),
@@ -426,7 +426,7 @@ impl Drawing<'_> {
         [&held, &call.message()[..]].concat()
     }
 
-    /// Something that is not a lock, or not yet, or no more.
+    /// A key that is no lock, or not yet, or no longer.
     fn disturb(&mut self) -> Vec<String> {
         let kind = self.one_of(&["plain", "fair", "rw"]);
         let keys = self.keys(&kind);

@@ -10,7 +10,7 @@ use crate::store::{Data, SortedSet};
 pub(super) struct Bounds {
     pub(super) from_us: u64,
     until_us: u64,
-    /// What is not known of the time before.
+    /// Uncertainty about earlier times.
     slack_us: u64,
 }
 
@@ -27,7 +27,7 @@ impl Bounds {
         self.until_us - self.from_us
     }
 
-    /// Two numbers of ms, or of µs, that differ by no more than the call may explain.
+    /// Whether two numbers of ms, or of µs, differ by no more than the call may explain.
     fn allow(self, a: f64, b: f64, is_us: bool) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let apart_us = (self.span_us() + self.slack_us) as f64;
@@ -144,7 +144,7 @@ fn is_reply_like(real: &Value, ours: &Value, bounds: Bounds) -> bool {
     }
 }
 
-/// What a refusal says, but for the script's SHA: Redis tells it, Valkey does not.
+/// The text of a refusal, without the script's SHA: Redis tells it, Valkey does not.
 fn cause_and_line(refusal: &ServerError) -> (&str, Option<&str>) {
     let text = refusal.details().unwrap_or_default();
     let (cause, place) = text.split_once(" script: ").unwrap_or((text, ""));
@@ -154,7 +154,7 @@ fn cause_and_line(refusal: &ServerError) -> (&str, Option<&str>) {
     )
 }
 
-/// What differs, if anything does.
+/// The difference, if there is one.
 pub(super) fn differs(
     real: &Value,
     simulated: &Value,
@@ -165,7 +165,7 @@ pub(super) fn differs(
     if !is_reply_like(real, simulated, bounds) {
         return Some("the replies differ");
     }
-    // What ends within the call may be gone on one of them.
+    // A key that ends within the call may be gone on one of them.
     let lasts = |key: &&Key| key.life == -1 || key.life > 50;
     let keys: Vec<&Key> = keys.iter().filter(lasts).collect();
     let ours: Vec<&Key> = ours.iter().filter(lasts).collect();

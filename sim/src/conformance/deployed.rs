@@ -123,7 +123,7 @@ fn shown(reply: &Value) -> String {
     }
 }
 
-/// The same commands at both.
+/// Runs these commands at both.
 pub(super) fn agree(real: &mut Real, node: Node, lines: &[&str]) -> Node {
     lines.iter().fold(node, |node, line| {
         let (node, ours) = simulated(node, line);

@@ -2,8 +2,8 @@
 //!
 //! A call is drawn at random: any script, with arguments that a client would send and with odd ones, between
 //! commands that put something else into the keys. The simulated clock is set to what the real server's says
-//! right before the call. What may differ is the time that the call took there, and nothing else. After each
-//! call the simulated server takes over the real one's keys, so that such differences do not add up.
+//! right before the call. Only the duration of the call may differ. After each call the simulated server takes over the
+//! real one's keys, so that such differences do not add up.
 
 mod calls;
 mod compare;
@@ -31,7 +31,7 @@ end
 return { began, redis.call('TIME'), all }
 ";
 
-/// So many calls begin without a key.
+/// This many calls follow an empty server.
 const SEQUENCE: usize = 40;
 
 struct Both {
@@ -39,7 +39,7 @@ struct Both {
     simulated: Option<Box<Node>>,
     /// How long the last look at the keys took: their lives are known no better.
     slack_us: u64,
-    /// What was done since the keys were last deleted.
+    /// The calls since the keys were last deleted.
     done: Vec<String>,
     /// Hashes with more fields than a script looks at: which of them it sees is left to chance.
     large: Vec<Vec<u8>>,
@@ -51,7 +51,8 @@ impl Both {
         same.unwrap_or_else(|differs| panic!("{differs}"))
     }
 
-    /// Commands right behind each other. Of one its reply, else all of them; or what differs.
+    /// Commands right behind each other. Returns the reply of a single command, otherwise all replies; or the
+    /// difference.
     fn run_together(&mut self, calls: &[Vec<Vec<u8>>]) -> Result<Value, String> {
         let calls: Vec<Words> = calls
             .iter()
@@ -102,7 +103,7 @@ impl Both {
         self.simulated = Some(node);
         let large = keys.iter().filter(|key| key.is_large_hash());
         self.large = large.map(|key| key.name.clone().into()).collect();
-        // What is about to expire does so before the next call, on both.
+        // Keys that are about to expire do so before the next call, on both.
         let soon = keys
             .iter()
             .map(|key| key.life)
@@ -140,7 +141,7 @@ fn words_text(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// So many calls, in sequences that begin without a key.
+/// Runs this many calls, in sequences that begin without a key.
 fn conform(calls: usize, seed: u64) {
     let server = Server::start();
     let client = redis::Client::open(server.url()).expect("its address");
@@ -156,7 +157,7 @@ fn conform(calls: usize, seed: u64) {
     let listens = node.connect(0);
     assert_eq!(node.connect(0), 2);
     let mut draw = fastrand::Rng::with_seed(seed);
-    // On these channels somebody listens, on the others nobody does.
+    // These channels have a listener, the others have none.
     let mut subscribed = listener.as_pubsub();
     for channel in calls::HEARD {
         subscribed.subscribe(*channel).expect("a subscription");

@@ -1,4 +1,4 @@
-//! What a simulated server refuses for want of a right or of replicas, against a real one.
+//! Refusals of a simulated server for lack of a right or of replicas, compared with a real server.
 
 use lockset_testkit::Server;
 use redis::Value;
@@ -69,7 +69,7 @@ fn a_user_without_rights_is_refused_as_by_a_real_server() {
     }
     real.run("ACL SETUSER default resetchannels &b*");
     node.deny(0, Right::Channels("a"));
-    // Who may not subscribe cannot, and who may would hear no more replies here.
+    // A user without the right cannot subscribe, and one with it would get no further replies here.
     real.run("ACL SETUSER default -subscribe");
     node.deny(0, Right::Command("subscribe"));
     agree(&mut real, node, WITHOUT_RIGHTS);

@@ -1,4 +1,4 @@
-//! What a client makes of sentinels that name a server which it cannot reach, or one that was replaced meanwhile.
+//! A client's reaction to sentinels that name an unreachable or a replaced server.
 
 use lockset::LostReason;
 use tokio::time::{Duration, Instant, sleep};
@@ -73,7 +73,7 @@ impl Here {
     }
 }
 
-/// It is no replica yet, and takes commands of whoever sends any.
+/// It is no replica yet, and takes commands from every sender.
 #[tokio::test(start_paused = true)]
 async fn a_deposed_primary_gets_no_commands_though_its_successor_is_out_of_reach() {
     let here = Here::new(|settings| settings).await;
@@ -99,7 +99,7 @@ async fn a_deposed_primary_gets_no_commands_though_its_successor_is_out_of_reach
     held.release().await.unwrap();
 }
 
-/// What most sentinels say of an earlier time, as those do that were set up anew, deposes nobody.
+/// An earlier view, held by most sentinels after a new set-up, deposes no primary.
 #[tokio::test(start_paused = true)]
 async fn an_older_view_takes_no_primary_away_that_can_be_reached() {
     let here = Here::new(|settings| settings).await;
@@ -111,7 +111,7 @@ async fn an_older_view_takes_no_primary_away_that_can_be_reached() {
     assert_eq!(here.granted_by("as old").await, Some(A));
 }
 
-/// It did not replicate the hold before it was replaced, and nothing was sent to it meanwhile.
+/// It did not replicate the hold before it was replaced, and got no commands in that time.
 #[tokio::test(start_paused = true)]
 async fn holds_are_checked_when_the_same_primary_is_one_of_a_later_epoch() {
     let here = Here::new(|settings| settings).await;

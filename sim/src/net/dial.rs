@@ -26,8 +26,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 impl Net {
-    /// Sends commands, if there is a connection; makes one if not. `waited`: for which attempt the caller has
-    /// waited.
+    /// Sends commands, if there is a connection; makes one if not. `waited`: the attempt that the caller has waited
+    /// for.
     pub(crate) fn submit(
         &self,
         client: usize,
@@ -38,7 +38,7 @@ impl Net {
         self.with(|state| state.submit(client, lane, commands, waited))
     }
 
-    /// A request had no reply within `limit`: unless others had one, the connection is given up.
+    /// A request had no reply within `limit`: the connection is dropped, unless other requests had replies.
     pub(crate) fn silent(&self, wire: WireId, limit: Duration) {
         let told = self.with(|state| {
             let seen = state.wires.get(&wire)?.last_reply;
@@ -111,7 +111,7 @@ impl State {
         self.post_at(begins + DIAL_MAX, What::DialEnds(wire));
     }
 
-    /// The client has an answer of the server: from here on it uses the connection.
+    /// The client has an answer of the server: it now uses the connection.
     pub(super) fn dialed(&mut self, wire: WireId) {
         let Some(made) = self.wires.get_mut(&wire) else {
             return;
@@ -170,13 +170,13 @@ impl State {
         known.next_dial = now + pause.mul_f64(share);
         known.failure = Some(Failure::Unsent(why.to_owned()));
         if self.slots[lane.server].is_up {
-            // The server may have accepted it all the same.
+            // The server may still have accepted it.
             known.earlier.push(wire);
         }
         self.peers[client].dialed.notify_waiters();
     }
 
-    /// Those that a new connection of this lane has the server end.
+    /// Takes the connections that the server must end for a new one of this lane.
     pub(super) fn take_earlier(&mut self, client: usize, lane: LaneId) -> Vec<WireId> {
         let known = self.lanes.get_mut(&(client, lane));
         known
@@ -184,7 +184,8 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// Stops using a connection; the next request makes another. Whom to tell that messages may be missed.
+    /// Stops using a connection; the next request makes another. Returns the receiver of the news that messages may be
+    /// missed.
     pub(super) fn leave(&mut self, wire: WireId) -> Option<lockset::simulated::Events> {
         let left = self.wires.get_mut(&wire)?;
         if left.phase == Phase::Open {

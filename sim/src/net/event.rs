@@ -1,4 +1,4 @@
-//! What is on its way, and when it arrives.
+//! Events under way, and their times of arrival.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -31,14 +31,14 @@ pub(super) enum What {
     Hello(WireId),
     /// The server accepts it.
     Welcome(WireId),
-    /// There is nobody at the server's address.
+    /// The server's address does not answer.
     NobodyThere(WireId),
     /// A connection has had its time to be made.
     DialEnds(WireId),
     Request(WireId, u64, Vec<Words>),
     Replies(WireId, u64, Vec<Value>),
     Message(WireId, Vec<u8>, Vec<u8>),
-    /// What the server writes to the stream of a client.
+    /// Bytes from the server for the stream of a client.
     Bytes(WireId, Vec<u8>),
     /// A `WAIT` with this number has had its time.
     WaitEnds(WireId, u64),

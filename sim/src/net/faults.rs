@@ -6,7 +6,7 @@ use super::state::{Net, State};
 use super::wire::{Phase, Wire};
 
 impl Net {
-    /// The server ends: connections are reset, and nobody answers until it is started again.
+    /// The server ends: connections are reset, and new ones fail until it is started again.
     pub(crate) fn kill(&self, server: usize) {
         self.with(|state| {
             let wires: Vec<WireId> = state.slots[server].wires.values().copied().collect();
@@ -27,7 +27,7 @@ impl Net {
         });
     }
 
-    /// Nothing arrives any more that goes this way, until it is healed; then all of it does.
+    /// Stops all traffic in this direction, until it is healed; then all of it arrives.
     pub(crate) fn cut_off(&self, client: usize, server: usize, direction: Direction) {
         self.with(|state| state.partitions.insert((client, server, direction)));
     }
@@ -66,7 +66,7 @@ impl Net {
         });
     }
 
-    /// The process of a client stands still: it is told nothing.
+    /// The process of a client stands still, and gets no messages.
     pub(crate) fn pause(&self, client: usize) {
         self.with(|state| state.peers[client].is_paused = true);
     }
@@ -75,7 +75,7 @@ impl Net {
         self.with(|state| state.resume(client));
     }
 
-    /// The client is no more: its connections are closed, if its machine is still there to do that.
+    /// The client is gone: its connections are closed, if its machine is still there to do that.
     pub(crate) fn forget(&self, client: usize, closes: bool) {
         self.with(|state| {
             state.peers[client].is_gone = true;
@@ -90,7 +90,7 @@ impl Net {
 }
 
 impl State {
-    /// Whether there is a connection on which nothing arrives any more.
+    /// Whether a connection has stalled.
     pub(crate) fn has_stalled(&self) -> bool {
         self.wires
             .values()

@@ -1,4 +1,4 @@
-//! What a stream has brought to its client.
+//! The received bytes of a stream.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::io::ReadBuf;
 use tokio::sync::Notify;
 
-/// What has arrived for a client and was not read yet.
+/// Bytes that have arrived for a client and are unread.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     state: Mutex<Arrived>,

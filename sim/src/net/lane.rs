@@ -31,14 +31,14 @@ pub(super) struct LaneState {
     pub(super) run: Option<(Arc<str>, Instant)>,
 }
 
-/// What became of a request.
+/// The state of a request.
 pub(crate) enum Submission {
     /// It is on its way.
     Sent(
         WireId,
         oneshot::Receiver<Result<Vec<redis::Value>, Failure>>,
     ),
-    /// Once so many attempts to connect have ended, it can be tried again.
+    /// The caller may try again once this many attempts to connect have ended.
     Wait(u64),
     Failed(Failure),
 }

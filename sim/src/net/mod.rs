@@ -1,8 +1,8 @@
 //! The network between clients and servers: connections, what is on its way on them, and what goes wrong.
 //!
 //! Everything that is on its way is an event with a time, in one queue. One task takes the events out, each at
-//! its time. Invariants: a connection delivers in order, in each direction; what was sent on it before a new
-//! one of the same lane was made is executed or dead by then; nothing is called back under the lock.
+//! its time. Invariants: a connection delivers in order, in each direction. Requests on it are executed or dead when a
+//! new connection of its lane is made. No callback runs under the lock.
 
 mod dial;
 mod event;

@@ -20,7 +20,7 @@ use crate::node::{ConnectionId, Node};
 use crate::reply::Reply;
 use crate::words::Words;
 
-/// What a client is to be told once the lock is free.
+/// A call to a client, made once the lock is free.
 enum Told {
     Message(Events, Vec<u8>, Vec<u8>),
     Gap(Events),
@@ -46,7 +46,7 @@ async fn run(net: Weak<Net>, changed: Arc<Notify>) {
 }
 
 impl Net {
-    /// Servers and nobody who uses them, on the current runtime.
+    /// Servers without clients, on the current runtime.
     pub(crate) fn new(servers: usize, seed: u64) -> Arc<Self> {
         let mut draw = fastrand::Rng::with_seed(seed);
         let slots = (0..servers).map(|server| Slot {
@@ -87,8 +87,8 @@ impl Net {
         net
     }
 
-    /// The same for a test: the servers of each such network have addresses of their own, so that those of several
-    /// networks can make a `Redlock`.
+    /// Like `new`, for a test: the servers of each such network have addresses of their own, so several networks can
+    /// make a `Redlock`.
     pub(crate) fn of_a_test(servers: usize) -> Arc<Self> {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl State {
         self.post(wire, Direction::ToClient, What::Welcome(wire));
     }
 
-    /// The server ends a connection, of which its client may hear.
+    /// The server ends a connection, and its client may notice.
     pub(super) fn end_at_server(&mut self, wire: WireId) {
         let Some(ended) = self.wires.get_mut(&wire) else {
             return;
@@ -299,7 +299,7 @@ impl State {
         }
         known.last_reply = Some(Instant::now());
         if let Some(answer) = known.pending.remove(&request) {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = answer.send(Ok(values));
         }
         if known.phase == Phase::Leaving && known.pending.is_empty() {

@@ -110,7 +110,7 @@ impl State {
         self.serve(wire, Vec::new());
     }
 
-    /// A replica of this server has confirmed: ends the waits for which that is enough.
+    /// A replica of this server has confirmed: ends the waits that this satisfies.
     pub(super) fn confirmed(&mut self, server: usize) {
         let wires: Vec<WireId> = self.slots[server].wires.values().copied().collect();
         for wire in wires {

@@ -1,4 +1,4 @@
-//! What a server knows of a connection that carries bytes.
+//! A server's side of a connection that carries bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What servers send each other, and how one becomes the primary of others.
+//! Traffic between servers, and changes of the primary.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::replication::{Between, ServerId};
 use crate::rights::{Right, User};
 
 impl Net {
-    /// At all servers, a user may not do this any more.
+    /// Takes a right from a user at all servers.
     pub(crate) fn deny(&self, user: User, right: Right) {
         self.with(|state| {
             for server in 0..state.slots.len() {
@@ -39,7 +39,7 @@ impl Net {
         });
     }
 
-    /// Nothing passes between two servers any more, until all is healed; then all of it does.
+    /// Stops all traffic between two servers, until all is healed; then all of it arrives.
     pub(crate) fn split(&self, one: ServerId, other: ServerId) {
         self.with(|state| {
             let now = state.now();
@@ -63,7 +63,7 @@ impl Net {
         });
     }
 
-    /// A sentinel learns where the primary is, and says so to whoever listens.
+    /// A sentinel learns where the primary is, and publishes it.
     pub(crate) fn learn(&self, sentinel: ServerId, primary: ServerId, epoch: u64) {
         self.with(|state| {
             let address = state.slots[primary].address.clone();
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// A server is there again: it and those that follow it connect to each other anew.
+    /// A server is back: it and its replicas connect to each other again.
     pub(super) fn reconnect(&mut self, server: ServerId) {
         for one in 0..self.slots.len() {
             let primary = self.node(one).replication.primary();
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl Net {
-    /// So many keys of a slot go from one server to another, as by `MIGRATE`.
+    /// Moves this many keys of a slot from one server to another, as by `MIGRATE`.
     pub(crate) fn migrate(&self, slot: u16, [from, to]: [ServerId; 2], most: usize) {
         self.with(|state| {
             let moved = state.node(from).give_up(slot, most);

@@ -1,4 +1,4 @@
-//! What a network consists of: servers, clients, their lanes and connections, and what is on its way.
+//! The parts of a network: servers, clients, their lanes and connections, and events under way.
 //!
 //! Invariant: nothing is called back under the lock.
 
@@ -20,7 +20,7 @@ use crate::reply::Reply;
 use crate::store::Store;
 use crate::words::Words;
 
-/// What the clock of a new server says: a day in 2026, in µs.
+/// The clock of a new server: a day in 2026, in µs.
 pub(super) const EPOCH_US: u64 = 1_790_000_000_000_000;
 
 /// One server and its clock.
@@ -42,12 +42,11 @@ pub(crate) struct Peer {
     pub(super) dialed: Arc<Notify>,
     pub(super) is_paused: bool,
     pub(super) is_gone: bool,
-    /// What it is told once it runs again.
+    /// Events for when it runs again.
     pub(super) inbox: Vec<Event>,
 }
 
-/// What was done at a server: for which client, on which lane if that is known, what was replied, and the keys after
-/// it.
+/// A command at a server: its client, its lane if known, the reply, and the keys after it.
 type Trace = Box<dyn FnMut(usize, usize, Option<Lane>, &Words, &Reply, &Store) + Send>;
 
 pub(crate) struct State {
@@ -60,14 +59,14 @@ pub(crate) struct State {
     pub(super) last_request: u64,
     pub(super) queue: BinaryHeap<Event>,
     pub(super) last_event: u64,
-    /// What waits for a partition to end.
+    /// Events that wait for a partition to end.
     pub(super) held: Vec<Event>,
     pub(super) partitions: BTreeSet<(usize, usize, Direction)>,
     /// Pairs of servers between which nothing passes, and since when.
     pub(super) splits: BTreeMap<[usize; 2], Duration>,
     /// By pair of servers: until when what was sent before is on its way.
     pub(super) between_free_at: BTreeMap<[usize; 2], Duration>,
-    /// So long is anything on its way between servers.
+    /// The delay between servers.
     pub(crate) lag: RangeInclusive<Duration>,
     pub(super) last_wait: u64,
     pub(crate) delay: RangeInclusive<Duration>,
@@ -94,7 +93,7 @@ impl Drop for Net {
 }
 
 impl Net {
-    /// Another client: its number, and what is told when an attempt of it to connect has ended.
+    /// Adds a client: returns its number, and a notification of each end of its attempts to connect.
     pub(crate) fn add_peer(&self, events: Option<Events>) -> (usize, Arc<Notify>) {
         let mut state = self.state.lock();
         let dialed = Arc::<Notify>::default();
@@ -156,7 +155,7 @@ impl State {
         format!("{a}-{b}-4{c}-a{d}-{e}")
     }
 
-    /// What the clock of a server says, in µs since 1970.
+    /// The clock of a server, in µs since 1970.
     pub(crate) fn server_us(&self, server: usize) -> u64 {
         let slot = &self.slots[server];
         let passed = i64::try_from(self.now().as_micros()).unwrap_or(i64::MAX);

@@ -14,7 +14,7 @@ use crate::node::ConnectionId;
 
 pub(super) type Answer = oneshot::Sender<Result<Vec<Value>, Failure>>;
 
-/// What its client makes of it.
+/// Its client's view of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It is being made.
@@ -29,7 +29,7 @@ pub(super) enum Phase {
 pub(super) struct Wire {
     pub(super) client: usize,
     pub(super) server: usize,
-    /// What its client uses it for; of a stream, that is between its client and the server.
+    /// Its client's use of it; `None` for a stream, whose use only client and server know.
     pub(super) lane: Option<Lane>,
     pub(super) stream: Option<ServedStream>,
     pub(super) phase: Phase,
@@ -82,14 +82,14 @@ impl Wire {
         Some(LaneId { server, lane })
     }
 
-    /// It is over: nobody gets a reply any more.
+    /// Ends it: pending requests get no reply.
     pub(super) fn end(&mut self, why: &str) {
         self.phase = Phase::Dead;
         if let Some(stream) = self.stream.take() {
             stream.inbox.end();
         }
         for (_, answer) in std::mem::take(&mut self.pending) {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = answer.send(Err(Failure::Unknown(why.to_owned())));
         }
     }

@@ -39,7 +39,7 @@ impl Node {
                     return Reply::syntax();
                 };
                 let is_at = |address: &[u8]| *address == *self.address_of(id).as_bytes();
-                // Whoever asks is spared.
+                // The caller's own connection is spared.
                 let is_meant =
                     id != from && self.is_connected(id) && filter(b"ADDR").is_none_or(is_at);
                 if is_meant {

@@ -1,5 +1,5 @@
-//! A server among others: what it passes on to replicas and to the nodes of its cluster, and what it leaves to them;
-//! its channels, which others may be told of.
+//! A server among others: its messages to replicas and to the nodes of its cluster, the commands it leaves to them, and
+//! channels that span nodes.
 
 use super::{ConnectionId, Node};
 use crate::channels::Kind;
@@ -45,7 +45,7 @@ impl Node {
             return;
         }
         let reply = self.replication.receive(from, what, &mut self.store);
-        // What it was given is no change of its own.
+        // A replicated change is no change of its own.
         self.store.take_changed();
         self.for_servers.extend(reply.map(|reply| (from, reply)));
     }
@@ -89,7 +89,7 @@ impl Node {
     pub(super) fn role(&self) -> Reply {
         let changes = i64::try_from(self.replication.changes).unwrap_or(i64::MAX);
         if self.replication.is_replica() {
-            // Where the primary is nobody asks for.
+            // The client does not ask for the primary's address.
             let (host, state) = (Reply::bulk(b""), Reply::bulk(b"connected"));
             let role = [
                 Reply::bulk(b"slave"),
@@ -108,7 +108,7 @@ impl Node {
         Reply::Array(role.into())
     }
 
-    /// Follows another server from now on, or nobody.
+    /// Follows another server from now on, or none.
     pub(crate) fn follow(&mut self, primary: Option<ServerId>) {
         match primary {
             Some(primary) => {
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Another view of its cluster: who listens to what is not served here any more is told.
+    /// Takes over another view of its cluster, and notifies listeners to channels that are no longer served here.
     pub(crate) fn adopt(&mut self, view: SlotView) {
         let Some(membership) = &mut self.membership else {
             return;
@@ -129,7 +129,7 @@ impl Node {
         channels.end_unserved(|channel| membership.serves(channel));
     }
 
-    /// Takes so many keys of a slot out, for another node.
+    /// Takes this many keys of a slot out, for another node.
     pub(crate) fn give_up(&mut self, slot: u16, most: usize) -> Vec<Changed> {
         let mut moved = self.store.all();
         moved.retain(|(name, _)| slot_of(name) == slot && self.store.get(name).is_some());

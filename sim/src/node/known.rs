@@ -1,6 +1,6 @@
 //! A script that a server knows.
 //!
-//! Invariant: its SHA is that of the text that was loaded, also where another is run in its place.
+//! Invariant: its SHA belongs to the loaded text, even if another text runs in its place.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a server refuses: to users who lack a right, and writes that it does not take.
+//! The refusals of a server: for users who lack a right, and for writes it does not take.
 //!
 //! Invariant: who is refused has changed nothing by that command; a script may have, before it calls it.
 
@@ -8,11 +8,11 @@ use crate::reply::Reply;
 use crate::rights::{Lacking, Right, User};
 use crate::words::Words;
 
-/// What is said to a write by a server that has fewer replicas than it is to have.
+/// The refusal of a write by a server that has too few replicas.
 pub(super) const TOO_FEW_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
 
 impl Node {
-    /// Takes a right away. Who listens to a channel that it may not listen to any more is disconnected.
+    /// Takes a right away. Listeners without the right to their channel are disconnected.
     pub(crate) fn deny(&mut self, user: User, right: Right) {
         self.rights.deny(user, right);
         let Right::Channels(prefix) = right else {
@@ -35,7 +35,7 @@ impl Node {
         self.rights.allow(user, right);
     }
 
-    /// What is said to a command that the user of a connection, or a script of that, may not do; `None` if it may.
+    /// The refusal of a command that the user of a connection, or its script, may not run; `None` if it may.
     pub(super) fn denial(
         &self,
         from: ConnectionId,

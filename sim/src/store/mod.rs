@@ -1,7 +1,7 @@
 //! The keys of a server: four types, leases, and a clock that is set before each command.
 //!
-//! Invariant: a key whose lease is over is not there for anybody, whether its memory was taken back or not;
-//! a list, hash or sorted set without a member is not there either.
+//! Invariant: a key whose lease is over does not exist for any command, even if its memory is still in use; neither
+//! does a list, hash or sorted set without a member.
 
 mod sorted_set;
 
@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use self::sorted_set::{Bytes, SortedSet};
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Data {
     Text(Bytes),
-    /// In the order in which fields were added, as the server keeps a small one.
+    /// Fields in the order of their addition, as the server keeps a small hash.
     Hash(Vec<(Bytes, Bytes)>),
     List(VecDeque<Bytes>),
     Sorted(SortedSet),
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     entries: FxHashMap<Bytes, Entry>,
     now_us: u64,
     writes: u64,
-    /// The names of keys that were changed, if somebody wants to know.
+    /// The names of changed keys, if the caller wants them.
     changed: Option<Vec<Bytes>>,
 }
 
@@ -97,7 +97,7 @@ impl Store {
         (!self.is_over(entry)).then_some(&entry.data)
     }
 
-    /// What a key holds; `fresh` if it holds nothing. Call [`tidy`](Self::tidy) after taking something out.
+    /// The value of a key; `fresh` if it holds nothing. Call [`tidy`](Self::tidy) after taking something out.
     pub(crate) fn get_or_insert(&mut self, key: &[u8], fresh: impl FnOnce() -> Data) -> &mut Data {
         self.note_change(key);
         self.drop_if_over(key);
@@ -123,7 +123,7 @@ impl Store {
         }
     }
 
-    /// Replaces whatever is there.
+    /// Replaces the previous value.
     pub(crate) fn set(&mut self, key: &[u8], data: Data, ends_at: Option<i64>) {
         self.note_change(key);
         self.note_write();
@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// What was changed since the last time.
+    /// The changes since the last call.
     pub(crate) fn take_changed(&mut self) -> Vec<Changed> {
         let mut names = self
             .changed

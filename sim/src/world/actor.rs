@@ -28,7 +28,7 @@ pub(super) struct Actor {
     pub(super) redlock: Option<Redlock>,
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) deployment: Arc<Deployment>,
-    /// Those of its process.
+    /// The owners of its process.
     pub(super) owners: [Owner; OWNERS],
 }
 
@@ -41,10 +41,10 @@ const NOTICE_MAX: Duration = Duration::from_millis(5);
 /// Time enough for some round trips.
 const PATIENT_MIN: Duration = Duration::from_millis(200);
 
-/// For so long a hold stays with a process whose locks are sticky.
+/// A sticky hold stays with its process for this time.
 const STICKY: Duration = Duration::from_millis(200);
 
-/// The name of a lock, and the holder id by which a server knows who has it.
+/// The name of a lock, and the server's holder id.
 type NameAndHolder = (String, String);
 
 /// A guard of one lock, and what it holds.
@@ -53,14 +53,14 @@ fn of_one(guard: impl Guard) -> (Vec<NameAndHolder>, Box<dyn Guard>) {
     (vec![holds], Box::new(guard))
 }
 
-/// The same of several.
+/// Like [`of_one`], for several locks.
 fn of_several(guard: MultiGuard) -> (Vec<NameAndHolder>, Box<dyn Guard>) {
     let holds = guard.names().into_iter().zip(guard.holder_ids());
     let holds = holds.map(|(name, holder)| (name.to_owned(), holder.to_owned()));
     (holds.collect(), Box::new(guard))
 }
 
-/// A handle that gives up as the call says: this method is no part of `Lock`.
+/// A handle with the time limit of the call: this method is no part of `Lock`.
 macro_rules! patient {
     ($lock:expr, $op:expr) => {
         match $op.terms.give_up {
@@ -71,7 +71,7 @@ macro_rules! patient {
 }
 use patient;
 
-/// The same that stays with its client.
+/// A sticky handle: this method is no part of `Lock`.
 macro_rules! sticky {
     ($lock:expr, $span:expr) => {
         match $span {
@@ -81,7 +81,7 @@ macro_rules! sticky {
     };
 }
 
-/// What a guard is known by, and the guard.
+/// The identity of a guard, and the guard.
 type Granted = (Vec<NameAndHolder>, Box<dyn Guard>);
 
 impl Actor {
@@ -127,7 +127,7 @@ impl Actor {
         result
     }
 
-    /// Acquires, holds, gives back.
+    /// Acquires, holds, releases.
     async fn call(&self, op: &Op) -> Result<()> {
         let names = names(op.kind, op.lock);
         let (name, client, asked) = (&names[0], &self.client, Instant::now());
@@ -217,8 +217,8 @@ impl Actor {
         }
     }
 
-    /// Counts as somebody who waits for a lock, until it is dropped: not of several, which are waited for in
-    /// turn, nor if its call gives up before a connection is made and it is subscribed.
+    /// Counts as a waiter for a lock until it is dropped. Does not count for several locks, which are waited for in
+    /// turn, nor if the call ends before a connection is made and it is subscribed.
     fn waits(&self, op: &Op) -> Option<Waits> {
         let is_patient = op.terms.give_up.is_none_or(|span| span >= PATIENT_MIN);
         if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) || !is_patient {
@@ -244,7 +244,7 @@ impl Actor {
         let token = token.filter(|_| holds.len() == 1);
         let register = |(name, holder): &NameAndHolder| {
             if let Some(span) = op.terms.at_least {
-                // A lock that is read may outlast its readers, by no more than the longest lease.
+                // A read lock may outlast its readers, by no more than the longest lease.
                 let longest = if op.may_be_left_to_read() {
                     LEASE
                 } else {
@@ -260,7 +260,7 @@ impl Actor {
                 loss: guard.loss(),
                 token,
                 holder: holder.clone(),
-                // Who enters again does not wait for replicas.
+                // Re-entry does not wait for replicas.
                 replicas: op.terms.owner.map_or(op.replicas, |_| 0),
                 is_fixed: op.fixed.is_some(),
                 max_hold: op.terms.max_hold,
@@ -315,7 +315,7 @@ impl Actor {
         Ok(())
     }
 
-    /// What was given back is to be left for some time, if the call asked for that.
+    /// Notes that a released hold stays for some time, if the call asked for it.
     fn is_kept(&self, op: &Op, since: Instant, holds: Vec<NameAndHolder>) {
         let Some(span) = op.terms.at_least else {
             return;

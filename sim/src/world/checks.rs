@@ -1,7 +1,7 @@
-//! What must be true of a world, whatever goes wrong in it.
+//! Properties of every world, under all faults.
 //!
-//! There is one true clock. A guard counts as valid for as long as it says so itself, and whoever looks, looks
-//! at all guards of all processes at once, which nobody can do in reality.
+//! There is one true clock. A guard counts as valid for as long as it says so itself, and the checks see all guards of
+//! all processes at once, as no real observer can.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,13 +41,13 @@ pub(super) struct Checks {
     may_fail: bool,
     /// Processes whose clients are being shut down, and whether they have been.
     closed: BTreeMap<usize, bool>,
-    /// Whether some may not tell of a release, or may not be told.
+    /// Whether some clients may not publish a release, or not receive it.
     pub(super) polls: bool,
     /// Calls that ended for want of replicas.
     pub(super) unconfirmed: u64,
     pub(super) left: Left,
-    /// Whether a client was shut down while it had something, or a user lacked a right: what was not given back ends
-    /// with its lease.
+    /// Whether a client was shut down while it had something, or a user lacked a right: an unreleased hold ends with
+    /// its lease.
     pub(super) leaves_leases: bool,
     /// Whether a script may have stopped in the middle, for want of a right.
     pub(super) leaves_parts: bool,
@@ -60,7 +60,7 @@ pub(super) struct Checks {
     pub(super) grants: u64,
     pub(super) joins: u64,
     pub(super) losses: u64,
-    /// Those that were held for as long as their handle allows.
+    /// Guards that were held for as long as their handle allows.
     pub(super) ended: u64,
     pub(super) violation: Option<String>,
     /// `None` unless it is wanted.
@@ -118,7 +118,7 @@ impl Checks {
                 self.note(|| line.to_string());
             }
         }
-        // Who was refused in the middle may have lost its place without a word.
+        // A caller refused in the middle of a script may have lost its place silently.
         let passed_over = self.order.done(command, reply, keys);
         if let Some(what) = passed_over.filter(|_| !self.leaves_parts) {
             self.violate(what);
@@ -126,7 +126,7 @@ impl Checks {
         self.look_for_late_wakes(keys, |_| true);
     }
 
-    /// A server has done a command; of its locks it has those for which `is_here`.
+    /// A server has executed a command; its own locks are the ones with `is_here`.
     pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
         let polls = self.polls;
         let free_max = |name: &str| free_max(name, polls);
@@ -194,7 +194,7 @@ impl Checks {
         }
     }
 
-    /// So many replicas have it as its call asked for.
+    /// Checks that the grant is at as many replicas as its call asked for.
     fn must_be_at_replicas(&mut self, name: &str, grant: &Grant, deployment: &Deployment) {
         let Layout::Primary { replicas } = deployment.layout else {
             return;
@@ -212,7 +212,7 @@ impl Checks {
         }
     }
 
-    /// Nobody else has it who keeps this one out.
+    /// Checks that no conflicting guard is valid.
     fn must_be_alone(&mut self, name: &str, ours: &Held, deployment: &Deployment) {
         let all = self.held.get(name).into_iter().flatten();
         let mut meets = all.filter(|held| !held.may_share_with(ours) && held.is_valid());
@@ -259,7 +259,7 @@ impl Checks {
         self.excused.get(name).is_some_and(|until| now < *until)
     }
 
-    /// Those who hold a lock twice, as a grant of it was forgotten, do so for no longer than a lease.
+    /// Two holders of one lock, after a lost grant, exist for no longer than a lease.
     pub(super) fn look_at_overlaps(&mut self) {
         let held = &self.held;
         let overdue = self.forgotten.overdue(|name, both| {
@@ -272,8 +272,8 @@ impl Checks {
         }
     }
 
-    /// A replica has taken over, which lacks what was granted or renewed of these locks. Whatever all replicas had
-    /// confirmed it has.
+    /// A replica has taken over, which lacks what was granted or renewed of these locks. It has all that every replica
+    /// had confirmed.
     pub(super) fn promoted(&mut self, lacks: &[String], deployment: &Deployment, kept_up: bool) {
         lacks.iter().for_each(|name| self.forgotten.forgets(name));
         let missing = self.held.iter().find_map(|(name, all)| {
@@ -290,8 +290,8 @@ impl Checks {
         }
     }
 
-    /// Everybody who believes to hold a lock has it at the true primary. In a cluster, where nobody is told of a
-    /// failover, and on one server, a lease that is not renewed may be over before its holder asks for anything.
+    /// Everybody who believes to hold a lock has it at the true primary. In a cluster, where clients get no message of
+    /// a failover, and on one server, a lease that is not renewed may be over before its holder asks for anything.
     pub(super) fn look(&mut self, deployment: &Deployment) {
         let tells = matches!(deployment.layout, Layout::Sentinel { .. });
         let missing = self.held.iter().find_map(|(name, all)| {
@@ -326,7 +326,7 @@ impl Checks {
         self.order = Order::default();
     }
 
-    /// It is about to be given back.
+    /// The guard is about to be released.
     pub(super) fn ends(&mut self, name: &str, number: u64, how: &str) {
         self.note(|| format!("number {number} of {name} ends: {how}"));
         // While it still counts: an overlap lasts until the end of one of the two.
@@ -352,7 +352,7 @@ impl Checks {
             .insert(name.to_owned(), Instant::now() + FOREVER);
     }
 
-    /// It was: whoever held it learns that within a lease.
+    /// The lock was ended by force: its holder learns that within a lease.
     pub(super) fn forced(&mut self, name: &str) {
         self.excused.insert(name.to_owned(), Instant::now() + LEASE);
     }
@@ -364,7 +364,7 @@ impl Checks {
         }
     }
 
-    /// `is_forced`: somebody ended it, or something that goes with it.
+    /// `is_forced`: it was ended from outside, itself or a hold bound to it.
     pub(super) fn lost(&mut self, name: &str, number: u64, reason: LostReason, is_forced: bool) {
         self.losses += 1;
         self.ended += u64::from(reason == LostReason::MaxHold);
@@ -402,16 +402,16 @@ impl Checks {
         }
     }
 
-    /// The holder id of somebody who has a lock, if anybody has.
+    /// The holder id of one holder of a lock, if there is one.
     pub(super) fn holder_of(&self, name: &str) -> Option<String> {
         let held = self.held.get(name)?.first()?;
         Some(held.grant.holder.clone())
     }
 
-    /// A guard was given back that is to be left for some time from its grant.
+    /// A guard was released whose hold stays for some time from its grant.
     pub(super) fn keeps(&mut self, name: &str, kept: &ToBeKept) {
         let all = self.held.get(name).into_iter().flatten();
-        // Who has entered it again has it, and may lose it.
+        // An owner that has entered it again still has it, and may lose it.
         let is_had = all.clone().any(|held| held.grant.holder == kept.holder);
         let keeps_out = |held: &Held| held.is_valid() && !(held.is_shared && kept.is_shared);
         let others = all.filter(|held| keeps_out(held)).count();
@@ -446,7 +446,7 @@ impl Checks {
         number
     }
 
-    /// Of a process that is no more, nothing is held.
+    /// A dead process has no guards.
     pub(super) fn crashed(&mut self, process: usize) {
         for all in self.held.values_mut() {
             all.retain(|held| held.grant.process != process);

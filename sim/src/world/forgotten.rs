@@ -1,4 +1,4 @@
-//! What a failover has forgotten, and who may hold a lock twice because of it.
+//! Grants that a failover has forgotten, and the two holders that may follow.
 //!
 //! Replication is asynchronous: a replica that takes over lacks what it had not received, and its old primary grants
 //! until it learns of that. So a lock may have two holders, but only such a lock, only if one of the two is not known
@@ -13,9 +13,9 @@ use super::plan::LEASE;
 
 #[derive(Default)]
 pub(super) struct Forgotten {
-    /// By lock: until when somebody may hold it whom the true primary does not know.
+    /// By lock: until when a holder may exist that the true primary does not know.
     until: BTreeMap<String, Instant>,
-    /// Who has it twice now: two numbers, and since when.
+    /// Two current holders: their numbers, and since when.
     overlaps: Vec<(String, [u64; 2], Instant)>,
     /// How many there were, and the longest.
     pub(super) count: u64,
@@ -23,7 +23,7 @@ pub(super) struct Forgotten {
 }
 
 impl Forgotten {
-    /// A grant of this lock may have been lost now, or was made by a server that is no primary any more.
+    /// A grant of this lock may have been lost now, or was made by a deposed server.
     pub(super) fn forgets(&mut self, name: &str) {
         self.until.insert(name.to_owned(), Instant::now() + LEASE);
     }

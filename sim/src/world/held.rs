@@ -12,7 +12,7 @@ use crate::deployment::Deployment;
 pub(super) struct Grant {
     pub(super) kind: Kind,
     pub(super) process: usize,
-    /// One of those of its process.
+    /// One of its process's owners.
     pub(super) owner: Option<usize>,
     /// When its call began.
     pub(super) asked: Instant,
@@ -20,7 +20,7 @@ pub(super) struct Grant {
     pub(super) token: Option<u64>,
     /// As the server knows it.
     pub(super) holder: String,
-    /// So many have confirmed it: behind sentinels and in a cluster, all of them.
+    /// The number of replicas that have confirmed it: behind sentinels and in a cluster, all of them.
     pub(super) replicas: u32,
     /// Its lease is not.
     pub(super) is_fixed: bool,

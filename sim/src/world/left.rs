@@ -1,5 +1,4 @@
-//! What stays at a server though nobody has a guard of it: holds that are to last for some time at least, and claims
-//! of a key for a window.
+//! Entries at a server without a guard: holds with a least time, and claims of a key for a window.
 //!
 //! Invariant: it is certain to be there until the time that is known here, by the fastest clock of a server.
 
@@ -14,7 +13,7 @@ fn surely(from: Instant, span: Duration) -> Instant {
     from + span * 99 / 100
 }
 
-/// A hold that is to stay for some time from its grant, whoever gives it back.
+/// A hold that stays for some time from its grant, after any kind of release.
 pub(super) struct ToBeKept {
     pub(super) holder: String,
     pub(super) is_shared: bool,
@@ -54,7 +53,7 @@ impl Left {
         *longest = span.max(*longest);
     }
 
-    /// A hold that was granted then was given back. True if it has to stay yet.
+    /// A hold with this time of its grant was released. True if it has to stay yet.
     pub(super) fn keeps(&mut self, name: &str, hold: &ToBeKept) -> bool {
         let until = surely(hold.since, hold.span);
         if until <= Instant::now() {
@@ -70,8 +69,8 @@ impl Left {
         true
     }
 
-    /// Whether a hold stays that keeps out who is granted the lock now. Not if it is the same one, which its owner had
-    /// entered before it was given back, as a member of several locks of which it did not have all yet.
+    /// Whether a hold stays that keeps out who is granted the lock now. Its own hold does not count: as a member of
+    /// several locks, it may have been entered again before that release, while other members are still missing.
     pub(super) fn keeps_out(&mut self, name: &str, holder: &str, is_shared: bool) -> bool {
         let now = Instant::now();
         let Some(kept) = self.kept.get_mut(name) else {
@@ -87,7 +86,7 @@ impl Left {
         self.spans.contains_key(name)
     }
 
-    /// What there is of a lock may be ended by somebody else.
+    /// The remaining hold of a lock may be ended from outside.
     pub(super) fn ends(&mut self, name: &str) {
         self.kept.remove(name);
         self.claims.remove(name);
@@ -104,7 +103,7 @@ impl Left {
         (self.next, stood)
     }
 
-    /// This claim is about to be given back.
+    /// This claim is about to be released.
     pub(super) fn undoes(&mut self, name: &str, number: u64) {
         if self.claims.get(name).is_some_and(|claim| claim.0 == number) {
             self.claims.remove(name);

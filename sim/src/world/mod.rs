@@ -1,4 +1,4 @@
-//! A world in which one seed decides everything: who asks for what and when, what goes wrong, in which order.
+//! A world that follows from one seed: its calls and their times, its faults, and their order.
 //!
 //! Invariant: the same seed makes the same history, so a world that ends badly can be had again, with all that
 //! happened in it, and made smaller.
@@ -36,10 +36,10 @@ use crate::node::Rewrite;
 use crate::process::Process;
 use crate::words::Words;
 
-/// Every call has ended by then: no wait is longer, with so many holds before it.
+/// Every call has ended before this time: no wait is longer, with this number of holds before it.
 const END: Duration = Duration::from_secs(600);
 
-/// By then every server has a vote: it has been up for longer than a lease.
+/// Every server has a vote after this time: it has been up for longer than a lease.
 const VOTES: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 21 / 20);
 
 /// Several processes with all kinds of locks on one simulated server, or with a `Redlock` on three or five, behind
@@ -65,24 +65,24 @@ impl fmt::Debug for World {
     }
 }
 
-/// What became of a world.
+/// The result of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The first promise that was broken, if one was.
     pub violation: Option<String>,
-    /// Calls that came to their end: acquires, re-entries, downgrades, releases, ends by force. Not counted
-    /// are those that were dropped, and the drops of guards.
+    /// Calls that came to their end: acquires, re-entries, downgrades, releases, ends by force. Dropped calls and drops
+    /// of guards are not counted.
     pub operations: u64,
-    /// What the servers did for them: commands, those inside of scripts not counted.
+    /// The servers' commands for them, without commands inside scripts.
     pub commands: u64,
     /// Guards that were given out.
     pub grants: u64,
-    /// Those of readers that had a hold together with others of their process, as far as it lived to the end.
+    /// Guards of readers that shared a hold with others of their process, as far as the process lived to the end.
     pub joins: u64,
     /// Guards whose hold was lost.
     pub losses: u64,
-    /// Those of them that were held for as long as their handle allows.
+    /// Lost guards that were held for as long as their handle allows.
     pub ended: u64,
     /// Holds that stayed at the server for as long as their handle asks for, though their guard was released.
     pub kept: u64,
@@ -103,11 +103,11 @@ pub struct Report {
     pub overlaps: u64,
     /// For how long at most.
     pub longest_overlap: Duration,
-    /// What happened, if it was [asked for](World::with_history).
+    /// The history, if it was [asked for](World::with_history).
     pub history: Vec<String>,
 }
 
-/// What a violation says without its time, its lock and its numbers.
+/// The text of a violation without its time, its lock and its numbers.
 fn kind_of(violation: &str) -> String {
     let words = violation.split_whitespace().skip(2);
     let kind = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
@@ -152,8 +152,8 @@ impl World {
     }
 
     /// The world of this seed on one server with up to two replicas, whose users lack rights. Where the seed is a
-    /// multiple of four nothing goes wrong. In the others rights are taken away and given back, the server restarts
-    /// without its data, replicas are cut off that it demands; where the seed is one more, only one of these.
+    /// multiple of four nothing goes wrong. In the others, rights are taken away and restored, the server restarts
+    /// without its data, and replicas it demands are cut off; if the seed is one more, only one of these.
     ///
     /// ```
     /// let report = lockset_sim::World::on_one_server(1).run();
@@ -196,7 +196,7 @@ impl World {
     /// Inside of a tokio runtime: a world has its own.
     #[must_use]
     pub fn run(&self) -> Report {
-        // What the engine leaves to chance, such as pauses between attempts.
+        // Random choices of the engine, such as pauses between attempts.
         fastrand::seed(self.plan.seed);
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build();
@@ -206,8 +206,7 @@ impl World {
         report
     }
 
-    /// What is left of its plan after everything was taken out that a violation of this kind does not need; itself,
-    /// if it has none.
+    /// The smallest plan that still has a violation of this kind; itself, if it has none.
     #[must_use]
     pub fn shrink(&self) -> Self {
         let mut smallest = self.clone();
@@ -221,7 +220,7 @@ impl World {
         smallest
     }
 
-    /// Tries each part once, whatever was taken out before it; `None` if all of them are needed.
+    /// Tries to remove each part once, in addition to earlier removals; `None` if all of them are needed.
     fn smaller(&self, kind: &str) -> Option<Self> {
         let mut smallest = None;
         let mut part = 0;
@@ -371,7 +370,7 @@ impl World {
             .with(|state| state.trace = Some(Box::new(see)));
     }
 
-    /// Those of a process: one, or one for each server of a `Redlock`.
+    /// The clients of a process: one, or one for each server of a `Redlock`.
     async fn clients(&self, deployment: &Deployment, process: &Arc<Process>) -> Vec<Client> {
         let settings = |builder: ClientBuilder| {
             let builder = builder.lease(LEASE).native(self.plan.is_native);

@@ -1,4 +1,4 @@
-//! What the locks of a world are called.
+//! The names of the locks of a world.
 
 use super::plan::Kind;
 

@@ -1,4 +1,4 @@
-//! The order in which a server grants fair locks: that of its own clock, whatever the clients believe.
+//! The order in which a server grants fair locks, by its own clock, independent of the clients' views.
 //!
 //! It goes by what the server was asked and has replied, and by who holds the lock then, not by its queues.
 
@@ -18,9 +18,9 @@ struct Waiting {
 /// One fair lock.
 #[derive(Default)]
 struct Lock {
-    /// In the order in which they were first refused.
+    /// In the order of their first refusal.
     waiting: Vec<Waiting>,
-    /// Who asked again after its place had ended: it may be at the end of the queue, or where it was.
+    /// Waiters that asked after their places had ended: each may be at the end of the queue, or where it was.
     were_late: BTreeSet<Bytes>,
     holder: Option<Bytes>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// A command was done at `keys`. Says who was passed over, if somebody was.
+    /// A command was done at `keys`. Returns the waiter that was passed over, if there is one.
     pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) -> Option<String> {
         let now_ms = keys.now_ms();
         if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = script(command) {
@@ -72,7 +72,7 @@ impl Lock {
         }
     }
 
-    /// Whether somebody new holds it, and others were to come first.
+    /// Whether a new holder has it although other waiters were first.
     fn look(&mut self, key: &[u8], keys: &Store) -> Option<String> {
         let holder = match keys.get(key) {
             Some(Data::Hash(fields)) => fields.first().map(|(holder, _)| holder),

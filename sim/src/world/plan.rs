@@ -1,4 +1,4 @@
-//! What happens in a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
+//! The plan of a world, drawn from its seed before it begins: a plan can be repeated, and made smaller.
 
 mod deployed;
 mod one_server;
@@ -34,7 +34,7 @@ pub(super) enum Verb {
     Lock,
     Try,
     TryFor(Duration),
-    /// Ends whatever holds it.
+    /// Ends every hold of it.
     Force,
     /// Takes it away from one who has it.
     Evict,
@@ -66,7 +66,7 @@ pub(super) struct Op {
     pub(super) cancel: Option<Duration>,
     pub(super) hold: Duration,
     pub(super) end: End,
-    /// So many replicas have to confirm it.
+    /// The number of replicas that have to confirm it.
     pub(super) replicas: u32,
     pub(super) terms: Terms,
 }
@@ -84,7 +84,7 @@ pub(super) enum Fault {
     Pause(usize),
     Resume(usize),
     Crash(usize),
-    /// The clients of a process are shut down, whatever it has and waits for.
+    /// The clients of a process are shut down, with all their holds and waiters.
     Shutdown(usize),
     /// A server ends.
     Kill(usize),
@@ -95,7 +95,7 @@ pub(super) enum Fault {
     /// Everything takes up to this long on its way.
     Delay(Duration),
     FlushScripts,
-    /// What servers send each other takes up to this long.
+    /// Traffic between servers takes up to this long.
     Lag(Duration),
     /// The primary of a shard ends.
     KillPrimary(usize),
@@ -107,12 +107,12 @@ pub(super) enum Fault {
     Learn(usize),
     /// One of the sentinels names a replica.
     Mislead(usize),
-    /// Servers that are no primaries any more follow those that are.
+    /// Deposed primaries follow the current ones.
     Settle,
     RestartAll,
     /// The slot of a lock of this kind begins to move.
     BeginMove(usize, usize),
-    /// So many of its keys go over.
+    /// This many of its keys move.
     MoveKeys(usize),
     EndMove,
     /// Everybody who believes to hold a lock has to have it at the true primary.
@@ -121,7 +121,7 @@ pub(super) enum Fault {
     Deny(usize, Right),
     /// And gives it back.
     Allow(usize, Right),
-    /// The primary demands so many replicas that are well connected.
+    /// The primary demands this many well-connected replicas.
     MinReplicas(usize),
     /// Nothing passes between the primary and a replica.
     CutReplica(usize),
@@ -153,7 +153,7 @@ pub(super) struct Plan {
     pub(super) tasks: Vec<Vec<Vec<Op>>>,
     /// In the order of their times.
     pub(super) faults: Vec<(Duration, Fault)>,
-    /// Those of a `Redlock`, if there are several.
+    /// The clocks of a `Redlock`'s servers, if there are several.
     pub(super) clocks: Vec<ServerClock>,
     pub(super) delay: Duration,
     /// Whether locks are taken and released by plain commands where that is possible.
@@ -170,8 +170,8 @@ fn ms(draw: &mut Rng, most: u64) -> Duration {
 }
 
 impl Op {
-    /// Whether what is left of it, if it is to be held for some time at least, may be read: of an owner that writes and
-    /// reads, what it reads may be left.
+    /// Whether a read hold may remain of it, if it has a least time: an owner that writes and reads may leave its read
+    /// hold.
     pub(super) fn may_be_left_to_read(&self) -> bool {
         let may_read = matches!(self.kind, Kind::Write | Kind::Multi) && self.terms.owner.is_some();
         self.kind == Kind::Read || self.end == End::Downgrade || may_read
@@ -320,8 +320,8 @@ impl Fault {
 }
 
 impl Plan {
-    /// The same without one task, without half of its calls, without one fault or without one call: what is largest
-    /// comes first.
+    /// Smaller plans: without one task, without half of its calls, without one fault or without one call, the largest
+    /// removal first.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
         let (mut many, mut single) = (Vec::new(), Vec::new());
         for (process, tasks) in self.tasks.iter().enumerate() {
@@ -357,7 +357,7 @@ impl Plan {
 /// In a third of the worlds: tasks of each process that mostly read one lock and soon read it again, so that
 /// they have one hold together.
 fn add_readers(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
-    // What else is drawn from the seed stays as it is.
+    // A separate generator keeps all other draws from the seed unchanged.
     let mut draw = Rng::with_seed(!seed);
     if draw.u8(..3) > 0 {
         return;
@@ -371,7 +371,7 @@ fn add_readers(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
 
 /// In half of the worlds: calls have terms, and some claim a key, or take a hold away, instead.
 fn add_terms(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
-    // What else is drawn from the seed stays as it is.
+    // A separate generator keeps all other draws from the seed unchanged.
     let mut draw = Rng::with_seed(seed ^ 0x7e12);
     if draw.bool() {
         return;
@@ -392,7 +392,7 @@ fn add_terms(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
 
 /// In one of five worlds: the clients of a process are shut down.
 fn add_shutdown(seed: u64, processes: usize, faults: &mut Vec<(Duration, Fault)>) {
-    // What else is drawn from the seed stays as it is.
+    // A separate generator keeps all other draws from the seed unchanged.
     let mut draw = Rng::with_seed(seed ^ 0x5d07);
     if draw.u8(..5) > 0 {
         return;

@@ -13,7 +13,7 @@ use super::plan::{Fault, Kind, LEASE};
 use crate::deployment::{Deployment, Layout};
 use crate::process::Process;
 
-/// After this, nothing is left of a queue that nobody asks about.
+/// After this time an abandoned queue is gone.
 const QUEUE: Duration = Duration::from_secs(2 * 3600);
 
 pub(super) struct Running {
@@ -147,7 +147,7 @@ impl Running {
         }
     }
 
-    /// What moves does so now: those who wait for its locks have to find out.
+    /// Takes a step of a move: waiters for the moving locks have to find out.
     fn moves(&self, step: impl FnOnce(&Deployment)) {
         let deployment = &self.deployment;
         let moving = lock_names().filter(|name| deployment.moves(name));
@@ -191,10 +191,10 @@ impl Running {
         if !is_clean {
             tokio::time::sleep(3 * LEASE).await;
             self.must_be_gone(|name| name.starts_with("lockset_") || name.starts_with("redisson_"));
-            // So long at most is a queue kept in which somebody has died.
+            // A queue with a dead waiter is kept for at most this long.
             tokio::time::sleep(QUEUE).await;
         } else {
-            // What was released last is on its way to replicas.
+            // The last releases are on their way to replicas.
             let lag = self.deployment.net.with(|state| *state.lag.end());
             tokio::time::sleep(Duration::from_millis(200) + lag).await;
             let checks = Arc::clone(&self.checks);
@@ -213,7 +213,7 @@ impl Running {
 
     fn must_be_gone_at(&self, server: usize, may_stay: impl Fn(&str) -> bool) {
         let (keys, listeners) = self.deployment.net.with(|state| {
-            // A server does not see the end of a connection on which nothing arrives any more.
+            // A server does not see the end of a stalled connection.
             let seen_ended = !state.has_stalled();
             let node = state.node(server);
             let listeners = if seen_ended { node.subscriptions() } else { 0 };

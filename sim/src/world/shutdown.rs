@@ -13,11 +13,11 @@ use crate::net::State;
 use crate::store::{Data, Store};
 
 impl Running {
-    /// Begins to shut the clients of a process down; it may be paused or end meanwhile.
+    /// Begins to shut the clients of a process down; the process may be paused or end during that.
     pub(super) fn shut_down(&self, process: usize) {
         let clients = self.clients[process].clone();
         let (checks, deployment) = (Arc::clone(&self.checks), Arc::clone(&self.deployment));
-        // What goes wrong with it is found by the checks.
+        // The checks report its failures.
         drop(self.processes[process].spawn(Box::pin(async move {
             shut_down(process, clients, &checks, &deployment).await;
         })));

@@ -1,5 +1,4 @@
-//! Wake-ups that come from a notification: where nothing goes wrong, nobody waits for a free lock until a
-//! timer of its own runs out.
+//! Wake-ups by notifications: in worlds without faults, no waiter waits for a free lock until its own timer runs out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +8,8 @@ use tokio::time::Instant;
 use super::plan::LEASE;
 use crate::store::Store;
 
-/// So long may a lock be free while somebody waits for it: some round trips, and the 100 ms for which one is
-/// kept for readers. A waiter asks by itself every sixth of a lease.
+/// A lock may be free for this long while a client waits for it: some round trips, and the 100 ms for which it is kept
+/// for readers. A waiter asks by itself every sixth of a lease.
 const FREE_MAX: Duration = Duration::from_millis(200);
 
 /// A waiter asks by itself as often at least.
@@ -18,8 +17,8 @@ const POLL: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 6);
 
 const _: () = assert!(FREE_MAX.as_millis() * 2 < POLL.as_millis());
 
-/// For how long this lock may be free. `polls`: who waits may not be told, and asks by itself; of a fair one so does
-/// each of those who come first and give up, one after the other.
+/// For how long this lock may be free. `polls`: waiters may get no message, and ask by themselves; for a fair lock, so
+/// do several waiters at the head, one after the other, when each loses its turn.
 pub(super) fn free_max(name: &str, polls: bool) -> Duration {
     let polls = match polls {
         true if name.starts_with("fair:") => 4,
@@ -40,11 +39,11 @@ pub(super) struct Wakes {
     is_checked: bool,
     locks: BTreeMap<String, Lock>,
     next: u64,
-    /// Locks whose slot has moved: until then those who wait for them may still be finding out.
+    /// Locks whose slot has moved, and until when their waiters may still be finding out.
     moved: BTreeMap<String, Instant>,
 }
 
-/// After a slot has moved, those who wait for its locks listen where it is by then.
+/// This long after a slot has moved, waiters for its locks listen at the new node.
 const FOUND_MAX: Duration = Duration::from_millis(500);
 
 impl Wakes {
@@ -77,8 +76,9 @@ impl Wakes {
         }
     }
 
-    /// A command was done. Says who got a lock too late, if somebody did; not of those that were freed by force,
-    /// until the time that is given with each: who waits in the client of the holder hears of it with that one.
+    /// A command was done. Returns a holder that got a lock too late, if there is one. Locks that were freed by force
+    /// do not count until the time given with each, because waiters in the holder's client learn of the release at that
+    /// time.
     pub(super) fn done(
         &mut self,
         keys: &Store,

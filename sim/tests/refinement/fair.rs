@@ -55,7 +55,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What the model makes of it, and whether it says that the caller holds the lock.
+    /// Returns the model's result, and whether it grants the caller the lock.
     fn by_model(&self, before: &Lock<'a>) -> (Lock<'a>, bool) {
         let waiting = before.waiting.iter().map(|(one, _)| *one);
         let known = Numbers::of(
@@ -108,16 +108,17 @@ impl<'a> Step<'a> {
     /// Why it is no step of the model.
     fn refused(&self) -> Option<String> {
         let mut allowed = vec![self.by_model(&self.before)];
-        // Who asks after its place was over is where it was, or comes last.
+        // A caller whose place was over keeps it, or comes last.
         allowed.push(self.by_model(&self.before.clone().alive()));
         if self.script == "fair_release" {
-            // Whom the message does not reach, or who would have little time left, has to ask: the lock is free.
+            // A waiter that the message does not reach, or with little time left, has to ask: the lock is free.
             let mut free = self.before.clone().alive();
             free.waiting.retain(|(one, _)| *one != self.holder);
             if free.holder == Some(self.holder) {
                 free.holder = None;
             }
-            // Whoever leaves the head of the queue of a free lock hands it over to the next, as a holder does.
+            // A waiter that leaves the head of a free lock's queue hands the lock over to the next one, as a holder
+            // does.
             let was_head = self
                 .before
                 .clone()

@@ -1,4 +1,4 @@
-//! What the server does in worlds is what the model says that it does: the scripts refine its steps.
+//! The server in worlds acts as the model: the scripts refine its steps.
 //!
 //! Compared call by call, for reentrant, fair and read-write locks: what the server has before and after it, and
 //! what the caller was told. Tokens, how long leases last, and what the clients make of replies are not.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use lockset_model::lock::{Client, Server, State};
 use lockset_sim::World;
 
-/// Worlds of which each step is compared.
+/// Worlds that are compared step by step.
 const WORLDS: u64 = 100;
 
 /// A line of a history about one call.
@@ -156,7 +156,7 @@ fn a_server_that_does_otherwise_is_refused() {
             "if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end",
             "",
         ),
-        // A hold is renewed, and its holder is told that it is not there.
+        // A hold is renewed, but its holder gets the answer that it is gone.
         (
             "    lengthen(lock, ARGV[2 * i])\n    reply[i] = 1",
             "    lengthen(lock, ARGV[2 * i])\n    reply[i] = 0",

@@ -1,5 +1,5 @@
-//! Reentrant locks, taken and given up by script or by plain commands: who holds the lock, and whether the caller
-//! was told that it does, or that its hold was renewed.
+//! Reentrant locks, taken and released by script or by plain commands: the holder, and the answer to the caller that it
+//! holds the lock, or that its hold was renewed.
 
 use lockset_model::lock::{Bounds, Holder, Reply, Request, Rules, Server};
 

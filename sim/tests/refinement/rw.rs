@@ -38,7 +38,7 @@ impl<'a> Lock<'a> {
         }
     }
 
-    /// Without the order of those who do not stand in one, and without dead readers, who may be there or not.
+    /// Without the order of unordered waiters, and without dead readers, which may be there or not.
     fn seen(mut self) -> Self {
         self.readers.retain(|(_, is_alive)| *is_alive);
         self.readers.sort_unstable();
@@ -58,7 +58,7 @@ fn request(line: &Line<'_>, me: Holder) -> Request {
     }
 }
 
-/// What the model makes of it, and whether it says that the caller has what it asked for.
+/// Returns the model's result, and whether it grants the caller its request.
 fn by_model<'a>(line: &Line<'a>, before: &Lock<'a>) -> (Lock<'a>, bool) {
     let readers = before.readers.iter().map(|(one, _)| *one);
     let waiting = before.waiting.iter().map(|(one, _)| *one);
@@ -88,7 +88,7 @@ fn by_model<'a>(line: &Line<'a>, before: &Lock<'a>) -> (Lock<'a>, bool) {
     };
     let me = number(line.holder);
     if saw_writer_end && !before.waiting.iter().any(|(who, _)| *who == line.holder) {
-        // It has waited in its client, of which the server knows by its call.
+        // It has waited in its client, and the call reports that to the server.
         server.waiting.push(waiter(&(line.holder, Mode::Read)));
     }
     let terms = Terms {

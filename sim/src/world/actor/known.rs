@@ -1,4 +1,4 @@
-//! What the checks know of a task for as long as it is so: that it has a guard, that it waits.
+//! The checks' knowledge of a task, for as long as it is true: that it has a guard, that it waits.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Keys that are claimed for a window, and given back before it is over.
+//! Keys that are claimed for a window, and released before its end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an operator does: ends whatever holds a lock, or takes it away from one holder.
+//! The operator's actions: ending all holds of a lock, or the hold of one holder.
 
 use super::Actor;
 use crate::world::names::names;
@@ -24,7 +24,7 @@ impl Actor {
         }
     }
 
-    /// Takes the lock away from somebody who has it, if anybody has.
+    /// Takes the lock away from one holder, if there is one.
     pub(super) async fn evict(&self, op: &Op) {
         let name = &names(op.kind, op.lock)[0];
         let Some(holder) = self.checks.lock().holder_of(name) else {

@@ -36,7 +36,7 @@ impl Plan {
         let tasks = tasks(seed, &mut draw, layout);
         let processes = tasks.len();
         let delay = ms(&mut draw, 8);
-        // Nothing to speak of, or so much that a failover forgets what was granted before it.
+        // A negligible lag, or one that makes a failover forget the latest grants.
         let longest_lag = if draw.bool() { 4 } else { 400 };
         let lag = ms(&mut draw, longest_lag);
         let mut all = match seed % 4 {
@@ -64,7 +64,7 @@ impl Plan {
             layout,
             tasks,
             faults: all,
-            // Those of servers that take over from each other agree.
+            // Servers that take over from each other have clocks that agree.
             clocks: vec![clock; layout.servers()],
             delay,
             is_native: draw.bool(),
@@ -73,7 +73,7 @@ impl Plan {
     }
 }
 
-/// What each task of each process does.
+/// The calls of each task of each process.
 pub(super) fn tasks(seed: u64, draw: &mut Rng, layout: Layout) -> Vec<Vec<Vec<Op>>> {
     let processes = draw.usize(2..5);
     let mut tasks: Vec<Vec<Vec<Op>>> = (0..processes)
@@ -113,7 +113,7 @@ impl Op {
     }
 }
 
-/// Those that one server can meet too, at any of these.
+/// The faults that one server can meet too, at any of these.
 pub(super) fn of_network(draw: &mut Rng, processes: usize, layout: Layout) -> Faults {
     let mut all = faults(draw, processes, layout.servers());
     for (_, fault) in &mut all {

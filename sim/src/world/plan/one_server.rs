@@ -1,5 +1,5 @@
-//! Plans for one server, to which clients have real connections: users without some rights, rights that are taken away
-//! and given back, restarts without data, replicas that lag or are cut off and that the server demands.
+//! Plans for one server with real connections: users without some rights, rights that are taken away and restored,
+//! restarts without data, and replicas that lag or are cut off and that the server demands.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ const REQUIRED: &[Right] = &[
     Right::Command("wait"),
 ];
 
-/// So long after a server is there again without its data, everybody whose lease is renewed knows: by the next renewal,
+/// The time after a restart without data in which every client with a renewed lease learns of it: by the next renewal,
 /// which may have been sent to the server that ended.
 const KNOWN_MAX: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 3 + 400);
 
@@ -64,7 +64,7 @@ impl Right {
         matches!(self, Self::Command("client|info" | "client|kill"))
     }
 
-    /// Whether waiters are told of a release without it.
+    /// Whether notifications of a release need this right.
     fn is_for_waking(self) -> bool {
         match self {
             Self::Command(name) => matches!(name, "publish" | "subscribe" | "lpos"),
@@ -74,8 +74,8 @@ impl Right {
 }
 
 impl Plan {
-    /// Where the seed is a multiple of four, nothing goes wrong, but some users lack rights; one more than that, one
-    /// thing of those that this is about; else those and faults of the network and of processes.
+    /// If the seed is a multiple of four, there are no faults, but some users lack rights; if it is one more, there is
+    /// one of the faults of this file; otherwise these faults, and faults of the network and of processes.
     pub(crate) fn draw_on_one_server(seed: u64) -> Self {
         let mut draw = Rng::with_seed(seed ^ 0x0a11);
         let replicas = draw.usize(0..3);
@@ -134,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// Whether some may not tell of a release, or may not be told.
+    /// Whether some clients may not publish a release, or not receive it.
     pub(in crate::world) fn polls(&self) -> bool {
         self.lacking.iter().any(|(_, right)| right.is_for_waking())
     }

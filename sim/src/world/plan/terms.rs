@@ -1,4 +1,4 @@
-//! What is asked of a hold beyond its kind: for whom, for how long at least and at most, and how patient a call is.
+//! The terms of a hold beyond its kind: its owner, its least and greatest time, and the time limit of a call.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) give_up: Option<Duration>,
     pub(crate) sticky: Option<Duration>,
-    /// It is given back as soon as somebody waits.
+    /// It is released as soon as another caller waits.
     pub(crate) ends_when_recalled: bool,
 }
 
@@ -23,13 +23,13 @@ pub(crate) const OWNERS: usize = 2;
 /// A grant that replicas have to confirm needs a lease of some length.
 const CONFIRMED_MIN: Duration = Duration::from_millis(300);
 
-/// In one of so many calls.
+/// In one of this many calls.
 fn some(draw: &mut Rng, one_in: u8, least: u64, most: u64) -> Option<Duration> {
     (draw.u8(..one_in) == 0).then(|| Duration::from_millis(draw.u64(least..=most)))
 }
 
 impl Terms {
-    /// Those that go together with a lease that is not renewed, and with replicas that have to confirm the grant.
+    /// The terms that go together with a lease that is not renewed, and with replicas that have to confirm the grant.
     pub(super) fn draw(draw: &mut Rng, fixed: Option<Duration>, is_confirmed: bool) -> Self {
         let terms = Self {
             owner: (draw.u8(..4) == 0).then(|| draw.usize(..OWNERS)),

@@ -1,6 +1,6 @@
 //! Fair locks: each script that asks for one once, or gives it back.
 //!
-//! What the server has is `holder#waiters`, with a `!` behind a place that is over. The detail of an attempt is its
+//! The state of the server is `holder#waiters`, with a `!` behind a place that is over. The detail of an attempt is its
 //! heartbeat.
 
 use std::collections::BTreeMap;
@@ -38,13 +38,13 @@ impl Fair {
         keys: &Store,
     ) -> Option<Line> {
         let called = called.filter(|(name, _, args)| {
-            // A hold is entered again, or a part of it given back, without any of the others.
+            // A hold is entered again, or partly released, without the others.
             let count: &[u8] = if *name == "fair_acquire" { b"1" } else { b"0" };
             name.starts_with("fair_") && args.get(1) == Some(&count)
         });
         let mut line = None;
         if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = called {
-            // What there was before the first time is not known.
+            // The state before the first call is unknown.
             let is_known = self.locks.contains_key(*key);
             let lock = self.locks.entry((*key).into()).or_default();
             // Both scripts have the same keys.

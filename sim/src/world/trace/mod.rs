@@ -1,5 +1,5 @@
-//! What the server has of a lock before and after each call that asks for it, gives it back or renews it: lines of
-//! a history, for those who compare them with the model.
+//! The server's state of a lock before and after each call that acquires, releases or renews it: lines of a history,
+//! for comparison with the model.
 //!
 //! Invariant: what was before a call is what the server had after the one before it, by the clock of the call. So
 //! a lease that has ended in between has ended before it.

@@ -1,7 +1,6 @@
 //! Reentrant locks: each script or plain command that takes one, gives one up or renews it.
 //!
-//! What the server has is its holder. Holds that are entered again, or given back in part, are of one holder alone
-//! and are left out.
+//! The state of the server is its holder. Re-entries and partial releases concern one holder alone and are left out.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ pub(super) struct Plain {
 struct Call<'a> {
     step: &'static str,
     key: &'a [u8],
-    /// That of a `RESTORE` is seen in what it leaves.
+    /// The holder of a `RESTORE` is read from the result.
     holder: Option<&'a [u8]>,
     is_granted: bool,
 }
@@ -49,7 +48,7 @@ impl<'a> Call<'a> {
                 let Reply::Array(replies) = reply else {
                     return Vec::new();
                 };
-                // Keys come before the arguments, of which each key has two.
+                // Keys come before the arguments, two for each key.
                 let locks = command.from(3).zip(args.chunks(2)).zip(replies);
                 let renewed = locks.map(|((key, args), reply)| {
                     one("plain_renew", key, Some(args[0]), *reply == Reply::Int(1))
@@ -85,7 +84,7 @@ impl Plain {
     ) -> Vec<Line> {
         let mut lines = Vec::new();
         for call in Call::all(command, called, reply) {
-            // Fair locks are renewed by the same script: those that nobody takes here are not followed.
+            // One script renews fair locks too: locks without a known acquire are not followed.
             let is_known = self.locks.contains_key(call.key);
             if !is_known && call.step == "plain_renew" {
                 continue;

@@ -1,6 +1,6 @@
-//! Read-write locks: each script that reads, writes, downgrades, gives up or renews.
+//! Read-write locks: each script that reads, writes, downgrades, leaves or renews.
 //!
-//! What the server has is `writer#readers#waiters#turn`: a `!` behind a reader whose own lease is over, an `r` or
+//! The state of the server is `writer#readers#waiters#turn`: a `!` behind a reader whose own lease is over, an `r` or
 //! `w` before a waiter, and `turn` while a free lock is kept for readers. The detail of an attempt is its heartbeat,
 //! and behind that `+` if a writer was done since the caller began to wait.
 
@@ -14,7 +14,7 @@ use crate::reply::Reply;
 use crate::store::{Bytes, Data, Store};
 use crate::words::Words;
 
-/// For so long at most somebody is known to wait, and a free lock is kept for readers, in ms.
+/// The longest times for which a waiter is known, and for which a free lock is kept for readers, in ms.
 const HEARTBEAT_MAX: f64 = 3_000.0;
 const TURN: f64 = 100.0;
 
@@ -24,7 +24,7 @@ struct Lock {
     waiting_key: Bytes,
     ends_at: Option<i64>,
     writer: Option<Bytes>,
-    /// With the ends of their own leases; 0: there is none any more.
+    /// With the ends of their own leases; 0: it has ended.
     readers: Vec<(Bytes, Option<i64>)>,
     waiting: Vec<(Bytes, f64)>,
     waiting_ends_at: Option<i64>,
@@ -107,7 +107,7 @@ impl Rw {
                 let lock = self.locks.entry(call.key.into()).or_default();
                 lock.waiting_key = command.at(4).into();
             }
-            // Who renews has acquired before.
+            // A renewal follows an acquire.
             let Some(lock) = self.locks.get_mut(call.key) else {
                 continue;
             };
