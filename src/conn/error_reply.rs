@@ -68,7 +68,7 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
 
 /// Whether a later attempt may succeed.
 pub(crate) fn is_temporary(error: &RedisError) -> bool {
-    code(error).is_some_and(|code| TEMPORARY.contains(&code))
+    code(error).is_some_and(|code| TEMPORARY.contains(&code)) || is_out_of_connections(error)
 }
 
 /// Whether it is certain that nothing was executed.
@@ -79,6 +79,7 @@ pub(crate) fn was_not_executed(error: &RedisError) -> bool {
         .is_some_and(|detail| detail.contains(NON_LOCAL));
     let code = code(error).filter(|_| !stopped_inside);
     code.is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
+        || is_out_of_connections(error)
 }
 
 const COUNTER_STAYS: &str = "nothing was granted, and the counter is as it was";
@@ -274,7 +275,8 @@ fn is_foreign(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Parse
 }
 
-fn is_out_of_connections(error: &RedisError) -> bool {
+/// Whether the server has reached `maxclients`. It replies so to a new connection, and executes nothing.
+pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.contains("max number of clients"))

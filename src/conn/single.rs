@@ -56,7 +56,7 @@ impl SingleServer {
             command: link("command", info.clone(), Purpose::Calls),
             renewal: link("renewal", info.clone(), Purpose::Renewals),
             confirm: link("confirm", info.clone(), Purpose::Other),
-            behind_push: link("behind-push", info, Purpose::Other),
+            behind_push: link("behind-push", info, Purpose::BehindPush),
             push: link("push", push_info, Purpose::Push),
             reachability,
         }

@@ -15,7 +15,7 @@ use super::failure::{Cause, Executed, Failure, is_hopeless};
 use super::missing;
 use super::native::{self, Native, NativeState, Release};
 use crate::clock::{Clock, Tick};
-use crate::conn::error_reply::is_temporary;
+use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::observe::Observed;
 
@@ -90,6 +90,12 @@ impl CallBudget {
             Retry::Refusals => is_temporary(error) || !is_hopeless(error),
         }
     }
+}
+
+/// Whether to ask again on the same lane. At `maxclients`, a waiter without a connection for messages continues
+/// without messages on the lane of commands.
+fn is_for_this_lane(lane: Lane, error: &RedisError) -> bool {
+    lane != Lane::Push || !is_out_of_connections(error)
 }
 
 /// What another attempt needs at least, after one that was sent then and has failed by now: what the server said is
@@ -171,7 +177,7 @@ impl Scripts {
                 first_sent = first_sent.or(Some(sent));
             }
             if let Cause::Answered(error) = &cause
-                && !budget.retries_after(error)
+                && !(budget.retries_after(error) && is_for_this_lane(lane, error))
             {
                 let missing = missing::right(call, error);
                 let failure = Failure::new(executed(first_sent), cause).missing(missing);

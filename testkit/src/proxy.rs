@@ -182,7 +182,20 @@ impl Proxy {
         self.rules.lock().swallow_marker = Some(marker.to_vec());
     }
 
-    /// How many replies the two swallowing faults have discarded.
+    /// Cuts each connection on both sides once its requests complete `marker`, until [`pass`](Self::pass).
+    /// The completing chunk is not delivered.
+    ///
+    /// # Panics
+    ///
+    /// If `marker` is empty.
+    #[track_caller]
+    pub fn cut_at(&self, marker: &[u8]) {
+        assert!(!marker.is_empty(), "an empty marker is in every request");
+        self.rules.lock().cut_marker = Some(marker.to_vec());
+    }
+
+    /// How many replies the two swallowing faults have discarded, and how many connections
+    /// [`cut_at`](Self::cut_at) has cut.
     #[must_use]
     pub fn fired(&self) -> u64 {
         self.rules.lock().fired

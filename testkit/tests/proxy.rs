@@ -314,12 +314,36 @@ async fn finds_a_marker_split_over_two_chunks() {
 }
 
 #[tokio::test]
+async fn cuts_each_connection_at_a_marker() {
+    let (server, proxy) = pair().await;
+    proxy.cut_at(b"marked");
+    for cut in 1..=2 {
+        let client = client(proxy.url()).await;
+        assert_eq!(
+            within(SOON, incr(&client, "a")).await.unwrap().unwrap(),
+            cut
+        );
+        let answer = within(SOON, incr(&client, "marked")).await.unwrap();
+        answer.unwrap_err();
+        assert_eq!((proxy.fired(), proxy.connections()), (cut, 0));
+    }
+    let mut admin = server.admin().await;
+    let exists: u32 = cmd("EXISTS")
+        .arg("marked")
+        .query_async(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(exists, 0, "it was not delivered");
+}
+
+#[tokio::test]
 async fn passing_disarms() {
     let (_server, proxy) = pair().await;
     let client = client(proxy.url()).await;
     proxy.swallow_next_reply_then_cut();
     proxy.swallow_reply_to(b"a");
     proxy.hold_request_containing(b"a");
+    proxy.cut_at(b"a");
     proxy.refuse(true);
     proxy.pass();
     assert_eq!(within(SOON, incr(&client, "a")).await.unwrap().unwrap(), 1);

@@ -15,6 +15,7 @@ use crate::conn::push::PushState;
 pub(super) struct Connection {
     socket: Socket,
     clock: Clock,
+    made: Tick,
     last_reply: SharedTick,
     /// When the first call was sent that nobody waits for any more, of those after the last reply.
     given_up: SharedTick,
@@ -22,15 +23,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// A connection made just now.
     pub(super) fn new(
         socket: Socket,
         push: Arc<PushState>,
         clock: Clock,
         last_reply: SharedTick,
     ) -> Self {
+        // A reply read at this instant must count as later.
+        let made = clock.now().before(Duration::from_nanos(1));
+        last_reply.set(made);
         Self {
             socket,
             clock,
+            made,
             last_reply,
             given_up: SharedTick::default(),
             push,
@@ -39,6 +45,15 @@ impl Connection {
 
     pub(super) fn last_reply_at(&self) -> Tick {
         self.last_reply.get()
+    }
+
+    pub(super) fn made_at(&self) -> Tick {
+        self.made
+    }
+
+    /// Whether the server has replied to a call. Replies to the handshake do not count.
+    pub(super) fn has_answered(&self) -> bool {
+        self.last_reply_at() > self.made
     }
 
     /// Whether there has been no reply for so long, as a call says that was sent then and has given up. Of several
@@ -225,6 +240,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (socket, push, last_reply) = connected(&listener).await;
         let connection = Connection::new(socket, push, Clock::System, last_reply.clone());
+        last_reply.set(Tick::ZERO);
         let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
         let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);
         assert!(!is_silent(1_900, 1_950), "for 50 ms");

@@ -53,6 +53,20 @@ pub(super) struct Connector {
     runtime: Handle,
     /// Without a reply for so long, a connection on our own wire is silent. `None`: on the library's.
     silence: Option<Duration>,
+    /// Whether a call during a pause between attempts fails at once with the refusal of the last attempt: callers of
+    /// this link can use another link.
+    repeats_refusals: bool,
+}
+
+/// Why a connection is no longer used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The client does not need it.
+    Closed,
+    /// The connection broke, or is silent.
+    Broken,
+    /// Its server takes no writes.
+    Demoted,
 }
 
 /// What a link is for.
@@ -64,6 +78,8 @@ pub(crate) enum Purpose {
     Renewals,
     /// Messages, which are reported, as are gaps.
     Push,
+    /// Commands that must follow a subscription, where subscriptions have a connection of their own.
+    BehindPush,
     Other,
 }
 
@@ -82,6 +98,7 @@ impl Connector {
         let on_wire = purpose == Purpose::Calls && is_plain;
         Self {
             silence: on_wire.then_some(setup.silence),
+            repeats_refusals: matches!(purpose, Purpose::Push | Purpose::BehindPush),
             endpoint: endpoint(info.addr()),
             info,
             clock: setup.clock,
@@ -143,8 +160,18 @@ impl Connector {
         self.reachability.named_again();
     }
 
-    pub(super) fn is_backing_off(&self) -> bool {
-        self.reachability.is_backing_off(self.clock.now())
+    /// Counts the end of a connection as a failed attempt if the connection answered no call.
+    pub(super) fn note_end(&self, connection: &Connection, end: Ended) {
+        match end {
+            Ended::Closed => {}
+            Ended::Broken if connection.has_answered() => self.reachability.served(),
+            Ended::Broken | Ended::Demoted => self.reachability.failed_after(connection.made_at()),
+        }
+    }
+
+    /// Whether the refusal of the last attempt is repeated now.
+    pub(super) fn repeats_refusal(&self) -> bool {
+        self.repeats_refusals && self.reachability.is_backing_off(self.clock.now())
     }
 
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
@@ -155,9 +182,7 @@ impl Connector {
         let introduced = self.introduced(&push, &first_bytes, &last_reply);
         match introduced.await {
             Ok(socket) => {
-                let now = self.clock.now();
-                self.reachability.succeeded(began.until(now));
-                last_reply.set(now);
+                self.reachability.succeeded(began.until(self.clock.now()));
                 let socket = self.on_wire(socket, &last_reply);
                 Ok(Connection::new(socket, push, self.clock, last_reply))
             }

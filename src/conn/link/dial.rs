@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::connection::Connection;
-use super::connector::Connector;
+use super::connector::{Connector, Ended};
 use crate::conn::transport::{Fault, Reason};
 use crate::hint::Hint;
 
@@ -55,18 +55,19 @@ impl Dialer {
     }
 
     /// Stops using a connection; the next command makes another.
-    pub(super) fn replace(&self, dead: &Arc<Connection>) {
+    pub(super) fn replace(&self, dead: &Arc<Connection>, end: Ended) {
         let mut current = self.current.lock();
         if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, dead)) {
             *current = None;
             drop(current);
+            self.connector.note_end(dead, end);
             dead.push.report_gap();
         }
     }
 
     pub(super) fn close(&self) {
         if let Some(connection) = self.current() {
-            self.replace(&connection);
+            self.replace(&connection, Ended::Closed);
         }
     }
 
@@ -113,9 +114,8 @@ impl Dialer {
             return Ok(connection);
         }
         if let Some(declined @ Fault::Declined(_)) = &*self.failure.lock()
-            && self.connector.is_backing_off()
+            && self.connector.repeats_refusal()
         {
-            // The server would say the same again.
             return Err(declined.clone());
         }
         self.start();

@@ -27,8 +27,8 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use self::connection::Connection;
-use self::connector::Connector;
 pub(crate) use self::connector::Purpose;
+use self::connector::{Connector, Ended};
 use self::dial::Dialer;
 pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
@@ -122,20 +122,20 @@ impl Link {
         match connection.send(first, command, remaining).await {
             Some(Ok(value)) => {
                 if !expected.accepts(command, &value) {
-                    self.dialer.replace(&connection);
+                    self.dialer.replace(&connection, Ended::Broken);
                     return Err(self.unknown("the answer to another command"));
                 }
                 self.replace_if_demoted(&connection, &value);
                 value.extract_error().map_err(Fault::Answered)
             }
             Some(Err(error)) => {
-                self.dialer.replace(&connection);
+                self.dialer.replace(&connection, Ended::Broken);
                 Err(self.unknown(error))
             }
             None => {
                 let now = self.clock.now();
                 if connection.is_silent(now.before(limit), now, self.silence) {
-                    self.dialer.replace(&connection);
+                    self.dialer.replace(&connection, Ended::Broken);
                 }
                 Err(self.no_reply_within(limit))
             }
@@ -171,7 +171,7 @@ impl Link {
                 Ok(values)
             }
             Some(Err(error)) => {
-                self.dialer.replace(connection);
+                self.dialer.replace(connection, Ended::Broken);
                 Err(self.unknown(error))
             }
             None => {
@@ -180,7 +180,7 @@ impl Link {
                 let now = self.clock.now();
                 let is_silent = connection.is_silent(now.before(limit), now, self.silence);
                 if is_silent || (had == limit && limit >= self.silence) {
-                    self.dialer.replace(connection);
+                    self.dialer.replace(connection, Ended::Broken);
                 }
                 Err(self.no_reply_within(limit))
             }
@@ -234,7 +234,7 @@ impl Link {
                 Some("READONLY" | "MASTERDOWN")
             )
         {
-            self.dialer.replace(connection);
+            self.dialer.replace(connection, Ended::Demoted);
         }
     }
 

@@ -2,7 +2,8 @@
 //! begin, and how long it has.
 //!
 //! Invariant: while attempts fail, those of all links together begin a pause apart; the first that
-//! succeeds ends the pauses of all, and so does the news that a server which was not in use is to be.
+//! succeeds ends the pauses of all, and so does the news that a server which was not in use is to be. A
+//! connection that ends before it has answered any call is a failed attempt, counted from its start.
 
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct Reachability {
 struct State {
     /// Failed attempts since the last successful one.
     failures: u32,
+    /// Failed attempts before the last successful one. They count again if the new connection answers no call.
+    failures_before: u32,
     /// After a failure, no attempt begins before this.
     next: Tick,
     /// How long the last successful attempt took.
@@ -88,8 +91,9 @@ impl Reachability {
 
     pub(super) fn succeeded(&self, took: Duration) {
         let mut state = self.state.lock();
+        state.failures_before = state.failures_before.max(state.failures);
         state.failures = 0;
-        // The turns that were given out lapse: the next failure begins with the first pause.
+        // The turns that were given out lapse.
         state.next = Tick::ZERO;
         state.took = Some(took);
         drop(state);
@@ -99,10 +103,23 @@ impl Reachability {
     /// It is named again after it was not in use: what failed before says nothing any more.
     pub(super) fn named_again(&self) {
         let mut state = self.state.lock();
-        state.failures = 0;
+        (state.failures, state.failures_before) = (0, 0);
         state.next = Tick::ZERO;
         drop(state);
         self.reached.give();
+    }
+
+    /// A connection that had answered a call has ended.
+    pub(super) fn served(&self) {
+        self.state.lock().failures_before = 0;
+    }
+
+    /// A connection made at `made` has ended and had answered no call.
+    pub(super) fn failed_after(&self, made: Tick) {
+        let mut state = self.state.lock();
+        let failures = state.failures.max(state.failures_before);
+        state.failures = failures.saturating_add(1);
+        state.next = state.next.max(made.after(state.pause()));
     }
 
     pub(super) fn failed(&self, now: Tick) {
@@ -161,6 +178,44 @@ mod tests {
         reach.wait_turn(clock).await;
         let waited = began.until(clock.now());
         assert!(waited < PAUSE_FIRST * 2, "{waited:?}");
+    }
+
+    /// A proxy without a server behind it may answer the handshake.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_answer_no_call_are_failed_attempts() {
+        let clock = Clock::of_runtime();
+        let reach = Reachability::default();
+        let began = clock.now();
+        for _ in 0..20 {
+            reach.wait_turn(clock).await;
+            reach.succeeded(Duration::from_millis(1));
+            reach.failed_after(clock.now());
+        }
+        let took = began.until(clock.now());
+        assert!(took > PAUSE_MAX * 19 / 2, "20 in {took:?}");
+        // The next connection answers, and is cut.
+        reach.succeeded(Duration::from_millis(1));
+        reach.served();
+        let cut = clock.now();
+        reach.wait_turn(clock).await;
+        assert_eq!(cut.until(clock.now()), Duration::ZERO);
+        reach.failed_after(cut);
+        reach.wait_turn(clock).await;
+        assert!(cut.until(clock.now()) < PAUSE_FIRST * 2);
+    }
+
+    /// A server may close idle connections.
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_begins_when_the_connection_was_made() {
+        let clock = Clock::of_runtime();
+        let reach = Reachability::default();
+        let made = clock.now();
+        reach.succeeded(Duration::from_millis(1));
+        clock.sleep_until(made.after(PAUSE_FIRST * 2)).await;
+        reach.failed_after(made);
+        let before = clock.now();
+        reach.wait_turn(clock).await;
+        assert_eq!(before.until(clock.now()), Duration::ZERO);
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub(super) struct Rules {
     pub(super) swallow_next: bool,
     pub(super) swallow_marker: Option<Vec<u8>>,
     pub(super) hold_marker: Option<Vec<u8>>,
+    pub(super) cut_marker: Option<Vec<u8>>,
     pub(super) fired: u64,
     pub(super) dropped: u64,
     pub(super) asked_for: u64,
@@ -160,6 +161,11 @@ impl Rules {
             link.requests.lossy = true;
             return;
         }
+        if completes(self.cut_marker.as_deref(), &link.arrived, &bytes) {
+            self.fired += 1;
+            self.close_link(id);
+            return;
+        }
         if fires(&mut self.hold_marker, &mut link.arrived, &bytes) {
             link.held = true;
         }
@@ -243,6 +249,7 @@ impl Rules {
         self.swallow_next = false;
         self.swallow_marker = None;
         self.hold_marker = None;
+        self.cut_marker = None;
         let now = Instant::now();
         for link in self.links.values_mut() {
             // Armed by a forwarded marker, but not fired.
@@ -359,16 +366,21 @@ fn fires(marker: &mut Option<Vec<u8>>, before: &mut Vec<u8>, chunk: &[u8]) -> bo
     /// Longer than any marker.
     const KEPT: usize = 1024;
 
-    let found = marker.as_ref().is_some_and(|marker| {
-        // One byte shorter than the marker, so that the marker cannot be entirely before the chunk.
-        let start = before.len().saturating_sub(marker.len() - 1);
-        let text = [&before[start..], chunk].concat();
-        text.windows(marker.len()).any(|window| window == marker)
-    });
+    let found = completes(marker.as_deref(), before, chunk);
     if found {
         *marker = None;
     }
     before.extend_from_slice(chunk);
     before.drain(..before.len().saturating_sub(KEPT));
     found
+}
+
+/// Whether `chunk`, after the bytes in `before`, completes the marker, if any.
+fn completes(marker: Option<&[u8]>, before: &[u8], chunk: &[u8]) -> bool {
+    marker.is_some_and(|marker| {
+        // One byte shorter than the marker, so that the marker cannot be entirely before the chunk.
+        let start = before.len().saturating_sub(marker.len() - 1);
+        let text = [&before[start..], chunk].concat();
+        text.windows(marker.len()).any(|window| window == marker)
+    })
 }

@@ -5,3 +5,4 @@ mod distance;
 pub(crate) mod faults;
 mod outage;
 pub(crate) mod process;
+mod reaching;

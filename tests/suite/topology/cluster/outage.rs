@@ -111,3 +111,41 @@ async fn the_slots_of_a_dead_node_are_an_error_and_the_others_go_on() {
     let late = super::client(&cluster, Duration::from_secs(3)).await;
     cycle(&late.lock(&name)).await;
 }
+
+/// Calls end only after `give_up_after`, and the cluster is up again before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_outlast_a_cluster_that_is_down_for_a_moment() {
+    let cluster = Cluster::builder().replicas(0).start().await;
+    let client = client(&cluster, A_WHILE * 3).await;
+    let (alive, dead) = (cluster.node(2), cluster.node(0));
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        names.push(name_at(&cluster, alive).await);
+    }
+    let locks: Vec<_> = names.iter().map(|name| client.lock(name)).collect();
+    let held = locks[0].lock().await.unwrap();
+    dead.stop();
+    let impatient = locks[1].clone().give_up_after(Duration::from_millis(200));
+    eventually(A_WHILE, "the cluster is down", async || {
+        let tried = impatient.try_lock().await.map(drop);
+        tried.is_err_and(|error| error.to_string().contains("The cluster is down"))
+    })
+    .await;
+    let (free, other) = (locks[1].clone(), locks[2].clone());
+    let calls = tokio::spawn(async move {
+        let tries = async { drop(free.try_lock().await.unwrap().unwrap()) };
+        let waits = async { drop(other.lock().await.unwrap()) };
+        let releases = async { held.release().await.unwrap() };
+        tokio::join!(tries, waits, releases)
+    });
+    // Several retries long.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        !calls.is_finished(),
+        "a call ended before the cluster was up"
+    );
+    dead.cont();
+    within(A_WHILE, calls).await.unwrap();
+    nothing_left(&cluster, "lock").await;
+    idle(&client).await;
+}
