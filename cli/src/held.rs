@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockset::{Client, Error, Guard, Lock, Member, MultiLock};
+use lockset::{Client, Error, Guard, Lock, Member, MultiLock, SemaphoreGuard};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -51,6 +51,8 @@ impl Patience {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) locks: Vec<(Kind, String)>,
+    /// How many permits the semaphore has, if one of them is asked for instead of a lock.
+    pub(crate) permits: Option<u32>,
     pub(crate) lease: Duration,
     /// A release before this time leaves the hold until then.
     pub(crate) at_least: Option<Duration>,
@@ -62,10 +64,15 @@ pub(crate) struct Asked {
 
 /// The locks that are held.
 pub(crate) struct Held {
-    guard: Box<dyn Guard>,
+    taken: Taken,
     names: Vec<String>,
     holders: Vec<String>,
     tokens: Vec<String>,
+}
+
+enum Taken {
+    Locks(Box<dyn Guard>),
+    Permit(SemaphoreGuard),
 }
 
 /// A lock that another client holds.
@@ -121,6 +128,9 @@ impl Held {
     }
 
     async fn granted(servers: &Servers, asked: &Asked) -> Result<Option<Self>, Failure> {
+        if let Some(permits) = asked.permits {
+            return Self::permit(servers, asked, permits).await;
+        }
         Ok(match (servers, &*asked.locks) {
             (Servers::One(client), [(kind, name)]) => Self::one(client, asked, *kind, name).await?,
             (Servers::One(client), several) => Self::several(client, asked, several).await?,
@@ -134,6 +144,31 @@ impl Held {
                 ));
             }
         })
+    }
+
+    async fn permit(
+        servers: &Servers,
+        asked: &Asked,
+        permits: u32,
+    ) -> Result<Option<Self>, Failure> {
+        let (Servers::One(client), [(kind, name)]) = (servers, &*asked.locks) else {
+            return Err(Failure::usage(
+                "a semaphore is on one server and is not taken with a lock: give one name and one URL",
+            ));
+        };
+        let semaphore = client.semaphore(name).permits(permits).lease(asked.lease);
+        let semaphore = match kind {
+            Kind::Fair => semaphore.fair(),
+            _ => semaphore,
+        };
+        let guard = match asked.patience {
+            Patience::Unbounded => Some(semaphore.acquire().await?),
+            Patience::Until(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                semaphore.try_acquire_for(left).await?
+            }
+        };
+        Ok(guard.map(Self::of_permit))
     }
 
     async fn one(
@@ -171,7 +206,7 @@ impl Held {
             names: owned(guard.names()),
             holders: owned(guard.holder_ids()),
             tokens: tokens.map(|token| token.to_string()).collect(),
-            guard: Box::new(guard),
+            taken: Taken::Locks(Box::new(guard)),
         }))
     }
 
@@ -181,7 +216,16 @@ impl Held {
             names: vec![guard.name().to_owned()],
             holders: vec![guard.holder_id().to_owned()],
             tokens: token.iter().map(ToString::to_string).collect(),
-            guard: Box::new(guard),
+            taken: Taken::Locks(Box::new(guard)),
+        }
+    }
+
+    fn of_permit(guard: SemaphoreGuard) -> Self {
+        Self {
+            names: vec![guard.name().to_owned()],
+            holders: guard.holder_ids().map(str::to_owned).collect(),
+            tokens: Vec::new(),
+            taken: Taken::Permit(guard),
         }
     }
 
@@ -192,24 +236,33 @@ impl Held {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.guard.is_lost()
+        match &self.taken {
+            Taken::Locks(guard) => guard.is_lost(),
+            Taken::Permit(guard) => guard.is_lost(),
+        }
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.guard.remaining()
+        match &self.taken {
+            Taken::Locks(guard) => guard.remaining(),
+            Taken::Permit(guard) => guard.remaining(),
+        }
     }
 
     /// Waits until enough of the lease is left for a command to begin. A lock that was handed over comes with
     /// the rest of its waiter's heartbeat, and is renewed at once.
     pub(crate) async fn settled(&self, enough: Duration) {
-        while self.remaining() < enough && !self.guard.is_lost() {
+        while self.remaining() < enough && !self.is_lost() {
             sleep(SETTLE_LOOK).await;
         }
     }
 
     /// Completes when the lock is lost.
     pub(crate) async fn lost(&self) {
-        self.guard.lost().await;
+        match &self.taken {
+            Taken::Locks(guard) => guard.lost().await,
+            Taken::Permit(guard) => guard.lost().await,
+        };
     }
 
     /// The environment of the command.
@@ -230,7 +283,11 @@ impl Held {
     /// Releases the locks; returns whether they were held until then. A release without confirmation leads to a
     /// message only: the command has done its work while the lock was held.
     pub(crate) async fn release(self) -> bool {
-        match self.guard.release().await {
+        let released = match self.taken {
+            Taken::Locks(guard) => guard.release().await,
+            Taken::Permit(guard) => guard.release().await,
+        };
+        match released {
             Ok(()) => true,
             Err(error) if error.is_not_held() => false,
             Err(error) => {

@@ -44,6 +44,17 @@ pub(crate) struct Run {
     /// Take write locks, which exclude readers and writers.
     #[arg(long)]
     write: bool,
+    /// Take one of N permits instead of a lock: at most N such commands run at once. With --fair in the order of
+    /// asking.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
+        conflicts_with_all = [
+            "read", "write", "with", "with_fair", "with_read", "with_write", "at_least", "max_hold", "fenced"
+        ]
+    )]
+    permits: Option<u32>,
     /// Take this plain lock as well, beside locks of any kind. May be repeated.
     #[arg(long, value_name = "NAME")]
     with: Vec<String>,
@@ -105,7 +116,8 @@ Exit status: that of the command, 128 + n if signal n ended it, or
 Examples:
   lockset run nightly-report --try ./report.sh
   lockset run deploy --wait 10m --fenced -- sh -c './deploy --token \"$LOCKSET_TOKEN\"'
-  lockset run order:7 order:8 --with-read prices -- ./rebook";
+  lockset run order:7 order:8 --with-read prices -- ./rebook
+  lockset run convert --permits 3 -- ./convert.sh";
 
 /// Characters of a label.
 const LABEL_MAX: usize = 200;
@@ -235,6 +247,7 @@ impl Run {
         };
         Asked {
             locks: each.into_iter().flat_map(of_kind).collect(),
+            permits: self.permits,
             lease: self.lease,
             at_least: self.at_least,
             max_hold: self.max_hold,

@@ -8,6 +8,7 @@ mod loss;
 mod once;
 mod operator;
 mod pages;
+mod permits;
 mod place;
 mod signals;
 mod statuses;
