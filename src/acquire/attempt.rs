@@ -1,7 +1,7 @@
-//! An attempt to take one lock or several, asked as often as the wait for them needs.
+//! An attempt to take one lock or several, repeated until the wait for them ends.
 //!
-//! Invariants: an attempt whose answer is in doubt never meets its holder ids in use; dropped, it is
-//! undone (`holders.rs`).
+//! Invariants: while an answer is missing, the holder ids of the attempt are never used for a hold. An attempt that is
+//! dropped is undone (`holders.rs`).
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,33 +23,33 @@ use crate::hold::protocol::{AcquireTerms, HolderRef, Queue};
 use crate::script::reply::{self, Acquired, AcquiredAll};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
-/// What a call asks the server for, under one holder id for each lock.
+/// The acquire command of a call, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
     requests: Requests<'a>,
     holders: Holders<'a>,
-    /// When it began to wait.
+    /// When the call began to wait.
     since: Tick,
-    /// Whether it takes a place in a queue when it is refused, and until when it waits.
+    /// When the wait ends. `None` if a refused attempt takes no place in a queue.
     waits_until: Option<Tick>,
-    /// Its place in the queue at the server, where the lock may be handed over to it.
+    /// The place in the server's queue, where the server may hand the lock over.
     place: Option<ServerPlace>,
 }
 
-/// A reply, and the call that it answers.
+/// A reply, and the command that it answers.
 struct Reply {
-    /// When the call was made, which may have been sent again later as it was.
+    /// When the command was made. It may have been sent again later, unchanged.
     asked: Tick,
-    /// From when on its grant counts, if it is one.
+    /// When the lease starts, if the reply is a grant.
     grant: Grant,
     value: redis::Value,
-    /// Whether an earlier call got no answer, and may have been executed too.
+    /// Whether an earlier send of the command got no answer and may have been executed too.
     is_repeated: bool,
-    /// Whether nothing that was sent before can arrive any more.
+    /// Whether no command sent earlier can still arrive.
     is_settled: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// Takes no place in a queue.
+    /// An attempt that takes no place in a queue.
     pub(super) fn single(requests: Requests<'a>) -> Self {
         Self::new(requests, None)
     }
@@ -68,25 +68,25 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The channel on which the server says that it is worth asking for this lock again.
+    /// The channel on which the server notifies this attempt that the lock may be free.
     pub(super) fn channel(&self, at: usize) -> String {
         self.holders.channel(at)
     }
 
-    /// Whether it may still arrive, so that its holder ids are not to be used.
+    /// Whether the command may still be executed, so that the holder ids must not be used.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.holders.is_in_doubt()
     }
 
-    /// Has undone what the server may have of it, and goes on under other holder ids.
+    /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
         self.place = None;
         let undone = std::mem::replace(&mut self.holders, Holders::new(self.requests));
         drop(undone);
     }
 
-    /// Asks the server, as one who heads the local queue of the lock at `at`; without an answer the same
-    /// call is repeated.
+    /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
+    /// there is no answer.
     pub(super) async fn ask(
         &mut self,
         at: usize,
@@ -97,7 +97,7 @@ impl<'a> Attempt<'a> {
         self.ask_at(now, at, lane, budget).await
     }
 
-    /// The same at a time that was read just now, before anything was awaited.
+    /// Like [`ask`](Self::ask), with a time that was read just now, before any await.
     pub(super) async fn ask_at(
         &mut self,
         mut now: Tick,
@@ -108,7 +108,7 @@ impl<'a> Attempt<'a> {
         loop {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
-                // It may still arrive, and must not meet its holder id in use.
+                // An earlier command may still arrive, and must not find its holder id in use.
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
                 now = self.requests.core().clock.now();
@@ -128,8 +128,8 @@ impl<'a> Attempt<'a> {
             };
             self.note_refusal(at, member, &reply, until_ms);
             if reply.is_repeated && self.requests.all.len() > 1 {
-                // The first may have been granted, and one of the locks lost since: then the server
-                // still has the others.
+                // The first command may have been granted and one of its locks lost since. Then the server still has
+                // the others.
                 self.holders.doubt(lane);
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the attempt until it is answered.
+    /// Sends the command until it is answered.
     async fn send(
         &mut self,
         asked: Tick,
@@ -180,7 +180,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Notes what place it has at the server now that the lock at `member` was refused.
+    /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
     fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
         self.holders.answered();
         self.requests.all[member].local.note_refusal(reply.asked);
@@ -191,13 +191,13 @@ impl<'a> Attempt<'a> {
             });
         }
         let has_place = self.heartbeat(member, at, reply.asked).is_some();
-        // A place elsewhere was given up, and one that it had here is still there.
+        // The script has removed a place at another lock, and has kept a place at this lock.
         let had_place = self.holders.queued_at == Some(member);
         self.holders.queued_at = (has_place || had_place).then_some(member);
         self.holders.note_queued();
     }
 
-    /// Makes holds of a grant, once the replicas that were asked for have it.
+    /// Turns a grant into holds, once the requested replicas have confirmed it.
     async fn confirm_and_hold(
         &mut self,
         at: usize,
@@ -208,7 +208,7 @@ impl<'a> Attempt<'a> {
     ) -> Result<Outcome> {
         if let Some(replication) = self.requests.replication() {
             let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
-            // Boxed here and below, as it is seldom and large.
+            // Boxed here and below: it is rare and large.
             match Box::pin(confirming).await {
                 Confirmed::Replicated => {}
                 Confirmed::NotReplicated(error) => {
@@ -224,12 +224,12 @@ impl<'a> Attempt<'a> {
                     self.requests.releases_sent(budget.deadline).await;
                     return Ok(Outcome::refused(at, Some(Duration::ZERO)));
                 }
-                // Undone when this is dropped: the server may be silent for long.
+                // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.
                 Confirmed::Unknown(error) => return Err(error),
             }
         }
         if self.requests.core().is_closed() {
-            // Nobody would renew it.
+            // A closed client would not renew it.
             Box::pin(self.give_back(lane, budget)).await;
             return Err(self.requests.closed());
         }
@@ -237,7 +237,7 @@ impl<'a> Attempt<'a> {
         Ok(Outcome::Granted(self.holders.make_holds(grant, tokens)))
     }
 
-    /// Releases a grant that is not handed out, and waits for the server to do so.
+    /// Releases a grant that is not handed out, and waits until the server has done so.
     async fn give_back(&mut self, lane: Lane, budget: CallBudget) {
         let scripts = &self.requests.core().scripts;
         let release = self.holders.release();
@@ -246,7 +246,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes the lock that this message hands over. `None`: the server has to be asked.
+    /// Takes the lock that this message hands over. `None` means that the server has to be asked.
     pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Few<Share>> {
         if self.is_in_doubt() || self.requests.core().is_closed() {
             return None;
@@ -260,8 +260,8 @@ impl<'a> Attempt<'a> {
         Some(self.holders.make_holds(grant, &[token]))
     }
 
-    /// How long a place is kept that it takes where it is refused. `None` takes no place: the attempt is
-    /// the last one, or would then wait for others of this client.
+    /// How long the server keeps the place that a refused attempt takes. `None` if the attempt takes no place: it is
+    /// the last, or it would then wait behind others of this client.
     fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
         let request = &self.requests.all[member];
         let takes_place = self.waits_until.is_some_and(|until| now < until)
@@ -270,7 +270,7 @@ impl<'a> Attempt<'a> {
         takes_place.then_some(request.core.timing.heartbeat)
     }
 
-    /// How many tokens to ask for beside its own: for those it may pass the lock on to.
+    /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.
     fn spare_tokens(&self) -> u32 {
         let [request] = self.requests.all else {
             return 0;
@@ -282,8 +282,8 @@ impl<'a> Attempt<'a> {
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
-    /// Whether the lock may be taken by a plain command, which says of a lock that is not free nothing but
-    /// that: there has to be time to ask again, and it should be free.
+    /// Whether a plain command may take the lock. Its refusal says only that the lock is not free. So there must be
+    /// time to ask again, and the lock should be free.
     fn may_be_plain(&self, request: &LockRequest, now: Tick, lane: Lane) -> bool {
         let soon = now.after(request.core.timing.reply);
         lane == Lane::Command
@@ -293,7 +293,7 @@ impl<'a> Attempt<'a> {
             && !request.local.was_refused_lately(now)
     }
 
-    /// The call that does it, if that is possible.
+    /// The plain command that takes the lock, if possible.
     fn plain_call(
         &self,
         request: &LockRequest,

@@ -1,8 +1,7 @@
-//! A single attempt, for a caller that asks several servers at once and can use an answer for a short
-//! time only.
+//! Makes a single attempt, for a caller that asks several servers at once and can use an answer only for a short time.
 //!
-//! The future owns all it needs, so that another task may drive it to its end. Invariant: dropped, it is
-//! undone as every attempt is.
+//! The future owns everything it needs, so that another task may drive it to its end. Invariant: if it is dropped, the
+//! attempt is undone like any other.
 
 use std::time::Duration;
 
@@ -12,19 +11,19 @@ use crate::conn::Lane;
 use crate::error::Result;
 use crate::script::CallBudget;
 
-/// Asks once, for at most `limit`; `None` if there is no answer by then.
+/// Asks once, for at most `limit`. Returns `None` if there is no answer in that time.
 ///
-/// A connection that breaks under the attempt is replaced and the server asked once more; one that
-/// cannot be made is an error at once.
+/// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
+/// be made, the call fails at once.
 pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Result<Option<Outcome>> {
     request.ensure_open()?;
     let clock = request.core.clock;
-    // The time that its replicas may take comes on top.
+    // The time for the replicas is added to the limit.
     let replication = request.options.replication;
     let limit = limit + replication.map_or(Duration::ZERO, |wanted| wanted.within);
     let now = clock.now();
     let end = now.after(limit);
-    // A server that is slower than the limit is not dead: its connection stays.
+    // A server that is slower than the limit is not dead, so its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
     let all = [request];
     let bound = bound(&all, Wait::Never, now);

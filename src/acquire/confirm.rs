@@ -1,7 +1,7 @@
-//! A grant that counts only once replicas have it.
+//! Confirms a grant that counts only once replicas have it.
 //!
-//! Invariant: there is no hold of it in this client before it is confirmed, so nobody enters it meanwhile,
-//! and whoever drops the attempt in the middle leaves it to be undone like any other.
+//! Invariant: this client has no hold of the grant until it is confirmed, so no task enters it early, and a call that
+//! is dropped in between leaves the grant to be undone like any other.
 
 use super::holders::Holders;
 use super::request::Requests;
@@ -12,20 +12,20 @@ use crate::hold::local_deadline;
 use crate::options::Replication;
 use crate::replicas::{Confirmation, Verdict};
 
-/// What became of a grant.
+/// The result of waiting for the replicas.
 pub(super) enum Confirmed {
     Replicated,
-    /// It is not to be handed out.
+    /// Too few replicas have it, so it must not be handed out.
     NotReplicated(Error),
-    /// Its lease is over, or the server does not have it any more.
+    /// Its lease has ended, or the server no longer has it.
     Ended,
     /// The client was closed first.
     Closed,
-    /// It is not to be handed out, and the server may be silent.
+    /// The outcome is unknown and the server may be silent. It must not be handed out.
     Unknown(Error),
 }
 
-/// Waits for replicas to have the grant that was asked for at `sent`: its lease runs from there.
+/// Waits until replicas have the grant of the request sent at `sent`, which is when its lease starts.
 pub(super) async fn confirm(
     requests: Requests<'_>,
     holders: &Holders<'_>,

@@ -1,23 +1,23 @@
-//! Grants whose lease was over when they could be handed out.
+//! Handles grants whose lease ends before they can be handed out.
 //!
-//! A guard of one would be lost already. So it is given back, and asked for again: the network or this
-//! process may have stood still for a moment. If that happens several times, the lease is too short for
-//! the way to the server, and the call fails. Invariant: nobody is handed a lock that is lost by then.
+//! A guard of such a grant would be lost from the start. So the client releases the grant and asks again: the network
+//! or the process may have paused for a moment. After several such grants the lease is too short for the way to the
+//! server, and the call fails. Invariant: no caller receives a lock that is already known to be lost.
 
 use super::request::LockRequest;
 use crate::error::{Error, Kind, Result};
 use crate::hold::Share;
 use crate::lost::LostReason;
 
-/// So many in one call are no accident.
+/// This number of expired grants in one call is no accident.
 const EXPIRED_MAX: u32 = 3;
 
-/// How many there were in one call.
+/// The number of expired grants in one call.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiredGrants(u32);
 
 impl ExpiredGrants {
-    /// Whether one of these is lost by now, so that all have to be asked for again.
+    /// Whether one of these shares is lost already, so that the call has to ask for all locks again.
     ///
     /// # Errors
     /// If the lease is too short.

@@ -1,15 +1,14 @@
-//! A lock that the server handed over to a waiter, without having been asked once more.
+//! Accepts a lock that the server handed over to a waiter without another attempt.
 //!
-//! Whoever frees a fair lock makes the next waiter the holder in the same script, and says so in one
-//! message to it. Invariants:
+//! The script that frees a fair lock makes the next waiter its holder, and notifies it with one message. Invariants:
 //!
-//! * the lease of the hold is counted from when the waiter last asked to be kept in the queue, never from
-//!   when the message came;
-//! * a message is used only if it names the lock and the very place that the last answer reported: a stale
-//!   one does not, nor does one that was forged without reading the keys;
-//! * no attempt is under way when a message is used, so nothing late can meet the hold.
+//! - the lease of the hold counts from the waiter's last request to keep its place, never from the arrival of the
+//!   message;
+//! - a message is used only if it names the lock and exactly the place in the last answer. A stale message does not,
+//!   nor does a message forged without access to the keys;
+//! - no attempt is under way when a message is used, so no late command can meet the hold.
 //!
-//! A message that is lost, late or not used costs a round trip: the next attempt finds the lock held.
+//! A lost, late or unused message costs one round trip: the next attempt finds that the waiter holds the lock.
 
 use std::time::Duration;
 
@@ -18,23 +17,24 @@ use super::request::Requests;
 use crate::hold::grant_message::GrantMessage;
 use crate::hold::local_deadline;
 
-/// With less of the lease left than this it is better to ask, which gets a full one.
+/// If less of the lease is left, the waiter asks instead, which gives it a full lease.
 const REMAINING_MIN: Duration = Duration::from_millis(50);
 
-/// The place of a waiter in the queue at the server, by the last answer about it.
+/// The place of a waiter in the server's queue, from the last answer about it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerPlace {
-    /// From when on a grant of the request that was answered would count.
+    /// When the lease would start if the answered request had been granted.
     pub(super) poll: Grant,
-    /// Until when it is kept, in ms of the server's clock.
+    /// When the place expires, in ms of the server's clock.
     pub(super) until_ms: u64,
 }
 
 impl ServerPlace {
     /// The grant that this message reports, if it can be used.
     ///
-    /// The lease was given when `message.lease` was left of a place that was asked for at `poll.sent` at the
-    /// earliest. So it was given after that, and lasts from there for at least as long.
+    /// The script granted a lease as long as the rest of the place, `message.lease`. The place was asked for at
+    /// `poll.sent`, and the lease was granted later. So the lease lasts at least until `poll.sent` plus
+    /// `message.lease`.
     pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
         let request = &requests.all[0];
         let end = local_deadline(self.poll.sent, message.lease);

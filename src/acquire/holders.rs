@@ -1,8 +1,8 @@
 //! The holder ids of an attempt, and what the server may have under them.
 //!
-//! Invariant: what undoes an attempt is known to the client before the attempt is sent. So whoever drops
-//! these ids while an answer is under way, or after one did not come, has the attempt cancelled on the
-//! lane it took, behind it; a grant that nobody takes is released, and a place in a queue is given up.
+//! Invariant: the client knows how to undo an attempt before it sends the attempt. So if the ids are dropped while an
+//! answer is under way or missing, the attempt is cancelled on its own lane, behind it. A grant that no caller takes is
+//! released, and a place in a queue is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,28 +26,28 @@ use crate::script::{Call, catalog};
 /// One new holder id for each lock.
 pub(super) struct Holders<'a> {
     requests: Requests<'a>,
-    /// The number in the holder id, and the id itself.
+    /// The number in each holder id, and the id itself.
     ids: Few<(u64, HolderId)>,
-    /// The lane of an attempt whose outcome is not known.
+    /// The lane of an attempt with an unknown outcome.
     unanswered: Option<Lane>,
-    /// Whether that may have left this client.
+    /// Whether the unanswered attempt may have left this client.
     was_sent: AtomicBool,
-    /// The lock at whose queue they may have a place at the server.
+    /// The lock in whose queue at the server the ids may have a place.
     pub(super) queued_at: Option<usize>,
-    /// Whether the client would undo them at its end.
+    /// Whether the client would undo the ids when it ends.
     is_known: bool,
 }
 
-/// From when on a lock was granted.
+/// When the lease of a grant starts, and what came with the grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
-    /// When the request was sent that led to it.
+    /// When the granted request was sent.
     pub(super) sent: Tick,
-    /// A mark of moves, taken before that.
+    /// A mark of failovers and moved slots, taken before the request was sent.
     pub(super) moved: Mark,
-    /// The lease that is certain from then on, if the server handed the lock over.
+    /// The lease that is certain from `sent`, if the server handed the lock over.
     pub(super) handover: Option<Duration>,
-    /// So many more tokens follow each of its own.
+    /// How many more tokens follow each token of the grant.
     pub(super) spare_tokens: u32,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Holders<'a> {
             .zip(self.ids.iter().map(|(_, id)| id))
     }
 
-    /// Each holder, with the counts that it is to have.
+    /// Each holder, with the counts that it should have.
     pub(super) fn each_ref(
         &self,
         counts: impl Fn(&LockRequest) -> Counts,
@@ -89,14 +89,14 @@ impl<'a> Holders<'a> {
         })
     }
 
-    /// The channel on which the server says that it is worth asking for this lock again.
+    /// The channel on which the server notifies the waiter that this lock may be free.
     pub(super) fn channel(&self, at: usize) -> String {
         let request = &self.requests.all[at];
         request.protocol.channel(&request.name, &self.ids[at].1)
     }
 
-    /// An attempt is about to be sent: from here on the server may have it. The flag is to be raised when
-    /// it has left this client.
+    /// Records that an attempt is about to be sent, so the server may have it. The caller raises the returned flag when
+    /// the attempt has left this client.
     pub(super) fn sending(&mut self, lane: Lane) -> &AtomicBool {
         if self.unanswered.replace(lane).is_none() {
             *self.was_sent.get_mut() = false;
@@ -116,28 +116,28 @@ impl<'a> Holders<'a> {
         &self.was_sent
     }
 
-    /// No attempt of theirs can be executed any more.
+    /// Records that none of the attempts can still be executed.
     pub(super) fn answered(&mut self) {
         self.unanswered = None;
     }
 
-    /// An attempt on this lane may have been executed in part.
+    /// Records that an attempt on this lane may have been executed in part.
     pub(super) fn doubt(&mut self, lane: Lane) {
         self.unanswered = Some(lane);
     }
 
-    /// Whether an attempt may still arrive, so that the ids are not to be used.
+    /// Whether an attempt may still arrive, so that the ids must not be used.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.unanswered.is_some()
     }
 
-    /// The server has nothing under these ids any more.
+    /// Records that the server has nothing under these ids.
     pub(super) fn gone(&mut self) {
         self.unanswered = None;
         self.queued_at = None;
     }
 
-    /// Notes for the call where it has a place at the server, if it queues there.
+    /// Notes the place at the server for the call, if the lock queues there.
     pub(super) fn note_queued(&self) {
         if let Some(at) = self.queued_at
             && let request = &self.requests.all[at]
@@ -147,7 +147,7 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Gives up whatever the server has under these ids.
+    /// The call that releases everything the server has under these ids.
     pub(super) fn release(&self) -> Call {
         let publish = self.requests.core().channels().publish();
         let mut holders = self.each_ref(|_| Counts::NONE);
@@ -161,7 +161,7 @@ impl<'a> Holders<'a> {
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
 
-    /// Makes a hold of each, with one share. From here on it is the shares that have to be given back.
+    /// Makes a hold with one share for each grant. After this, dropping the shares releases the locks.
     pub(super) fn make_holds(
         &mut self,
         grant: Grant,
@@ -204,7 +204,7 @@ impl<'a> Holders<'a> {
         shares
     }
 
-    /// The client need not undo them any more.
+    /// Tells the client that it need not undo the ids.
     fn forget(&mut self) {
         if std::mem::take(&mut self.is_known) {
             for (number, _) in &self.ids {
@@ -213,8 +213,8 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Has whatever the server has under these ids given up in the background, behind what was sent on
-    /// this lane, for as long as that takes.
+    /// Releases everything the server has under these ids in the background, behind the commands already sent on this
+    /// lane, for as long as that takes.
     fn undo_later(&self, lane: Lane) {
         let core = self.requests.core();
         let leases = self.requests.all.iter().map(|each| each.policy.lease());
@@ -230,7 +230,7 @@ impl<'a> Holders<'a> {
 
 impl Drop for Holders<'_> {
     fn drop(&mut self) {
-        // Nobody executes what has waited for a connection until now.
+        // An attempt that still waits for a connection is never executed.
         let was_sent = self.was_sent.load(Ordering::Relaxed);
         let unanswered = self.unanswered.filter(|_| was_sent);
         if unanswered.is_some() || self.queued_at.is_some() {

@@ -1,12 +1,13 @@
-//! A reader joins what another reader of its client has.
+//! Lets a reader join the hold of another reader of its client.
 //!
-//! Invariant: a writer of this client that waits comes before the readers that came after it.
+//! Invariant: a waiting writer of this client comes before the readers that arrived after it.
 
 use super::request::LockRequest;
 use crate::hold::Share;
 use crate::hold::local::QueuePlace;
 
-/// A share of the read hold that is there, if it takes this reader; by its place in the queue, or without one.
+/// Takes a share of the client's read hold, if that hold admits this reader. `place` is the reader's place in the local
+/// queue, if it has one.
 pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> {
     let wanted = request.join_request()?;
     let local = &request.local;

@@ -1,8 +1,8 @@
-//! What a call does within its client: it queues there behind other tasks, is handed what one of them had,
-//! joins what a reader has, or enters a hold of its own owner again.
+//! The part of a call that needs no server: it queues behind other tasks of its client, accepts a hand-off, joins the
+//! hold of a reader, or enters a hold of its own owner again.
 //!
-//! Invariant: none of it asks the server for the lock; what a task is handed, joins or enters is a hold that
-//! the client has.
+//! Invariant: nothing here asks the server for the lock. The hold that a task gets here is already a hold of the
+//! client.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::hold::reenter::Entry;
 use crate::hold::silence::Over;
 use crate::hold::{Hold, Share};
 
-/// Enters the lock again, if the owner who asks has it.
+/// Enters the lock again, if the calling owner has it.
 ///
 /// # Errors
 /// If the owner reads and wants to write: it would wait for itself.
@@ -34,7 +34,7 @@ pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Opti
     }
 }
 
-/// Whether the owner who asks has the lock, and can enter it again.
+/// Whether the calling owner has the lock and can enter it again.
 ///
 /// # Errors
 /// As for [`reenter`].
@@ -53,7 +53,8 @@ fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     request.local.holds.of_owner(owner)
 }
 
-/// Whether the owner who asks has one of these locks already; then, of a single one, a share.
+/// Looks for a hold of the calling owner. For a single lock it enters the hold. For several locks it reports that one
+/// of them is owned.
 async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
     if requests.all.len() > 1 {
         let mut locks = requests.all.iter();
@@ -68,18 +69,18 @@ async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
     let Some(hold) = hold_to_enter(request) else {
         return Ok(None);
     };
-    // Boxed, as few calls come here, and it is large.
+    // Boxed: it is rare and large.
     let share = Box::pin(enter_again(request, &hold, requests.bound)).await?;
     Ok(share.map(Outcome::granted))
 }
 
-/// What a waiter finds in its client: a hold of its owner, or one of another reader that it joins.
+/// Enters a hold of the caller's owner, or joins the hold of another reader.
 pub(super) async fn owned_or_joined(
     requests: Requests<'_>,
     at: usize,
     place: Option<&QueuePlace<'_>>,
 ) -> Result<Option<Outcome>> {
-    // Most calls have no more to look for.
+    // The usual case: nothing to enter or join.
     if !requests.may_enter_or_join() {
         return Ok(None);
     }
@@ -90,8 +91,8 @@ pub(super) async fn owned_or_joined(
     Ok(joined.map(Outcome::granted))
 }
 
-/// A hold that a waiter can enter. Not one that only reads, if it wants to write: another task of its
-/// owner may end that.
+/// The hold of the owner that a waiter can enter. A writer cannot enter a hold that only reads, but it can wait:
+/// another task of its owner may end that hold.
 fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
     let hold: Arc<Hold> = request
         .local
@@ -121,8 +122,8 @@ async fn enter_again(
     .await
 }
 
-/// Takes what another task of this client hands off, once the server agrees to all of it. `None`: it is
-/// lost by then.
+/// Accepts a hand-off from another task of this client, once the server agrees to the terms of this call. `None` if the
+/// hold is lost by that time.
 pub(super) async fn take_over(
     request: &LockRequest,
     handoff: Handoff,
@@ -143,8 +144,8 @@ pub(super) async fn take_over(
     Ok(is_held.then_some(share))
 }
 
-/// Readers of this client keep out no reader by the write hold that they have: the server is told that they read,
-/// before it is asked for one that cannot join them.
+/// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
+/// use in memory becomes a read hold at the server, before the call asks for readers that cannot join them.
 pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
     let readers = requests.all.iter();
     for request in readers.filter(|request| request.mode == Mode::Shared) {
@@ -152,8 +153,8 @@ pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
     }
 }
 
-/// A lock that a task of this client holds so that nobody else can, and until when; the one at `at`
-/// first. What queues at the server has to be there to keep its place.
+/// A lock that a task of this client holds exclusively, and its local deadline. The lock at `at` is checked first.
+/// Locks that queue at the server are skipped: their waiters have to ask to keep their place.
 pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
     if requests.all.len() == 1 && requests.all[0].local.holds.is_empty() {
         return None;
@@ -165,8 +166,8 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
         .find_map(|index| Some((index, requests.all[index].local.exclusive_until()?)))
 }
 
-/// Takes a place in the local queue, unless the lock queues at the server. Who wants several locks takes
-/// no hand-off: it gets them together.
+/// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no
+/// hand-off, because it gets them all together.
 pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueuePlace<'a>> {
     let request = &requests.all[at];
     if request.protocol.queue() == Queue::Server {
@@ -184,7 +185,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     Some(place)
 }
 
-/// What would have to be handed off to it.
+/// The terms that a hold must meet to be handed off to this request.
 pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
     HandoffRequest {
         owner: request.options.owner.clone(),
@@ -195,19 +196,19 @@ pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
     }
 }
 
-/// How the wait of a task behind others in its client ended.
+/// How a task's wait behind others of its client ended.
 pub(crate) enum Turn<T> {
-    /// It is at the head, and is to ask.
+    /// The task is at the head and asks next.
     Head,
-    /// Its owner got the lock through another of its tasks, or another reader got what it can join.
+    /// Another task of the owner got the lock, and this task has entered it.
     Entered(T),
     NotInTime,
-    /// Those who ask get no answer; what they were told, if it is known.
+    /// The waiters that ask get no answer. Carries the error of the last of them, if known.
     Silent(Option<Error>),
 }
 
-/// Waits in the local queue. A task that was passed over meanwhile is next. `enter` gives what the owner
-/// has, or what there is to be joined: then the task need not come to the head.
+/// Waits in the local queue. A task that was passed over is next. If another task of the owner gets the lock, `enter`
+/// enters it, and this task need not reach the head.
 pub(crate) async fn turn<T, E>(
     request: &LockRequest,
     local: &Arc<LocalLock>,
@@ -233,13 +234,13 @@ where
     }
 }
 
-/// What is given when another task gets what this one can enter.
+/// The hint that another task got a hold which this request may enter.
 pub(super) fn gained<'a>(request: &LockRequest, local: &'a LocalLock) -> Option<&'a Hint> {
     request.options.owner.as_ref().map(|_| &local.gained)
 }
 
-/// Resolves when the owner who asks gets the lock through another of its tasks, or another reader gets what
-/// this one can join: then this one enters at once, wherever it stands in the queue.
+/// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
+/// resolves for a call without an owner.
 async fn another_gets_it<T, E>(
     request: &LockRequest,
     local: &LocalLock,

@@ -1,9 +1,8 @@
-//! The wait engine: takes one lock or several for a call, or leaves nothing behind.
+//! The wait engine: it takes one lock or several for a call, or leaves nothing behind.
 //!
-//! A handle makes a [`LockRequest`]; [`one`] waits for it (`wait.rs`), and
-//! [`several`] for those of a multi-lock; each attempt goes to the
-//! server through `attempt.rs`; a grant becomes a hold in `holders.rs`. Redlock, which asks several
-//! servers at once, uses [`attempt_once`] and [`subscribe()`].
+//! A handle makes a [`LockRequest`]. [`one`] waits for a single request (`wait.rs`), [`several`] for the requests of a
+//! multi-lock. Each attempt goes to the server through `attempt.rs`, and `holders.rs` makes a hold of a grant. A
+//! Redlock, which asks several servers at once, uses [`attempt_once`] and [`subscribe()`].
 
 mod attempt;
 mod attempt_once;

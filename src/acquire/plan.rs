@@ -1,23 +1,25 @@
-//! What a waiter does after a refusal: a pure function of the answer and the time.
+//! Decides what a waiter does after a refusal: a pure function of the answer and the time.
 
 use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// An expired key is gone a little after its last millisecond.
+/// The server removes an expired key shortly after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
 
-/// What to do after a refusal.
+/// The next step after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Ask again at a hint, and at this time at the latest.
+    /// Ask again at a hint, or at this time at the latest.
     WaitUntil(Tick),
-    /// The deadline has passed, and the attempt just refused was the last one.
+    /// The deadline has passed, and the refused attempt was the last.
     GiveUp,
 }
 
-/// `remaining` is the rest of the holder's lease, `None` if that is not known; `poll_cap` is the longest
-/// time without asking. There is always a timer, so no wake-up is needed for progress.
+/// Plans the next attempt after a refusal.
+///
+/// `remaining` is the rest of the holder's lease, or `None` if it is unknown. `poll_cap` is the longest time without
+/// asking. There is always a timer, so progress never depends on a wake-up.
 pub(crate) fn next(
     now: Tick,
     deadline: Option<Tick>,

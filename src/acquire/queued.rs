@@ -1,16 +1,16 @@
-//! Where a call waits, for whoever tells of it that it waits for long.
+//! Notes where a call waits, for reports of long waits.
 //!
-//! Invariant: noted by the call itself, and read by nobody until it has waited for long: so all that it costs is a
-//! number that is kept.
+//! The call itself stores the number, and a report reads it only after a long wait. So a call pays for one atomic store
+//! and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// That of a call for one lock: the number of its place in the local queue, or, where waiters queue at the server,
-/// that of its holder id there.
+/// Where a call for one lock waits: the number of its place in the local queue, or of its holder id if waiters queue at
+/// the server.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(AtomicU64);
 
-/// It waits nowhere. Numbers are noted as the next higher one.
+/// Waits nowhere. Other numbers are stored plus one.
 const NOWHERE: u64 = 0;
 
 impl Queued {
@@ -18,7 +18,7 @@ impl Queued {
         self.0.store(number + 1, Ordering::Relaxed);
     }
 
-    /// It has left.
+    /// Forgets the place when the call leaves it.
     pub(super) fn clear(&self) {
         self.0.store(NOWHERE, Ordering::Relaxed);
     }
@@ -28,7 +28,7 @@ impl Queued {
     }
 }
 
-/// A copy is of another call.
+/// A clone belongs to another call, so it starts empty.
 impl Clone for Queued {
     fn clone(&self) -> Self {
         Self::default()

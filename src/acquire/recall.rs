@@ -1,7 +1,7 @@
-//! A waiter that was refused tells whoever holds the lock that somebody waits.
+//! Recalls a lock: a refused waiter notifies the client that holds it.
 //!
-//! One script, in the background: the wait goes on meanwhile, and without an answer. Where nobody listens, it is
-//! not repeated for a while.
+//! Runs one script in the background. The wait goes on and does not depend on the answer. If no client listens, the
+//! recall is not repeated for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::hold::local::LocalLock;
 use crate::keys::RECALL_CHANNEL;
 use crate::script::{Call, CallBudget, catalog, reply};
 
-/// If nobody listens, those who hold a lock are not recalled again before this.
+/// Pause before the next recall if no client listens.
 const IN_VAIN_FOR: Duration = Duration::from_secs(1);
 
-/// The same where more servers than one pass messages on, and none knows who listens at another.
+/// Pause on a cluster, where no server knows the listeners at the other nodes.
 const UNHEARD_FOR: Duration = Duration::from_millis(100);
 
-/// The same for a user who may not.
+/// Pause if the user has no right to recall.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
-/// Recalls the lock from whoever holds it, unless it is known that nobody would hear that.
+/// Notifies the client that holds the lock, unless an earlier answer showed that it does not listen.
 pub(super) fn recall(request: &LockRequest, local: &Arc<LocalLock>) {
     let core = &request.core;
     let (clock, reply) = (core.clock, core.timing.reply);
     if !local.may_recall(clock.now()) {
         return;
     }
-    // Until there is an answer.
+    // Blocks further recalls until the answer is there.
     local.recall_after(clock.now().after(reply));
     let key = request.name.key();
     let call = Call::new(&catalog::RECALL, key, &[key])

@@ -1,7 +1,7 @@
-//! What a call asks for (which lock, on which terms, how long it waits) and what becomes of it.
+//! The terms of a call (which lock, on which terms, how long to wait) and how the attempt or wait ended.
 //!
-//! A handle makes one [`LockRequest`] for each call, with what this client knows of the lock. [`Requests`] are
-//! those that are granted together or not at all.
+//! A handle makes one [`LockRequest`] for each call, with the client's local state of the lock. [`Requests`] are
+//! granted together or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::options::{LeasePolicy, Options, Replication};
 #[derive(Clone, Debug)]
 pub(crate) struct LockRequest {
     pub(crate) core: Arc<Core>,
-    /// What this client knows of the lock.
+    /// The client's local state of the lock.
     pub(crate) local: Arc<LocalLock>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
@@ -38,18 +38,18 @@ pub(crate) struct LockRequest {
 }
 
 impl LockRequest {
-    /// How long its calls go on without an answer.
+    /// How long the calls to the server are repeated without an answer.
     pub(crate) fn give_up(&self) -> Duration {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
     }
 
-    /// Until when a hold of which a guard is made now is to be kept.
+    /// Until when a hold that gets a guard now is kept at the server, because of `at_least`.
     pub(crate) fn kept_until(&self) -> Tick {
         let at_least = self.options.at_least;
         at_least.map_or(Tick::ZERO, |span| self.core.clock.now().after(span))
     }
 
-    /// For how long its hold may stay with the client after the last guard; not that of a reader.
+    /// How long the hold may stay with the client after its last guard. Zero for readers.
     pub(crate) fn sticky(&self) -> Duration {
         match self.mode {
             Mode::Exclusive => self.options.sticky.unwrap_or_default(),
@@ -57,7 +57,8 @@ impl LockRequest {
         }
     }
 
-    /// What it would join, if it may: a reader that asks for no more than to read while it is renewed.
+    /// The hold that this call would join. `None` unless it is a plain reader: renewed, without an owner, a minimum
+    /// hold time or a fencing token.
     pub(crate) fn join_request(&self) -> Option<JoinRequest> {
         let options = &self.options;
         let LeasePolicy::Renewed(lease) = self.policy else {
@@ -82,13 +83,14 @@ impl LockRequest {
         open.map_err(|error| error.of_lock(self.name.as_str()))
     }
 
-    /// The error of a call that gives up: that of the caller who asked before it, if it is known.
+    /// The error of a call that got no answer in its time. `why` is the error of an earlier waiter in the queue, if
+    /// known.
     pub(crate) fn silent(&self, why: Option<Error>) -> Error {
         let error = match why {
             Some(error) => error.during(self.operation),
             None => {
                 let message = format!(
-                    "no answer from the server for {:?}, to this call or to those it queued behind; \
+                    "no answer from the server for {:?}, to this call or to the calls queued before it; \
                      check that it is up and reachable",
                     self.give_up()
                 );
@@ -98,7 +100,7 @@ impl LockRequest {
         error.of_lock(self.name.as_str())
     }
 
-    /// Whether one script can name both locks.
+    /// Whether one script can name the keys of both locks.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.core
             .is_beside(self.name.key(), &other.core, other.name.key())
@@ -121,7 +123,7 @@ impl Wait {
         }
     }
 
-    /// The same, but not past `limit`.
+    /// Shortens the wait to `limit`.
     pub(crate) fn at_most(self, limit: Tick) -> Self {
         match self {
             Self::Never => Self::Never,
@@ -130,12 +132,12 @@ impl Wait {
         }
     }
 
-    /// What a wait without a deadline led to: it ends with the lock or with an error.
+    /// Unwraps the result of a wait without a deadline, which ends with the lock or with an error.
     pub(crate) fn forever<T>(acquired: Option<T>) -> T {
         acquired.expect("a wait without a deadline does not time out")
     }
 
-    /// Whether the search ends if it has led to nothing by `now`.
+    /// Whether a wait that has not succeeded by `now` is over.
     pub(crate) fn is_over(self, now: Tick) -> bool {
         match self {
             Self::Never => true,
@@ -145,22 +147,22 @@ impl Wait {
     }
 }
 
-/// What became of an attempt, or of a wait.
+/// The result of an attempt, or of a wait.
 pub(crate) enum Outcome {
-    /// One share of each lock, in the order of the requests; released when dropped.
+    /// One share of each lock, in the order of the requests. Dropping a share releases it.
     Granted(Few<Share>),
     Refused {
         /// The first lock that was refused.
         at: usize,
         /// The rest of its holder's lease, as the server reported it.
         remaining: Option<Duration>,
-        /// Another task of the same owner got one of several locks meanwhile, so it can be entered.
+        /// Another task of the same owner has got one of several locks, so this call can enter it.
         is_owned: bool,
     },
 }
 
 impl Outcome {
-    /// One lock.
+    /// The grant of a single lock.
     pub(super) fn granted(share: Share) -> Self {
         Self::Granted(Few::from_buf([share]))
     }
@@ -174,7 +176,7 @@ impl Outcome {
     }
 }
 
-/// How long a call for these may go on that starts at this time.
+/// The time limits of a call for these locks that starts at `now`.
 pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
     let give_up = requests.iter().map(LockRequest::give_up).min();
     requests[0]
@@ -198,28 +200,29 @@ impl<'a> Requests<'a> {
         self.all[0].operation
     }
 
-    /// Whether a sticky hold of one of them may be there.
+    /// Whether this client may have a sticky hold of one of the locks.
     pub(super) fn may_be_sticky(self) -> bool {
         let mut all = self.all.iter();
         all.any(|request| request.local.sticky.is_full())
     }
 
-    /// Whether the client may have one of them in a way that a call can enter or join.
+    /// Whether the client may have a hold of one of the locks that this call can enter or join.
     pub(super) fn may_enter_or_join(self) -> bool {
         let mut all = self.all.iter();
         all.any(|request| request.options.owner.is_some() || request.mode == Mode::Shared)
     }
 
-    /// What replicas have to confirm of all of them, if anything.
+    /// The strictest replication that the requests ask for, if any.
     pub(super) fn replication(self) -> Option<Replication> {
         let wanted = self.all.iter().map(|request| request.options.replication);
         wanted.flatten().reduce(Replication::both)
     }
 
-    /// Whether the server may make this waiter the holder without being asked again. Not where more is
-    /// needed than the lock: other locks, replicas that confirm it, or its lease in full, as no renewal
-    /// lengthens it. Nor where a message reaches those whom its sender did not count, at other nodes of a cluster:
-    /// the server takes a grant back of which it believes that nobody heard.
+    /// Whether the server may make this waiter the holder without another attempt.
+    ///
+    /// Not if the call needs more than the lock: other locks, confirmation by replicas, or a full lease, because a
+    /// fixed lease is never renewed. Not on a cluster without sharded channels either: there, PUBLISH counts only the
+    /// receivers at its own node, and the script takes back a grant whose message reached no receiver.
     pub(super) fn accept_handover(self) -> bool {
         let [request] = self.all else {
             return false;
@@ -230,7 +233,7 @@ impl<'a> Requests<'a> {
         request.policy.is_renewed() && request.options.replication.is_none() && are_all_counted
     }
 
-    /// Names all the locks in an error.
+    /// Adds the names of all the locks to an error.
     pub(super) fn of_locks(self, error: Error) -> Error {
         let names: Vec<_> = self.all.iter().map(|each| each.name.as_str()).collect();
         error.of_lock(&names.join(", "))
@@ -240,14 +243,14 @@ impl<'a> Requests<'a> {
         self.of_locks(self.core().closed(self.operation()))
     }
 
-    /// Resolves once the releases that this client has decided on for these locks were sent: what it
-    /// asks then goes behind them. Takes no longer than a reply, nor than half of the time until `end`,
-    /// as there is still something to ask.
+    /// Waits until the releases that this client has already decided on for these locks are sent, so that its next
+    /// command goes behind them. Waits for one reply time at most, and for half of the time until `end`, to leave time
+    /// to ask.
     pub(super) async fn releases_sent(self, end: Tick) {
         self.releases_sent_by(end, self.core().clock.now()).await;
     }
 
-    /// The same from a time that was read just now; the time when it resolves.
+    /// Like [`releases_sent`](Self::releases_sent), with a time that was read just now. Returns the time at the end.
     pub(super) async fn releases_sent_by(self, end: Tick, now: Tick) -> Tick {
         let core = self.core();
         let mut later = now;

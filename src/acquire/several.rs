@@ -1,8 +1,8 @@
-//! Several locks of one call: all of them, or none.
+//! Takes several locks for one call: all of them, or none.
 //!
-//! Those that one script can name are taken by one script, and nothing is held while it waits. Others are
-//! taken one after the other, in the one order that all callers have; while one of them is waited for,
-//! those before it are held, for a bounded time.
+//! Locks that one script can name are taken by one script, and the call holds none of them while it waits. Other locks
+//! are taken one after another, in an order that all callers share. While the call waits for one of them, it holds the
+//! locks before it, for a bounded time.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::few::Few;
 use crate::hold::Share;
 use crate::hold::bound::Bound;
 
-/// Takes all of these locks, in the order of the requests, for a call that began then; `None` if they did not
-/// become free in time.
+/// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
+/// not become free in time.
 pub(crate) async fn several(
     requests: &[LockRequest],
     wait: Wait,
@@ -33,9 +33,8 @@ pub(crate) async fn several(
     }
 }
 
-/// Takes all with one script. So members that their owner holds are entered again only when the others are
-/// granted: entered before, they would be kept from others until then, even if their owner gave them back
-/// meanwhile.
+/// Takes all locks with one script. Members that the owner already holds are entered only when the others are granted.
+/// If they were entered earlier, they would stay locked for the whole wait, even if the owner released them.
 async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<Option<Vec<Share>>> {
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
@@ -67,8 +66,8 @@ async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<O
     }
 }
 
-/// What was granted and what is entered again, in the order of the requests: one order for all who settle
-/// several holds. `None`: their owner does not hold one of them any more.
+/// Puts the granted and the entered shares in the order of the requests. The order is the same for all callers that
+/// settle several holds. `None` if the owner no longer holds one of them.
 async fn join_owned(
     requests: &[LockRequest],
     are_owned: &[bool],
@@ -91,8 +90,8 @@ async fn join_owned(
     Ok(Some(shares))
 }
 
-/// Takes one after the other. Starts over if one of those taken is lost meanwhile, or one is waited for so
-/// long that two callers who disagree about the order may be waiting for each other.
+/// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for one: two
+/// callers that disagree about the order may be waiting for each other.
 async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
     let mut expired = ExpiredGrants::default();
     loop {
@@ -124,12 +123,12 @@ async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Sha
     }
 }
 
-/// How long one member is waited for while others are held: about a lease, never twice the same.
+/// How long to wait for one member while holding others: about one lease, with a random part.
 fn held_wait(request: &LockRequest) -> Duration {
     request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
 }
 
-/// Shares that are given back last one first.
+/// Shares that are dropped in reverse order.
 struct Reversed(Vec<Share>);
 
 impl Reversed {

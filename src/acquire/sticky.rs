@@ -1,6 +1,6 @@
-//! A sticky hold that no guard of this client has is taken by its next task, or ended for the sake of another.
+//! Takes a sticky hold that no guard of this client has, or ends it because a call needs something else.
 //!
-//! Invariant: who wants something else than such a hold can be, asks the server behind its release.
+//! Invariant: a call that cannot use the sticky hold as it is asks the server behind the release of that hold.
 
 use super::local::{handoff_request, take_over};
 use super::request::{Outcome, Requests};
@@ -8,8 +8,8 @@ use crate::counts::Mode;
 use crate::error::Result;
 use crate::hold::protocol::Queue;
 
-/// The sticky hold that is there, if that is all that is asked for. `None`: the server has to be
-/// asked, and nothing of it is in the way any more. Unless `is_next`, those in the queue of the lock come first.
+/// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
+/// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
 pub(super) async fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Outcome>> {
     if !requests.may_be_sticky() {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Subscribing to the channel of a lock, and ending that when nobody needs it any more.
+//! Subscribes to the channel of a lock, and ends the subscription when its last listener leaves.
 //!
-//! Invariant: whoever makes a subscription says so before it is sent, and the last one who needs it has it
-//! ended by the watchdog task, whatever became of whoever made it.
+//! Invariant: a subscription is recorded before it is sent. When the last listener leaves, the watchdog
+//! task ends it, even if the call that subscribed was dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::hold::core::Core;
 use crate::hold::local::LocalLock;
 use crate::hold::subscription::{Subscription, SubscriptionState};
 
-/// A subscription that waiters share is kept for this long after the last of them: a lock that several
-/// processes fight over would otherwise be subscribed to anew for each grant.
+/// How long a shared subscription outlives its last waiter. Without this, a lock that several processes fight over
+/// would be subscribed to for each grant.
 pub(super) const LINGER: Duration = Duration::from_millis(100);
 
-/// The command that subscribes to this channel, which is to be sent next. Whoever gives up from here on
-/// leaves the subscription to be ended.
+/// Records the subscription and returns the command for this channel, to be sent next. A caller that is dropped after
+/// this leaves the subscription to be ended.
 pub(super) fn subscribing(
     core: &Core,
     subscription: &Arc<Subscription>,
@@ -36,7 +36,7 @@ pub(super) fn subscribing(
     command
 }
 
-/// Has the subscription ended by the watchdog task after `linger`, if that is for the caller to do.
+/// Makes the watchdog task end the subscription after `linger`, if the caller was the last listener.
 pub(super) fn unsubscribe_later(
     request: &LockRequest,
     local: &Arc<LocalLock>,
@@ -47,14 +47,14 @@ pub(super) fn unsubscribe_later(
         let core = Arc::clone(&request.core);
         let route = Arc::clone(request.name.key());
         let work = unsubscribe_unused(core, Arc::clone(subscription), route, linger);
-        // Whoever comes meanwhile is to find what it listens with.
+        // Keeps the local state for waiters that come in the pause, so that they find the subscription.
         let local = Arc::clone(local);
         let work = work.map(|()| drop(local));
         request.core.watchdog.drive(work.boxed());
     }
 }
 
-/// Ends the subscription, unless somebody waits again by then.
+/// Ends the subscription, unless it has a listener again after the pause.
 async fn unsubscribe_unused(
     core: Arc<Core>,
     subscription: Arc<Subscription>,
@@ -83,8 +83,8 @@ async fn unsubscribe_unused(
     }
 }
 
-/// Has the watchdog task end the subscription to a channel that its waiter has no use for any more. The answer
-/// would be a round trip before the waiter can ask again.
+/// Makes the watchdog task end a subscription that its waiter no longer needs. Waiting for the answer here would delay
+/// the waiter's next attempt by a round trip.
 pub(super) fn unsubscribe_meanwhile(
     core: &Arc<Core>,
     route: &Arc<str>,
@@ -97,14 +97,14 @@ pub(super) fn unsubscribe_meanwhile(
     core.watchdog.drive(work.boxed());
 }
 
-/// Ends the subscription to this channel, unless another waiter listens to it by now.
+/// Ends the subscription to this channel, unless another waiter listens to it.
 async fn unsubscribe(core: &Core, route: &str, channel: &str, subscription: &Arc<Subscription>) {
     if !core.locals.ignore(channel, subscription) {
         return;
     }
     let command = push_command(core.channels().unsubscribe(), channel);
     let transport = &core.scripts.transport;
-    // If it is not answered the connection is replaced, and with it all subscriptions.
+    // Without an answer the connection is replaced, which ends all its subscriptions.
     let _ = transport
         .send(Lane::Push, route, &command, core.timing.reply)
         .await;

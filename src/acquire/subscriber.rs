@@ -1,8 +1,7 @@
-//! A subscription to the releases of a lock, for a caller that asks several servers at once and so does not
-//! wait at one.
+//! Subscribes to the releases of a lock, for a caller that asks several servers at once and so waits at none of them.
 //!
-//! It is shared with those who wait for this lock at this server alone. Messages and gaps are hints;
-//! silence proves nothing.
+//! The subscription is shared with the waiters for this lock at this server alone. Messages and gaps are hints. Silence
+//! proves nothing.
 
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use crate::conn::Lane;
 use crate::hint::Hint;
 use crate::hold::local::LocalLock;
 
-/// The subscription is checked once in this many poll caps.
+/// The number of poll caps between two checks of the subscription.
 const POLLS: u32 = 4;
 
-/// Gives `released` whenever this lock may have become free, until it is dropped.
+/// Gives `released` each time the lock may have become free, until dropped.
 pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
     let local = &request.local;
     let subscriber = Subscriber::new(&request);
@@ -27,7 +26,7 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
             recall(&request, local);
         }
         if !request.core.is_closed() && subscriber.subscribe().await {
-            // A message before the server had the subscription was missed.
+            // A message sent before the subscription began was missed.
             released.give();
         }
         let until = clock.now().after(request.core.timing.poll_cap * POLLS);
@@ -39,7 +38,7 @@ pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
     }
 }
 
-/// Counts as listening until dropped.
+/// Counts as a listener until dropped.
 struct Subscriber<'a> {
     request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
@@ -52,7 +51,7 @@ impl<'a> Subscriber<'a> {
         Self { request, local }
     }
 
-    /// Subscribes if need be. True if that was needed, and done.
+    /// Subscribes if it is necessary. Returns whether it made a new subscription.
     async fn subscribe(&self) -> bool {
         let (core, subscription) = (&self.request.core, &self.local.subscription);
         let reply = core.timing.reply;

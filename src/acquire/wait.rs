@@ -1,16 +1,15 @@
-//! The wait loop: ask, plan, sleep until a hint or a timer, again.
+//! The wait loop: ask, plan, sleep until a hint or a timer, and start again.
 //!
-//! Of all tasks of a client that want one lock, only the head of the local queue talks to the server,
-//! unless the lock queues at the server itself; and the head need not, if another task of the client hands
-//! it the lock. Several locks are sought like one: whoever was refused one of them waits for that one, and
-//! then asks for all. Invariants:
+//! Of all tasks of a client that want one lock, only the head of the local queue asks the server, unless the lock
+//! queues at the server itself. The head need not ask if another task of the client hands the lock off to it. Several
+//! locks are taken like one: a call that was refused one of them waits for that lock, and then asks for all.
+//! Invariants:
 //!
-//! * a hint only ever leads to another attempt, unless a message that hands over the lock came with it
-//!   (`handover.rs`);
-//! * every wait has a timer;
-//! * the server is asked again after a subscription is confirmed, and after every gap;
-//! * nobody waits for one lock while it holds another, or heads its queue;
-//! * a future dropped anywhere in here leaves no hold, no queue place and no subscription behind.
+//! - a hint only ever leads to another attempt, unless it came with a message that hands the lock over (`handover.rs`);
+//! - every wait has a timer;
+//! - the server is asked again after a subscription is confirmed, and after every gap;
+//! - a call never waits for one lock while it holds another or heads its queue;
+//! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod letting;
 
@@ -41,10 +40,10 @@ use crate::hold::local::{LocalLock, QueuePlace};
 use crate::hold::silence::Silence;
 use crate::meter::WaitCount;
 
-/// After a connection was silent when a subscription was to be made, it is not tried again for this many polls.
+/// After a subscription met a silent connection, the waiter does not subscribe for this number of polls.
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
-/// Takes the lock for a call that began then; `None` if it did not become free in time.
+/// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
 pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Result<Option<Share>> {
     let requests = std::slice::from_ref(request);
     let bound = bound(requests, wait, began);
@@ -52,7 +51,7 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Resul
     loop {
         let entered = reenter(request, &bound).await?;
         if entered.is_none() && request.local.open_read.is_full() {
-            // A task that joins again and again would never wait for anything: others have to run, too.
+            // Joining needs no wait, so a task that keeps joining has to let other tasks run.
             consume_budget().await;
         }
         let share = match entered.or_else(|| join(request, None)) {
@@ -68,8 +67,8 @@ pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Resul
     }
 }
 
-/// Takes the lock if it is free, in one attempt of nobody who has it; else, how long the lease of its holder
-/// lasts yet.
+/// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
+/// holder's lease.
 pub(crate) async fn one_or_remaining(
     request: &LockRequest,
     began: Tick,
@@ -92,13 +91,13 @@ pub(crate) async fn one_or_remaining(
     }
 }
 
-/// Takes all of these locks, or none. All are of one client and on one server; a lock is named once.
+/// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
 pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> Result<Outcome> {
     let requests = Requests {
         all: requests,
         bound,
     };
-    // One attempt never queues.
+    // A call with a single attempt never queues.
     let is_next = matches!(wait, Wait::Never);
     if let Some(outcome) = take_sticky(requests, is_next).await? {
         return Ok(outcome);
@@ -112,7 +111,7 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> 
     }
 }
 
-/// One attempt, without a place in a queue.
+/// Makes one attempt, without a place in a queue.
 async fn once(requests: Requests<'_>) -> Result<Outcome> {
     let now = requests.core().clock.now();
     let budget = requests.bound.call_budget(now);
@@ -123,40 +122,39 @@ async fn once(requests: Requests<'_>) -> Result<Outcome> {
         .await
 }
 
-/// A call that waits: in the local queue of one lock after the other, and at the server's queue of that
-/// lock.
+/// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
 struct Waiting<'a> {
     requests: Requests<'a>,
-    /// Dropped before the place: whoever asks next finds that it is being undone.
+    /// Dropped before `place`, so that the next waiter to ask finds that this attempt is being undone.
     attempt: Attempt<'a>,
     waiter: Waiter<'a>,
-    /// In the local queue; `None` where the lock queues at the server.
+    /// The place in the local queue. `None` where the lock queues at the server.
     place: Option<QueuePlace<'a>>,
-    /// The lock that is waited for.
+    /// The index of the lock that the call waits for.
     at: usize,
-    /// The lane of the next attempt: push, to be behind a subscription or to probe a silent connection.
+    /// The lane of the next attempt. It is push to ask behind a subscription, or to probe a silent connection.
     lane: Lane,
-    /// How many hints have led to a refusal since the last timer.
+    /// How many hints in a row have led to a refusal, since the last timer.
     hints_in_a_row: u32,
-    /// That of a lock that queues at the server, where each asks for itself.
+    /// The silence of a lock that queues at the server, where each waiter asks for itself.
     own_silence: Silence,
-    /// Until when it lets readers of this client be in its way.
+    /// Until when the call waits for the readers of this client before it asks.
     readers_until: Option<Tick>,
-    /// Whether those who were in the way at the last refusal know of it.
+    /// Whether the holders at the last refusal have been sent a recall.
     has_recalled: bool,
-    /// Whether a subscription that could not be made was tried once more, since it slept last.
+    /// Whether a failed subscription has been tried again since the last sleep.
     has_retried: bool,
-    /// How often it slept.
+    /// The number of sleeps.
     sleeps: u32,
-    /// Once it has to wait.
+    /// Set when the call first has to wait.
     counted: Option<WaitCount<'a>>,
 }
 
-/// What a turn of the loop led to.
+/// The result of one turn of the loop.
 enum Step {
     Again,
     Ended(Outcome),
-    /// This lock is to be waited for instead. To be asked next on this lane.
+    /// Wait for this lock instead, and ask next on this lane.
     WaitFor(usize, Lane),
 }
 
@@ -197,7 +195,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// It did not get the lock at once.
+    /// Counts the call as waiting, once: it did not get the lock at once.
     fn count_wait(&mut self) {
         if self.counted.is_none() {
             let group = self.requests.all[0].options.group;
@@ -216,26 +214,26 @@ impl<'a> Waiting<'a> {
             return Ok(step);
         }
         let now = self.clock().now();
-        // Before it begins to ask: the server is not silent meanwhile.
+        // Before the call begins to ask, as a pause here is not silence of the server.
         let stood_back = self.yield_turn(now).await;
         let now = match stood_back {
             Some(now) => {
-                // Its client may have been closed meanwhile.
+                // The client may have been closed during the pause.
                 self.request().ensure_open()?;
                 now
             }
-            // It may have paused.
+            // `yield_turn` may have paused.
             None if self.may_have_paused() => self.clock().now(),
             None => now,
         };
         let end = self.begin_asking(now)?;
         let asked = self.requests.releases_sent_by(end, now).await;
         let marks = match stood_back {
-            // The server knows of what came until here.
+            // The answer will cover the messages that have come so far.
             Some(_) => self.waiter.marks_after_messages(marks),
             None => marks,
         };
-        // The last check: from here on it asks the server, and is handed nothing.
+        // The last check: the call asks the server after this, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
         }
@@ -258,7 +256,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits behind others of this client, unless the lock queues at the server. `None`: it is to ask.
+    /// Waits behind others of this client, unless the lock queues at the server. `None` means that it is this call's
+    /// turn to ask.
     async fn wait_for_turn(&mut self) -> Result<Option<Step>> {
         if self.place.as_ref().is_none_or(QueuePlace::is_head) {
             return Ok(None);
@@ -277,8 +276,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Takes what another task of this client hands off, or what its owner has, or waits for the end of a hold
-    /// of this client. `None`: the server has to be asked.
+    /// Takes a hand-off, a hold of the owner or a sticky hold, or waits for the end of a hold of this client. `None`
+    /// means that the server has to be asked.
     async fn local_way_in(&mut self, marks: Marks) -> Result<Option<Step>> {
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::take_handoff)
             && let Some(step) = self.take_over(handoff).await?
@@ -300,7 +299,7 @@ impl<'a> Waiting<'a> {
         let now = self.clock().now();
         self.silence().ends();
         if held != self.at {
-            // Its place in a queue would keep others from a lock that it cannot use yet.
+            // A place in the queue would keep others from a lock that this call cannot use yet.
             self.attempt.start_over();
             return Ok(Some(Step::WaitFor(held, Lane::Command)));
         }
@@ -324,10 +323,10 @@ impl<'a> Waiting<'a> {
         }))
     }
 
-    /// Until when to ask.
+    /// Returns the time until which the call may ask.
     ///
     /// # Errors
-    /// If those who asked before it got no answer for as long as this call may go on.
+    /// If the calls that asked before it have had no answer for as long as this call may go on.
     fn begin_asking(&self, now: Tick) -> Result<Tick> {
         let bound = self.requests.bound;
         let (silent_since, why) = self.silence().asks(now, bound);
@@ -337,20 +336,19 @@ impl<'a> Waiting<'a> {
         Ok(bound.end_of_asking(silent_since, now))
     }
 
-    /// Asks the server until `end`: behind a subscription, if it is time for one. At a time that was read just
-    /// now.
+    /// Asks the server until `end`, behind a subscription if the waiter should subscribe. `now` was read just now.
     async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Outcome> {
         if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
             let asking = self
                 .waiter
                 .subscribe_and_ask(&mut self.attempt, self.at, end);
-            // Boxed, as few calls come here, and it is large.
+            // Boxed: it is rare and large.
             match Box::pin(asking).await {
                 Ok(outcome) => return Ok(outcome),
-                // It was granted, and would be no other on the other lane.
+                // The lock was granted, and the other lane would get the same result.
                 Err(error) if error.is_not_replicated() => return Err(error),
-                // Subscription is a help, not a need: goes on without. If it is the lock that is the
-                // matter, the other lane says the same.
+                // A subscription helps, but is not necessary: go on without it. If the error concerns the lock, the
+                // other lane reports it too.
                 Err(error) => {
                     let began = std::mem::replace(&mut now, self.clock().now());
                     self.put_off_subscription(began, now, end, error.is_io());
@@ -366,10 +364,12 @@ impl<'a> Waiting<'a> {
             .await
     }
 
-    /// A subscription that was begun then could not be made. What is silent costs the time of a reply each time, and
-    /// is left alone for some polls. What the server said at once may be over at once, as while a slot moves, and
-    /// what took a caller too long that waits for less than a reply may be no more than slow, as a new connection is:
-    /// it is tried again behind the next answer, once. If there is no connection for it, at the next poll.
+    /// Decides when to subscribe again after a subscription begun at `began` failed.
+    ///
+    /// A silent connection costs a reply time at each try, so it is left alone for some polls. An error that came at
+    /// once may pass quickly, as it does while a slot moves. A time-out of a call that had less than a reply time may
+    /// mean a slow connection, such as a new one. In both cases the waiter tries once more behind the next answer. If
+    /// there is no connection, it tries again at the next poll.
     fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick, is_unsaid: bool) {
         let timing = &self.request().core.timing;
         let took = began.until(now);
@@ -381,7 +381,7 @@ impl<'a> Waiting<'a> {
             let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
             self.waiter.subscribe_after(now.after(polls));
         } else {
-            // Not for each hint in between.
+            // Not at each hint in between.
             self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
         }
     }
@@ -395,8 +395,8 @@ impl<'a> Waiting<'a> {
         })
     }
 
-    /// Sleeps after a refusal until it is worth asking again, and decides on which lane. Subscribes first,
-    /// if it does not listen yet.
+    /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
+    /// yet, it subscribes and asks instead.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
         self.local().reset_handoffs();
         let (now, deadline) = (self.clock().now(), self.deadline());
@@ -430,15 +430,15 @@ impl<'a> Waiting<'a> {
                         return Ok(Step::Ended(Outcome::Granted(shares)));
                     }
                     self.hints_in_a_row += 1;
-                    // If it was a release of this client, then behind it.
+                    // If the hint was a release of this client, the attempt goes behind it.
                     self.lane = Lane::Command;
                 }
                 Woken::Timer => {
                     self.hints_in_a_row = 0;
-                    // Over the connection that has been silent: if it is dead, this finds out.
+                    // Asks over the connection that has been silent, which shows whether it is dead.
                     self.lane = Lane::Push;
                 }
-                // Nothing that the server knows more of.
+                // A change inside the client, so there is no need to ask the server.
                 Woken::Gained => {
                     marks = self.waiter.marks_but_messages(marks);
                     self.request().ensure_open()?;
@@ -455,7 +455,7 @@ impl<'a> Waiting<'a> {
 
     /// Joins the queue of another lock.
     fn wait_for(&mut self, at: usize, lane: Lane) {
-        // Never waits for one place while it has another.
+        // A call never waits for one place while it has another.
         self.place = None;
         self.request().queued.clear();
         self.place = take_place(self.requests, at);
@@ -473,7 +473,7 @@ impl<'a> Waiting<'a> {
         &self.request().local
     }
 
-    /// How long those who ask for this lock have had no answer.
+    /// How long the waiters that ask for this lock have had no answer.
     fn silence(&self) -> &Silence {
         match self.place {
             Some(_) => &self.local().silence,

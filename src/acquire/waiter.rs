@@ -1,7 +1,7 @@
-//! A waiter for one lock, and the subscription that goes with it.
+//! A waiter for one lock, and its subscription.
 //!
-//! One subscription serves all waiters of a client, or each has its own where the lock queues at the
-//! server. It is made when the head was refused, and ended when the last waiter has left.
+//! All waiters of a client share one subscription. Where the lock queues at the server, each waiter has its own. The
+//! subscription is made when the head of the queue was refused, and ended when the last waiter has left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::hold::protocol::Queue;
 use crate::hold::subscription::{Subscription, SubscriptionState};
 use crate::script::CallBudget;
 
-/// A place at the server is worth asking again on a connection that has fallen silent, for the time
-/// of so many replies; then it is as good as lost.
+/// For how many reply times a waiter with a place at the server asks on a connection that has fallen silent. After that
+/// the place is as good as lost.
 const REPLIES_FOR_A_PLACE: u32 = 3;
 
-/// Counts as waiting until dropped.
+/// Counts as a waiter until dropped.
 pub(crate) struct Waiter<'a> {
     request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
-    /// Its own, if it queues at the server.
+    /// The waiter's own subscription, if the lock queues at the server.
     own: Option<Arc<Subscription>>,
 }
 
-/// Taken before a check; what happens after it ends the wait.
+/// Taken before a check. An event after the mark ends the wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     messages: Mark,
@@ -42,13 +42,13 @@ pub(crate) struct Marks {
     closing: Mark,
 }
 
-/// What ended a wait.
+/// The event that ended a wait.
 pub(crate) enum Woken {
     /// Another task of this client handed it the lock.
     HandedOff,
-    /// It is worth asking the server.
+    /// The lock may be free: ask the server.
     Hint,
-    /// There may be something to enter or to join, or the client is being closed.
+    /// There may be a hold to enter, or the client is being closed.
     Gained,
     Timer,
 }
@@ -87,7 +87,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Marks as of now, but for messages: those of `before`.
+    /// Marks as of now, except for messages, which keep the mark of `before`.
     pub(super) fn marks_but_messages(&self, before: Marks) -> Marks {
         Marks {
             messages: before.messages,
@@ -95,14 +95,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// It need not come before that, and may be handed the lock in its place.
+    /// Tells the local queue that this waiter need not come before `until`, and may get a hand-off in its place.
     pub(crate) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
         if let Some(place) = place {
             place.rest(marks.messages, until);
         }
     }
 
-    /// Marks of `before`, but messages as of now.
+    /// The marks of `before`, with messages as of now.
     pub(super) fn marks_after_messages(&self, before: Marks) -> Marks {
         Marks {
             messages: self.subscription().hint.mark(),
@@ -110,8 +110,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Resolves when something happens that `marks` does not know of, when it is handed the lock in its
-    /// place, or at a time.
+    /// Waits for an event after `marks`, for a hand-off to the waiter's place, or for the time `at`.
     pub(crate) async fn wait(
         &self,
         marks: Marks,
@@ -140,7 +139,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The message by which the server handed the lock over, if one came on this channel.
+    /// The message that handed the lock over, if one came on this channel.
     pub(super) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
         self.subscription().take_grant_message(channel)
     }
@@ -149,9 +148,9 @@ impl<'a> Waiter<'a> {
         self.subscription().retry_after(at);
     }
 
-    /// Whether messages on this channel reach us, as far as we know.
+    /// Whether messages on this channel reach the client, as far as it knows.
     pub(super) fn is_listening(&self, channel: &str) -> bool {
-        // While it is being changed, it is nothing to rely on.
+        // A subscription that is being changed is not reliable.
         let state = self.subscription().state.try_lock();
         state.is_ok_and(|state| self.serves(&state, channel))
     }
@@ -161,8 +160,8 @@ impl<'a> Waiter<'a> {
         state.since == Some(gaps) && state.channel.as_deref() == Some(channel)
     }
 
-    /// Whether to listen at all: not right after it failed, nor when the time left is so short that
-    /// a slow answer would pass for a dead connection.
+    /// Whether to listen at all: not right after a failed subscription, nor if so little time is left that a slow
+    /// answer would look like a dead connection.
     pub(super) fn may_subscribe(&self, deadline: Option<Tick>) -> bool {
         if self.request.options.polled.is_some() {
             return false;
@@ -173,9 +172,9 @@ impl<'a> Waiter<'a> {
         self.subscription().may_subscribe(now) && deadline.is_none_or(|deadline| enough <= deadline)
     }
 
-    /// Subscribes if need be, and asks the server behind that on the same connection: a release after
-    /// the answer gives a message. One attempt, as a connection that does not work is no reason to wait;
-    /// unless it would cost the place in a queue at the server.
+    /// Subscribes if it is necessary, and asks the server on the same connection, behind the subscription: a release
+    /// after the answer gives a message. It asks once, since there is no reason to wait for a broken connection, unless
+    /// the waiter would lose its place in the server's queue.
     pub(super) async fn subscribe_and_ask(
         &self,
         attempt: &mut Attempt<'_>,
@@ -187,7 +186,7 @@ impl<'a> Waiter<'a> {
         let subscription = self.subscription();
         let locking = core.clock.within(reply, subscription.state.lock());
         let Some(mut state) = locking.await else {
-            // It is being ended, on a connection that does not answer.
+            // The subscription is being ended on a connection that does not answer.
             return attempt.ask(at, Lane::Push, budget).await;
         };
         let channel = attempt.channel(at);
@@ -197,7 +196,7 @@ impl<'a> Waiter<'a> {
         }
         let (route, transport) = (self.request.name.key(), &core.scripts.transport);
         if let Some(old) = state.channel.take_if(|old| *old != channel) {
-            // The holder id of this attempt is a new one, and so nobody listens to the old channel again.
+            // The attempt has a new holder id, so no waiter listens to the old channel again.
             unsubscribe_meanwhile(core, route, old, subscription);
         }
         let command = subscribing(core, subscription, &mut state, channel);
@@ -205,11 +204,11 @@ impl<'a> Waiter<'a> {
         loop {
             let gaps = core.locals.gaps();
             let subscribe = transport.send(Lane::Push, route, &command, reply);
-            // The first is polled first, and so sent first.
+            // `join` polls the subscription first, and so sends it first.
             let (subscribed, outcome) = join(subscribe, attempt.ask(at, Lane::Push, budget)).await;
             match (&subscribed, &outcome) {
                 (Ok(_), _) => state.since = Some(gaps),
-                // The first found the connection dead and the second made a new one: once more.
+                // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
                 (Err(_), Ok(Outcome::Refused { .. })) if again => {
                     again = false;
                     continue;
@@ -220,8 +219,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// How long one reply may take, and the attempt, before `end`. The other lane is to have as much if
-    /// this one is dead.
+    /// How long one reply, and the whole attempt, may take before `end`. Leaves equal time for the other lane, in case
+    /// this lane is dead.
     fn budget(&self, end: Tick) -> (Duration, CallBudget) {
         let core = &self.request.core;
         let now = core.clock.now();

@@ -1,7 +1,7 @@
-//! Whom a waiter lets come first before it asks: other clients, after the turn of this one; those who were refused
-//! less often; readers of its own client, if it would write.
+//! Lets others come first before a waiter asks: other clients after this client's turn, rivals that were refused less
+//! often, and for a writer the readers of its own client.
 //!
-//! Invariant: each of these waits is bounded, and leaves half of a call's time to ask in.
+//! Invariant: each of these waits is bounded, and leaves half of the call's time to ask.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::acquire::waiter::{Marks, Woken};
 use crate::clock::Tick;
 use crate::counts::Mode;
 
-/// After this many hints in a row that led to a refusal, pause before every second attempt. Pausing before
-/// each would make this client always come after its rivals.
+/// After this number of hints in a row that led to a refusal, the waiter pauses before every second attempt. If it
+/// paused before each, this client would always come after its rivals.
 const HINTS_IN_A_ROW_MAX: u32 = 16;
 const HINT_PAUSE: Duration = Duration::from_millis(5);
 
-/// A writer waits for so long for readers of its own client before it asks: behind their release it gets the lock
-/// in one trip. Then the server has to know that it waits.
+/// How long a writer waits for the readers of its own client before it asks. Behind their release it gets the lock in
+/// one round trip. After this time the server has to learn that it waits.
 const READERS_FOR: Duration = Duration::from_millis(1);
 
 impl Waiting<'_> {
-    /// Lets others ask first: other clients, after this one's turn, or those who have been refused less often.
-    /// If it stood back: until when.
+    /// Lets others ask first: other clients after this client's turn, or rivals that were refused less often. Returns
+    /// the time at which the client stopped standing back, if it stood back.
     pub(super) async fn yield_turn(&self, now: Tick) -> Option<Tick> {
         let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
         let hints = self.hints_in_a_row;
@@ -57,13 +57,13 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether [`yield_turn`](Self::yield_turn) may take its time.
+    /// Whether [`yield_turn`](Self::yield_turn) may have paused.
     pub(super) fn may_have_paused(&self) -> bool {
         self.hints_in_a_row > HINTS_IN_A_ROW_MAX
     }
 
-    /// Waits a moment for the readers of this client, for whom it would be refused. `None`: the server has to be
-    /// asked.
+    /// Waits a moment for the readers of this client, which would cause a refusal. `None` means that the server has to
+    /// be asked.
     pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> Option<Step> {
         let place = self.place.as_ref()?;
         let request = self.request();
@@ -80,14 +80,14 @@ impl Waiting<'_> {
             return None;
         }
         self.silence().ends();
-        // The release of the last of them gives a hint, and so does a loss.
+        // The release of the last reader gives a hint, and so does a loss.
         self.waiter.rest(marks, Some(place), until);
         self.waiter.wait(marks, Some(place), until).await;
         self.count_wait();
         Some(Step::Again)
     }
 
-    /// When half of its time is over: what is left is to ask in.
+    /// The middle of the call's remaining time. The second half is for asking.
     fn half_of_rest(&self, now: Tick) -> Tick {
         let end = self.deadline();
         end.map_or(Tick::NEVER, |end| now.after(now.until(end) / 2))
