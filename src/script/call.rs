@@ -1,4 +1,4 @@
-//! A script with its keys and arguments, as a command that may be sent any number of times.
+//! A script with its keys and arguments, as a command that can be sent repeatedly.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -11,15 +11,15 @@ use super::native::{self, Native};
 use crate::few::Few;
 use crate::holder::HolderId;
 
-/// A script with its keys and arguments, ready to be sent any number of times.
+/// A script with its keys and arguments, ready to be sent repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(super) script: &'static Script,
-    /// The key that decides which server of a cluster it goes to.
+    /// The key that selects the server of a cluster.
     pub(super) route: Arc<str>,
-    /// Commands that do the same, to be sent instead where that is possible.
+    /// Plain commands with the same effect, preferred where the server allows them.
     pub(super) native: Option<Native>,
-    /// Made when it is needed, if there are such commands.
+    /// Built on first use if there are plain commands.
     by_sha: OnceLock<Cmd>,
 }
 
@@ -34,19 +34,19 @@ impl Call {
         }
     }
 
-    /// Takes a free lock of one holder, once and without a token, by `RESTORE` if that is possible.
+    /// Takes a free lock for one holder, with a count of one and no token, by `RESTORE` if possible.
     pub(crate) fn acquire_plain(key: &Arc<str>, holder: &str, lease: Duration) -> Option<Self> {
         let native = native::acquire(key, holder.as_bytes(), millis(lease))?;
         Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
     }
 
-    /// Gives up a whole hold of a lock of one holder, by `HDEL` and `PUBLISH` if that is possible.
+    /// Releases a whole hold of a lock by `HDEL` and `PUBLISH` if possible.
     pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
         let native = native::release(key, holder.as_bytes(), tell);
         Self::of_native(&catalog::REENTRANT_RELEASE, key, Native::Release(native))
     }
 
-    /// The same for several holds on one server.
+    /// Releases several holds on one server by plain commands if possible.
     pub(crate) fn release_all_plain<'a>(
         holds: impl Iterator<Item = (&'a Arc<str>, &'a HolderId, Arc<Cmd>)>,
     ) -> Self {
@@ -80,7 +80,7 @@ impl Call {
         })
     }
 
-    /// A script for many: the arguments it takes for all, and the keys and arguments of each.
+    /// A script for several locks: the arguments for all of them, then the keys and arguments of each.
     pub(crate) fn of_parts<'a>(
         script: &'static Script,
         for_all: &[&str],
@@ -130,7 +130,7 @@ fn evalsha(script: &Script, keys: &[impl ToRedisArgs]) -> Cmd {
     by_sha
 }
 
-/// The keys and arguments of one of many.
+/// The keys and arguments of one lock in a script for several.
 #[derive(Debug, Default)]
 pub(crate) struct Part<'a> {
     keys: Few<Cow<'a, str>>,
@@ -153,7 +153,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A duration as scripts take it, rounded up.
+/// A duration in ms for a script, rounded up.
 pub(crate) fn millis(span: Duration) -> u64 {
     let rest = u64::from(span.subsec_nanos().div_ceil(1_000_000));
     span.as_secs().saturating_mul(1_000).saturating_add(rest)

@@ -1,14 +1,14 @@
-//! Every script, and the text that is sent for it.
+//! The catalog of all scripts, and the text that is sent for each.
 //!
-//! A Lua file names the pieces it uses in lines of their own (`-- uses: grant, keep_token`), and so does a
-//! piece. The text of a script is the file with all of them, each once, where it is named first, and behind
-//! what it uses itself. So what a file does before it names a piece costs nothing of that. The contract test
-//! says that every name is a piece, that no piece uses itself in a circle, and that a file names what it calls
-//! and nothing else.
+//! A Lua file names the pieces that it uses on separate lines (`-- uses: grant, keep_token`), and so does a piece.
+//! The text of a script is the file with each piece inserted once, where it is first named, after the pieces that it
+//! uses itself. Code before that line therefore does not pay for the definition of the piece. The contract test
+//! checks that every name is a piece, that no pieces use each other in a circle, and that a file names exactly the
+//! pieces that it calls.
 
 use std::sync::OnceLock;
 
-/// One Lua file, and the text that is made of it.
+/// One Lua file, and the text made from it.
 #[derive(Debug)]
 pub(crate) struct Script {
     file: &'static str,
@@ -25,7 +25,7 @@ impl Script {
         }
     }
 
-    /// The file with the pieces it uses.
+    /// The file with the pieces that it uses.
     pub(crate) fn text(&self) -> &str {
         self.text.get_or_init(|| {
             let mut text = String::new();
@@ -40,7 +40,7 @@ impl Script {
     }
 }
 
-/// Appends `file`, and before each line that names pieces those that are not there yet.
+/// Appends `file`, with the missing pieces inserted before each line that names them.
 fn append(file: &str, known: &mut Vec<&'static str>, text: &mut String) {
     for line in file.split_inclusive('\n') {
         for used in uses(line) {
@@ -73,7 +73,7 @@ macro_rules! pieces {
     };
 }
 
-/// What scripts have in common, by name.
+/// The pieces that scripts share, by name.
 pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     count_at
     counter_of
@@ -133,7 +133,7 @@ macro_rules! scripts {
             include_str!(concat!("../../lua/", stringify!($name), ".lua")),
         );)*
 
-        /// All of them, by name.
+        /// All scripts, by name.
         pub(crate) static ALL: &[(&str, &Script)] = &[$((stringify!($name), &$script)),*];
     };
 }

@@ -1,4 +1,4 @@
-//! Why a call ended without a reply, and whether the server may have executed it.
+//! The reason why a call has no reply, and whether the server may have executed it.
 
 use redis::RedisError;
 
@@ -6,18 +6,18 @@ use crate::conn::error_reply::{advice, code, describe, is_temporary, was_not_exe
 use crate::conn::{Fault, Reason};
 use crate::error::{Error, Kind};
 
-/// Why a call ended without a reply.
+/// The reason why a call has no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) executed: Executed,
     pub(super) cause: Cause,
-    /// What the user lacks the right to, if it is that and the server does not say it.
+    /// The right that the user lacks, if the server denied the call without naming it.
     missing: Option<String>,
-    /// Where the server is, if it is known whose answer this is.
+    /// The address of the server, if it is known which server failed.
     endpoint: Option<String>,
 }
 
-/// Whether the server executed any attempt of a call that got no reply, or still may.
+/// Whether the server executed an attempt of a call that has no reply, or may still execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Executed {
     No,
@@ -36,7 +36,7 @@ impl Cause {
     }
 }
 
-/// Whether nothing will change that answer by itself.
+/// Whether the same call will always get this error.
 pub(super) fn is_hopeless(error: &RedisError) -> bool {
     matches!(code(error), Some("WRONGTYPE" | "NOPERM" | "CROSSSLOT"))
 }
@@ -87,7 +87,7 @@ impl Failure {
         Self::new(Executed::Maybe, Cause::Silent(why.into()))
     }
 
-    /// Whether the server itself said no, and would say it again.
+    /// Whether the server itself refused the call, and would refuse it again.
     pub(crate) fn is_final_answer(&self) -> bool {
         matches!(&self.cause, Cause::Answered(error) if !is_temporary(error))
     }
@@ -97,13 +97,13 @@ impl Failure {
         matches!(self.cause, Cause::Answered(_))
     }
 
-    /// Whether asking the server again is no use.
+    /// Whether a repeat can never succeed.
     pub(crate) fn is_hopeless(&self) -> bool {
         matches!(&self.cause, Cause::Answered(error) if is_hopeless(error))
     }
 
-    /// Whether it may concern some of several keys and not the others: one that a user has no right
-    /// to, or that has moved to another node of a cluster before the others.
+    /// Whether other keys of the same call may succeed. A user may lack the right to one key only, and in a cluster
+    /// one key may have moved to another node before the others.
     pub(crate) fn may_concern_some_keys(&self) -> bool {
         let tries_again =
             matches!(&self.cause, Cause::Answered(error) if code(error) == Some("TRYAGAIN"));
@@ -115,7 +115,7 @@ impl Failure {
         tries_again || (self.is_final_answer() && !is_about_the_server)
     }
 
-    /// Which of many locks it is about, if it says so.
+    /// The index of the lock that the error is about, if a script for several locks named it.
     pub(crate) fn member(&self) -> Option<usize> {
         let Cause::Answered(error) = &self.cause else {
             return None;

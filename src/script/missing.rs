@@ -1,7 +1,7 @@
-//! Which right a user lacks, as exactly as can be known.
+//! The right that a user lacks, as exactly as the error allows.
 //!
-//! Valkey names the command that a user may not call inside a script; Redis names the line of the
-//! script at best, and no server names a key. Pure.
+//! Valkey names the command that a user may not call inside a script. Redis names the line of the script at best, and
+//! no server names a key. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use redis::RedisError;
 use super::call::Call;
 use crate::conn::error_reply::code;
 
-/// An error names that many keys of its call.
+/// The largest number of keys that an error message names.
 const KEYS_NAMED: usize = 8;
 
-/// What the user needs for this call, if `error` says that it lacks some of it and not what.
+/// The right that the user needs for this call; `None` if `error` is about something else, or names the right itself.
 pub(super) fn right(call: &Call, error: &RedisError) -> Option<String> {
     let is_inside = match code(error)? {
         "NOPERM" => false,
@@ -64,7 +64,7 @@ fn keys(call: &Call) -> String {
     keys.join(", ")
 }
 
-/// The number behind `user_script:`; Redis 6 says it with a space before it, and twice.
+/// The line number after `user_script:`. Redis 6 writes a space before it, and writes it twice.
 fn line(said: &str) -> Option<usize> {
     let (_, behind) = said.rsplit_once("user_script:")?;
     let digits = behind
@@ -74,7 +74,7 @@ fn line(said: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// What is called in this text of a script, in lower case.
+/// The commands that this part of a script calls, in lower case.
 fn commands(text: &str) -> BTreeSet<String> {
     let calls = text.split("call('").skip(1);
     let names = calls.filter_map(|behind| behind.split_once('\''));

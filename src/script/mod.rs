@@ -1,9 +1,9 @@
 //! The scripts and the one way to run them.
 //!
-//! A script is sent by its SHA; a server that does not know it (`NOSCRIPT`: restarted, failed over,
-//! flushed) is sent the text of that one script, once. Invariant: every script may run twice. So a
-//! call whose outcome is unknown is repeated as it is until its deadline, and what comes back says
-//! whether that happened.
+//! A script is sent by its SHA. A server that does not know it (`NOSCRIPT`, after a restart, a failover or a flush)
+//! is sent the text of that one script, once. Invariant: every script may run twice with the same arguments. A call
+//! with an unknown outcome is therefore repeated unchanged until its deadline, and the answer says whether it was
+//! repeated.
 
 mod call;
 pub(crate) mod catalog;

@@ -1,13 +1,13 @@
-//! Commands of the server that do what a script would, for less of its time.
+//! Plain commands that do what a script would do, for less of the server's time.
 //!
-//! A lock that is free is taken by `RESTORE` of a hash with its lease, which answers `BUSYKEY` if there is
-//! anything; a whole hold is given up by `HDEL` and `PUBLISH`, and so are several.
-//! What these answer is put in the words of the script, so that nobody else has to know. Invariants:
+//! `RESTORE` of a hash with a lease takes a free lock. It replies `BUSYKEY` if the key exists. `HDEL` and `PUBLISH`
+//! release a whole hold, or several. Their replies are translated into those of the script, so the callers see one
+//! kind of reply. Invariants:
 //!
-//! * whatever else a server says to `RESTORE`, the script is asked, and its word counts;
-//! * what was not answered may have been executed: of an acquire the script is asked then, which knows its
-//!   holder; a release is repeated as it is, since its message may not have been sent;
-//! * a release that finds nothing has the script say why.
+//! * after any other error from `RESTORE` the script is asked, and its reply counts;
+//! * a command without a reply may have been executed: an acquire continues with the script, which recognizes its
+//!   holder; a release is repeated unchanged, because its message may not have been sent;
+//! * a release that finds nothing asks the script for the reason.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,46 +19,46 @@ use super::payload;
 use super::spare::Short;
 use crate::conn::error_reply::{code, is_unknown_command};
 
-/// A call without a script.
+/// A call by plain commands.
 #[derive(Clone, Debug)]
 pub(super) enum Native {
     /// `RESTORE key lease_ms dump`
     Acquire(Short),
     Release(Release),
-    /// Of several holds: all are given up before anybody is told of one.
+    /// All holds are released before the first notification.
     ReleaseAll(Vec<Release>),
 }
 
-/// `HDEL key holder` and `PUBLISH channel 0`; the second is the same for all holds of a lock.
+/// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.
 #[derive(Clone, Debug)]
 pub(super) struct Release {
     pub(super) hdel: Short,
     pub(super) tell: Arc<Cmd>,
 }
 
-/// Whether a client takes and releases locks by plain commands where that is possible; from
+/// Whether a client takes and releases locks by plain commands; from
 /// [`ClientStats::native`](crate::ClientStats::native).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativePath {
-    /// It does.
+    /// Plain commands are used.
     #[default]
     On,
-    /// It was switched off by [`ClientBuilder::native`](crate::ClientBuilder::native): scripts do it all.
+    /// [`ClientBuilder::native`](crate::ClientBuilder::native) turned them off: only scripts are used.
     Off,
     /// The user lacks the right `+restore`: locks are taken by script, and released by plain commands.
     Denied,
     /// The server has no `RESTORE`: locks are taken by script, and released by plain commands.
     Unknown,
-    /// The server cannot read the hash that it is given to restore: locks are taken by script, and released by
-    /// plain commands.
+    /// The server cannot read the hash that `RESTORE` sends: locks are taken by script, and released by plain
+    /// commands.
     Unreadable,
 }
 
-/// Of the longest number.
+/// Digits of the largest `u64`.
 const DIGITS_MAX: usize = 20;
 
-/// What a client knows of its servers, by the worst of them.
+/// The plain commands that the servers of a client support. The result of one server applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
     path: AtomicPath,
@@ -106,7 +106,7 @@ impl NativeState {
         self.get() != NativePath::Off
     }
 
-    /// Stops sending `RESTORE` if the server will always refuse it.
+    /// Stops sending `RESTORE` if the server would always refuse it.
     pub(super) fn refused(&self, error: &RedisError) {
         if let Some(path) = lasting(error) {
             self.path.set(path);
@@ -114,11 +114,11 @@ impl NativeState {
     }
 }
 
-/// Why the server will always refuse a plain command that it answered so, if it will.
+/// The reason why the server would always refuse a plain command after this error; `None` if it would not.
 fn lasting(error: &RedisError) -> Option<NativePath> {
     let said = error.detail().unwrap_or_default();
     let is_denied = code(error) == Some("NOPERM");
-    // One key says nothing about others.
+    // An error about one key does not apply to other keys.
     if is_denied && !said.contains("key") {
         Some(NativePath::Denied)
     } else if is_unknown_command(error) {
@@ -130,21 +130,21 @@ fn lasting(error: &RedisError) -> Option<NativePath> {
     }
 }
 
-/// `RESTORE` for one hold of a free lock; `None` if its holder id is too long.
+/// `RESTORE` for one hold of a free lock; `None` if the holder id is too long.
 pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
     Some(Native::Acquire(restore(key, holder, lease_ms)?))
 }
 
 fn restore(key: &str, holder: &[u8], lease_ms: u64) -> Option<Short> {
     let dump = payload::of_one_hold(holder)?;
-    // A lease of 0 would be none.
+    // `RESTORE` reads 0 as "no lease".
     let mut digits = [0; DIGITS_MAX];
     let lease = decimal(lease_ms.max(1), &mut digits);
     let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
     Some(Short::new(&words))
 }
 
-/// By hand, as it is made in each call.
+/// Formats a number without `fmt`, because every call does it.
 fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
     let mut first = DIGITS_MAX - 1;
     loop {
@@ -157,7 +157,7 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
     }
 }
 
-/// What tells those who wait that a lock is free.
+/// The notification that a lock is free.
 pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
     let mut tell = redis::cmd(publish);
     tell.arg(channel).arg("0");
@@ -172,7 +172,7 @@ pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {
 }
 
 impl Native {
-    /// The keys of the script that does the same.
+    /// The keys of the script that replaces this call.
     pub(super) fn script_keys(&self) -> Vec<&[u8]> {
         match self {
             Self::Acquire(restore) => vec![word(restore, 1)],
@@ -181,7 +181,7 @@ impl Native {
         }
     }
 
-    /// Its arguments.
+    /// The arguments of the script that replaces this call.
     pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
         let args: Vec<&[u8]> = match self {
             Self::Acquire(restore) => [&plain_args(restore)[..], &[b"0"]].concat(),
@@ -200,47 +200,47 @@ impl Native {
     }
 }
 
-/// Of a lock that is taken once, with this `RESTORE`: holder, count, lease.
+/// The holder, count and lease of a first hold, taken from its `RESTORE`.
 fn plain_args(restore: &Cmd) -> [&[u8]; 3] {
     let dump = word(restore, 3);
     [payload::holder(dump), b"1", word(restore, 2)]
 }
 
-/// What a script would have said where the lock is free or not; `None` if it has to be asked.
+/// Translates the reply to `RESTORE` into that of the script; `None` if the script has to be asked.
 pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
     match answer {
         Ok(Value::Okay) => Some(Value::Nil),
-        // Held, for nobody knows how long: worth asking at once, in a way that says it.
+        // Held, for an unknown time. A remaining time of 0 leads to an immediate retry, by script.
         Err(error) if code(error) == Some("BUSYKEY") => Some(Value::Int(0)),
         _ => None,
     }
 }
 
-/// What a script would have said to a release; `None` if it has to be asked.
+/// Translates the replies to one release into that of the script; `None` if the script has to be asked.
 pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
     match replies {
         [Value::ServerError(no), ..] => Err(no.clone().into()),
         [Value::Int(0), _] => Ok(None),
         [Value::Int(_), Value::Int(receivers)] => Ok(Some(Value::Int(*receivers))),
-        // A user without the right to publish still frees the lock: waiters poll.
+        // A user without the right to publish still frees the lock, because waiters poll.
         [Value::Int(_), _] => Ok(Some(Value::Int(0))),
         _ => Ok(None),
     }
 }
 
-/// Of each of several releases what a script would have said, `None` if it has to be asked. The replies to all
-/// `HDEL` come before those to all `PUBLISH`.
+/// Translates the replies to several releases; `None` where the script has to be asked. The replies to all `HDEL`
+/// come before those to all `PUBLISH`.
 pub(super) fn released_each(replies: &[Value], count: usize) -> Vec<Option<Value>> {
     let each = (0..count).map(|at| match (replies.get(at)?, replies.get(count + at)?) {
         (Value::Int(1), Value::Int(receivers)) => Some(Value::Int(*receivers)),
-        // As in `released`.
+        // No right to publish, as in `released`.
         (Value::Int(1), _) => Some(Value::Int(0)),
         _ => None,
     });
     each.collect()
 }
 
-/// What was released by plain commands, and what the script said of the others.
+/// The results of the plain commands, completed by the script's replies for the others.
 pub(super) fn merged(released: Vec<Option<Value>>, said: Value) -> Value {
     match said {
         Value::Array(said) if said.len() == released.len() => {
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(acquired(&Err(busy)), Some(Value::Int(0)));
         assert_eq!(acquired(&Err(error("OOM no"))), None);
         let queued = Value::SimpleString("QUEUED".to_owned());
-        assert_eq!(acquired(&Ok(queued)), None, "what a server does not do");
+        assert_eq!(acquired(&Ok(queued)), None, "a reply that no server sends");
         let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
         let wrong = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
         let read = |first: Value, second: &Value| released(&[first, second.clone()]);
@@ -344,7 +344,7 @@ mod tests {
         ];
         let released = released_each(&replies, 4);
         assert_eq!(released, [Some(int(2)), None, None, Some(int(0))]);
-        // A reply that is missing says nothing.
+        // A missing reply counts as unknown.
         assert_eq!(
             released_each(&replies[..5], 4),
             [Some(int(2)), None, None, None]

@@ -1,41 +1,40 @@
-//! What `RESTORE` is given to make a lock: a hash of one field as the server itself would dump it.
+//! The payload with which `RESTORE` makes a lock: the server's own dump of a hash with one field.
 //!
-//! The format is that of the oldest servers, which all later ones read: type 4 (a hash of plain strings),
-//! one field, the count 1, the version of the format and a check sum. Invariant: what results is what
-//! `HSET` makes of a new key. Pure.
+//! The format is the oldest in use, which all later servers read: type 4 (a hash of plain strings), one field, the
+//! count 1, the format version and a checksum. Invariant: the result equals that of `HSET` on a new key. Pure.
 
 use smallvec::SmallVec;
 
-/// A hash, field by field.
+/// The type of a hash, stored field by field.
 const HASH: u8 = 4;
 
-/// Versions 2.8 to 4.0 write this or a later one, and every later version reads it.
+/// Versions 2.8 to 4.0 write this format or a later one, and every later version reads it.
 const FORMAT: [u8; 2] = 6u16.to_le_bytes();
 
-/// A length of one byte is not longer.
+/// The largest length that fits into one byte.
 const HOLDER_BYTES_MAX: usize = 63;
 
-/// Before the holder: type, number of fields, length.
+/// Bytes before the holder: type, number of fields, length.
 const BEFORE: usize = 3;
 
-/// Behind it: length and digit of the count, format.
+/// Bytes after the holder: length and digit of the count, format version.
 const COUNT_AND_FORMAT: [u8; 4] = [1, b'1', FORMAT[0], FORMAT[1]];
 
-/// And the check sum.
+/// Bytes after the holder, with the checksum.
 const BEHIND: usize = COUNT_AND_FORMAT.len() + STRIDE;
 
-/// The longest has 78 bytes.
+/// Room for the longest dump, which has 78 bytes.
 const DUMP_ROOM: usize = 96;
 
 pub(super) type Dump = SmallVec<[u8; DUMP_ROOM]>;
 
-/// The dump of a lock that this holder has once; `None` if its id is too long.
+/// The dump of a lock that this holder has once; `None` if the holder id is too long.
 pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
     let length = u8::try_from(holder.len()).ok()?;
     if holder.len() > HOLDER_BYTES_MAX {
         return None;
     }
-    // In one piece, as it is made in each call.
+    // Built in one piece, because every call does it.
     let mut dump = [0; DUMP_ROOM];
     let end = BEFORE + holder.len();
     let summed = end + COUNT_AND_FORMAT.len();
@@ -47,14 +46,14 @@ pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
     Some(Dump::from_slice(&dump[..end + BEHIND]))
 }
 
-/// The holder in such a dump.
+/// The holder in a dump.
 pub(super) fn holder(dump: &[u8]) -> &[u8] {
     let end = dump.len().saturating_sub(BEHIND);
     dump.get(BEFORE..end).unwrap_or_default()
 }
 
-/// The check sum of the format: Jones' polynomial, reflected, from 0. Eight bytes at a time, as each step has to
-/// wait for the one before.
+/// The checksum of the format: Jones' polynomial, reflected, starting at 0. Takes eight bytes at a time, because each
+/// step waits for the one before.
 fn crc64(bytes: &[u8]) -> u64 {
     let (eights, rest) = bytes.as_chunks::<STRIDE>();
     let sum = eights.iter().fold(0, |sum: u64, eight| {
@@ -67,10 +66,10 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The bytes of a sum.
+/// Bytes of a checksum.
 const STRIDE: usize = 8;
 
-/// What a byte adds to the sum, with so many more behind it.
+/// The contribution of a byte to the checksum, by the number of bytes that follow it in its stride.
 static TABLES: [[u64; 256]; STRIDE] = tables();
 
 const fn tables() -> [[u64; 256]; STRIDE] {
@@ -128,7 +127,7 @@ mod tests {
         assert_eq!(holder(&dump), holder_id.as_bytes());
         assert_eq!(dump[..3], [4, 1, 38]);
         assert_eq!(dump[41..45], [1, b'1', 6, 0]);
-        assert_eq!(crc64(&dump), 0, "it ends with the sum of what is before");
+        assert_eq!(crc64(&dump), 0, "it ends with its own checksum");
         assert!(!of_one_hold(&[b'x'; 63]).unwrap().spilled());
         assert!(of_one_hold(&[b'x'; 64]).is_none());
         assert_eq!(holder(b""), b"");

@@ -1,10 +1,10 @@
-//! The scripts as a new connection loads them. Apart from their catalogue, which the benches share.
+//! Loads the scripts on a new connection. Separate from the catalog, which the benches share.
 
 use super::catalog;
 use crate::conn::Preload;
 
-/// Loads what a server lacks of the scripts on each new connection: then a call needs no second round
-/// trip for its text, into which other commands could slip.
+/// Loads the scripts that a server lacks on each new connection. A call then needs no second round trip for its text,
+/// and no other command can come in between.
 pub(crate) fn all() -> Preload {
     let mut check = redis::cmd("SCRIPT");
     check.arg("EXISTS");

@@ -1,4 +1,4 @@
-//! From raw replies to typed ones: the only place that knows status codes.
+//! Parses raw replies into typed ones. Only this file knows the status codes.
 
 use std::time::Duration;
 
@@ -12,35 +12,35 @@ use crate::few::Few;
 use crate::holder::Holder;
 
 const YES: i64 = 1;
-/// A release: this holder does not hold the lock.
+/// A release found that this holder does not hold the lock.
 const NOT_HELD: i64 = -1;
-/// The least that PTTL says: there is no such key.
+/// The smallest value of PTTL: there is no such key.
 const PTTL_MIN: i64 = -2;
-/// A re-entry: the hold is gone. Below everything PTTL says.
+/// A re-entry found that the hold is gone. Smaller than all values of PTTL.
 const NO_SUCH_HOLD: i64 = PTTL_MIN - 1;
 
-/// What an attempt to take or to re-enter a lock was answered.
+/// The reply to an attempt to take or re-enter a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Held {
         token: Option<FencingToken>,
     },
-    /// Held by somebody else, for at most this long; `None` if its lease has no end.
+    /// Another holder has it, for at most this long; `None` if its lease has no end.
     Elsewhere {
         remaining: Option<Duration>,
     },
-    /// The same, and this holder has a place in the queue that is kept until then, in ms of the
-    /// server's clock.
+    /// Another holder has it, and this one has a place in the queue, kept until this time of the server's clock in
+    /// ms.
     Queued {
         remaining: Option<Duration>,
         until_ms: u64,
     },
-    /// The hold that was to be re-entered does not exist any more.
+    /// The hold to re-enter no longer exists.
     NoSuchHold,
 }
 
 impl Acquired {
-    /// The rest of the lease of whoever holds it.
+    /// The rest of the lease of the current holder.
     pub(crate) fn remaining(self) -> Option<Duration> {
         match self {
             Self::Elsewhere { remaining } | Self::Queued { remaining, .. } => remaining,
@@ -48,7 +48,7 @@ impl Acquired {
         }
     }
 
-    /// Until when its place in the queue is kept.
+    /// The time until which the place in the queue is kept.
     pub(crate) fn until_ms(self) -> Option<u64> {
         match self {
             Self::Queued { until_ms, .. } => Some(until_ms),
@@ -57,31 +57,31 @@ impl Acquired {
     }
 }
 
-/// What an attempt to take several locks was answered.
+/// The reply to an attempt to take several locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcquiredAll {
-    /// All of them, with these tokens.
+    /// All were taken, with these tokens.
     Held { tokens: Few<Option<FencingToken>> },
-    /// None, because of this one.
+    /// None was taken, because of this member.
     Elsewhere {
         member: usize,
         remaining: Option<Duration>,
-        /// As of [`Acquired::Queued`], if it is the only one.
+        /// As in [`Acquired::Queued`], for a single lock.
         until_ms: Option<u64>,
     },
 }
 
-/// What an attempt to lower a hold count was answered.
+/// The reply to an attempt to lower a hold count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// Done; as many connections received that the lock is free, as far as the server knows.
+    /// Done. This many connections received the notification, as far as the server knows.
     Done {
         receivers: u64,
     },
     NotHeld,
 }
 
-/// Who holds a lock, as the server knows it.
+/// The holder of a lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
     pub(crate) holder: String,
@@ -149,7 +149,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
     }
 }
 
-/// One entry for each hold.
+/// Parses one entry for each hold.
 pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Few<Released>, Error> {
     let items = array(value)?;
     if items.len() != holds {
@@ -168,17 +168,17 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     }
 }
 
-/// What a request for permits was answered.
+/// The reply to a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permitted {
     Taken,
-    /// Not enough are free; the first lease of a permit ends in this time.
+    /// Not enough permits are free. The first lease of a permit ends in this time.
     Refused {
         first_end: Option<Duration>,
     },
-    /// Nobody has said how many there are.
+    /// The number of permits has not been declared.
     NotDeclared,
-    /// There are this many in all, and the caller said another number.
+    /// The semaphore has this total, and the caller declared another one.
     Otherwise {
         total: i64,
     },
@@ -189,7 +189,7 @@ pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
         Value::Int(YES) => Ok(Permitted::Taken),
         Value::Int(-1) => Ok(Permitted::NotDeclared),
         Value::Array(items) => match &**items {
-            // More than are free may be in debt after a `resize`.
+            // The number of free permits may be negative after a `resize`.
             [Value::Int(-1), Value::Int(total), Value::Int(_)] => {
                 Ok(Permitted::Otherwise { total: *total })
             }
@@ -202,14 +202,14 @@ pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
     }
 }
 
-/// How many of the permits that a release named were taken.
+/// The number of named permits that were taken and are now released.
 pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
     let removed = int(array(value)?.first())?;
     u64::try_from(removed).map_err(|_| unreadable(value))
 }
 
-/// How many permits are free, and the taken ones with what is left of their leases; `None` if nobody has said how many
-/// there are.
+/// The number of free permits, and the taken ones with the rest of their leases; `None` if the number of permits has
+/// not been declared.
 pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error> {
     if *value == Value::Int(-1) {
         return Ok(None);
@@ -231,7 +231,7 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
     )))
 }
 
-/// Ours are text; those of Redisson are bytes, which it shows as hexadecimal digits.
+/// Permits of lockset are text. Redisson's are bytes, which it shows as hexadecimal digits.
 fn permit_id(id: &[u8]) -> String {
     match str::from_utf8(id) {
         Ok(text) if text.contains(':') => text.to_owned(),
@@ -249,7 +249,7 @@ pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
     }
 }
 
-/// Everybody who reads or writes.
+/// All readers and writers.
 pub(crate) fn inspected_all(value: &Value) -> Result<Vec<Inspected>, Error> {
     let holds = array(value)?.chunks(4).map(|hold| {
         let [holder, mode, hold_count, remaining] = hold else {
@@ -289,7 +289,7 @@ fn inspected_hold(
     })
 }
 
-/// Ids, in order.
+/// A list of ids, in order.
 pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
     let items = array(value)?.iter();
     items
@@ -301,7 +301,7 @@ pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// One entry for each hold of a batch: whether it was renewed.
+/// Whether each hold of a batch was renewed.
 pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
     let items = array(value)?;
     if items.len() != holds {
@@ -313,7 +313,7 @@ pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
         .collect()
 }
 
-/// A place in a queue, from 1, if it was found.
+/// The place in a queue, counted from 1, if it was found.
 pub(crate) fn place(value: &Value) -> Option<usize> {
     usize::try_from(int(Some(value)).ok()?).ok()
 }
@@ -322,7 +322,7 @@ pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
     int(Some(value)).map(|status| status == YES)
 }
 
-/// Id, token and value of the leader of an election, if one leads.
+/// The id, token and value of the current leader of an election, if there is one.
 pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, String)>, Error> {
     let said = texts(value)?;
     let [id, token, said] = match <[String; 3]>::try_from(said) {
@@ -334,16 +334,16 @@ pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, Stri
     Ok(Some((id, token, said)))
 }
 
-/// What a party at a barrier was answered.
+/// The reply to a party at a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// It waits, as one of so many.
+    /// It waits. This many parties have arrived.
     Waits(u64),
-    /// All came. One of them is the leader of the round.
+    /// All parties arrived. One of them is the leader of the round.
     Passed { is_leader: bool },
-    /// The round was broken by this party, which died or left.
+    /// This party died or left, which broke the round.
     Broken { party: String, is_dead: bool },
-    /// Those who wait have said another number of parties.
+    /// The waiting parties declared this other number of parties.
     Parties(u64),
 }
 
@@ -372,7 +372,7 @@ pub(crate) fn count(value: &Value) -> Result<i64, Error> {
     int(Some(value))
 }
 
-/// How many count-downs of a latch are left, and the call that opened it last.
+/// The number of count-downs that are left, and the call that opened the latch last.
 pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     let [Value::Int(left), opened] = array(value)? else {
         return Err(unreadable(value));
@@ -381,7 +381,7 @@ pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     Ok((u64::try_from(*left).unwrap_or(0), opened.to_owned()))
 }
 
-/// What became of a counter that was to be removed.
+/// The result of removing a token counter.
 pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
     Ok(match int(Some(value))? {
         YES => TokenPurge::Purged,
@@ -393,7 +393,7 @@ pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
     })
 }
 
-/// A PTTL: negative means that there is no end.
+/// The time in a PTTL reply; `None` if there is no end.
 fn span(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }

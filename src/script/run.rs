@@ -1,7 +1,7 @@
-//! How a script is run: by its SHA or its text, and again until it is answered or its time is over.
+//! Runs a script by its SHA or its text, and repeats it until it is answered or its time is over.
 //!
-//! Invariant: a call is repeated as it is. Whether an earlier attempt may have been executed is said with
-//! the answer, and with the failure.
+//! Invariant: a call is repeated unchanged. Both the answer and the failure say whether an earlier attempt may have
+//! been executed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,41 +19,41 @@ use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::observe::Observed;
 
-/// A reply, and when the attempt that got it was sent.
+/// A reply, with the time at which its attempt was sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) value: Value,
-    /// Read before the bytes were handed over: leases are counted from here.
+    /// Read before the bytes are written. Leases count from here.
     pub(crate) sent: Tick,
-    /// An earlier attempt got no reply and may have been executed too.
+    /// An earlier attempt without a reply may have been executed as well.
     pub(crate) repeated: bool,
-    /// When the first attempt was sent that may have been executed.
+    /// The send time of the first attempt that may have been executed.
     pub(crate) first_sent: Tick,
 }
 
-/// How long one call may take, and after which answers it is sent again.
+/// The time limits of one call, and the errors after which it is repeated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallBudget {
-    /// No reply within this is taken as a broken connection.
+    /// A connection without a reply for this long counts as broken.
     pub(crate) reply_timeout: Duration,
-    /// No reply is waited for after this, and nothing is sent again.
+    /// After this, no reply is awaited and nothing is repeated.
     pub(crate) deadline: Tick,
     retry: Retry,
 }
 
-/// After what a call is sent again.
+/// The errors after which a call is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     Never,
-    /// After silence, and after answers that say "not now".
+    /// After a missing answer, and after errors that say "not now".
     NotNow,
-    /// Also after refusals that a caller would be told. For work nobody waits for, which nothing but
-    /// the server's consent ends.
+    /// Also after refusals that would otherwise go to the caller. For work in the background that only the server's
+    /// consent can finish.
     Refusals,
 }
 
 impl CallBudget {
-    /// Attempts are repeated until `deadline`.
+    /// Repeats attempts until `deadline`.
     pub(crate) fn until(deadline: Tick, reply_timeout: Duration) -> Self {
         Self {
             reply_timeout,
@@ -69,7 +69,7 @@ impl CallBudget {
         }
     }
 
-    /// For one attempt.
+    /// Allows a single attempt.
     pub(crate) fn once(reply_timeout: Duration) -> Self {
         Self {
             reply_timeout,
@@ -78,7 +78,7 @@ impl CallBudget {
         }
     }
 
-    /// Whether this is an answer after which nothing is sent again.
+    /// Whether the call ends with this failure because the server answered.
     pub(crate) fn ends_with(self, failure: &Failure) -> bool {
         matches!(&failure.cause, Cause::Answered(error) if !self.retries_after(error))
     }
@@ -92,14 +92,14 @@ impl CallBudget {
     }
 }
 
-/// Whether to ask again on the same lane. At `maxclients`, a waiter without a connection for messages continues
-/// without messages on the lane of commands.
+/// Whether a repeat on the same lane makes sense. At `maxclients`, a waiter that cannot get a connection for messages
+/// continues without messages, on the command lane.
 fn is_for_this_lane(lane: Lane, error: &RedisError) -> bool {
     lane != Lane::Push || !is_out_of_connections(error)
 }
 
-/// What another attempt needs at least, after one that was sent then and has failed by now: what the server said is
-/// worth more than an attempt that it has no time to answer.
+/// The time that another attempt needs at least. The server took this long for its last error. Without time for
+/// another reply, that error is more useful to the caller than a time-out.
 fn needed_again(cause: &Cause, sent: Tick, now: Tick) -> Duration {
     match cause {
         Cause::Answered(_) => sent.until(now),
@@ -113,7 +113,7 @@ pub(crate) struct Scripts {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clock: Clock,
     pub(crate) observed: Arc<Observed>,
-    /// Whether plain commands do what scripts could.
+    /// Whether plain commands may replace scripts.
     pub(crate) native: NativeState,
 }
 
@@ -122,7 +122,7 @@ const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Scripts {
-    /// Runs `call` until it is answered, refused for good, or the budget is used up.
+    /// Runs `call` until it is answered or refused for good, or until the budget is used up.
     pub(crate) fn run(
         &self,
         lane: Lane,
@@ -132,7 +132,7 @@ impl Scripts {
         self.run_at(self.clock.now(), lane, call, budget)
     }
 
-    /// The same at a time that was read just now, before anything was awaited.
+    /// Runs `call`, with a send time that was read just before, without an `await` in between.
     pub(crate) async fn run_at(
         &self,
         mut sent: Tick,
@@ -140,7 +140,7 @@ impl Scripts {
         call: &Call,
         budget: CallBudget,
     ) -> Result<Answer, Failure> {
-        // When the first attempt was sent that the server may have executed.
+        // The send time of the first attempt that the server may have executed.
         let mut first_sent = None;
         let mut last = None;
         let mut pause = RETRY_PAUSE_FIRST;
@@ -186,7 +186,7 @@ impl Scripts {
             let now = self.clock.now();
             let needed = needed_again(&cause, sent, now);
             let cause = match last.take() {
-                // Nothing was sent since: that is still what the server says.
+                // Nothing was sent since, so the earlier error is still the server's latest answer.
                 Some(said @ Cause::Answered(_)) if this == Executed::No && cause.is_silence() => {
                     said
                 }
@@ -203,14 +203,14 @@ impl Scripts {
         }
     }
 
-    /// Counts it, and says where the server is.
+    /// Counts the failure and adds the address of the server.
     fn failed(&self, call: &Call, failure: Failure) -> Failure {
         self.observed.script_failed();
         failure.at_endpoint(self.transport.endpoint(call.route()))
     }
 
-    /// Runs scripts and behind them a command, over one connection and with nothing in between; once
-    /// more if that connection was gone. Each answer in its place. All go to the server of `route`.
+    /// Runs scripts and then a command over one connection, with nothing in between. Tries once more if the
+    /// connection was lost. Returns the answers in order. All go to the server of `route`.
     pub(crate) async fn run_before(
         &self,
         lane: Lane,
@@ -231,7 +231,7 @@ impl Scripts {
         };
         let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
         if answers.iter().any(is_unknown) {
-            // All once more: the command has to come behind all of them.
+            // Repeats all of them, because the command must follow every script.
             let scripts: Vec<Cmd> = calls.iter().map(Call::by_text).collect();
             let commands: Vec<&Cmd> = scripts.iter().chain([last]).collect();
             answers = self.send_all(lane, route, &commands, reply).await?;
@@ -239,7 +239,7 @@ impl Scripts {
         Ok(answers)
     }
 
-    /// Sends commands at once. Each answer in its place.
+    /// Sends commands in one write. Returns the answers in order.
     async fn send_all(
         &self,
         lane: Lane,
@@ -257,7 +257,7 @@ impl Scripts {
         Ok(answers.into_iter().map(Value::extract_error).collect())
     }
 
-    /// By plain commands if it has such, by script where those do not answer it.
+    /// Sends the plain commands of the call if it has any, and falls back to the script if they do not settle it.
     async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
         let transport = &self.transport;
         let answer = match &call.native {
@@ -285,7 +285,7 @@ impl Scripts {
         };
         match answer {
             Some(value) => Ok(value),
-            // Boxed, because it is seldom polled and large.
+            // Boxed because it is large and seldom polled.
             None => {
                 let left = self.clock.now().until(attempt.end);
                 Box::pin(self.by_script(call, attempt, left)).await
@@ -293,7 +293,7 @@ impl Scripts {
         }
     }
 
-    /// By its SHA, and by its text if the server does not know that.
+    /// Runs the script by its SHA, or by its text if the server does not know the SHA.
     pub(super) async fn by_script(
         &self,
         call: &Call,
@@ -320,7 +320,7 @@ impl Scripts {
 pub(super) struct Attempt {
     pub(super) lane: Lane,
     pub(super) end: Tick,
-    /// No attempt before it may have been executed.
+    /// No earlier attempt may have been executed.
     is_first: bool,
 }
 
@@ -336,10 +336,9 @@ fn executed(first_sent: Option<Tick>) -> Executed {
     }
 }
 
-/// Drives `work` and calls `then` once it has been polled for the first time: what it sends first
-/// is on its way then.
+/// Drives `work`, and calls `then` after its first poll. Its first command has been queued for sending at that point.
 pub(crate) async fn on_first_poll<F: Future>(work: Pin<&mut F>, then: impl FnOnce()) -> F::Output {
-    // Unconstrained: a task that has used up its budget is told "not yet" by channels that have room.
+    // Unconstrained: without budget, a task would get "pending" even from channels that have room.
     let mut work = tokio::task::unconstrained(work);
     let mut then = Some(then);
     std::future::poll_fn(move |context| {

@@ -1,7 +1,7 @@
-//! Commands whose room is used again: one is made for each call, and all are about as long.
+//! Commands whose buffers are reused. Every call makes one, and all have about the same length.
 //!
-//! Each thread keeps a few of those that it has done with. Invariant: what is kept has a bound, and nothing of
-//! what a command said is left in the next.
+//! Each thread keeps a few of its used buffers. Invariant: their number is bounded, and a reused buffer contains
+//! nothing of the previous command.
 
 use std::cell::RefCell;
 use std::mem;
@@ -9,20 +9,20 @@ use std::ops::Deref;
 
 use redis::{Cmd, RedisWrite};
 
-/// Kept by each thread. A name and a holder id bound what each of them takes: about 1 KB at most.
+/// The number of buffers that each thread keeps. Each takes about 1 KB at most, as names and holder ids are bounded.
 const KEPT_MAX: usize = 32;
 
 thread_local! {
     static KEPT: RefCell<Vec<Cmd>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A command of few short words. Its room is kept when it is dropped.
+/// A command of a few short words. Its drop keeps the buffer for the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Short(Cmd);
 
 impl Short {
     pub(super) fn new(words: &[&[u8]]) -> Self {
-        // A thread that ends has nothing any more.
+        // A thread that is ending has no buffers left.
         let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
         let mut command = kept.ok().flatten().unwrap_or_else(|| {
             let bytes = words.iter().map(|word| word.len()).sum();

@@ -1,8 +1,9 @@
-//! Several holds given up by plain commands, in one write.
+//! Releases several holds by plain commands, in one write.
 //!
-//! It is not one step at the server, and need not be: each hold is given up by itself. Invariants: all are given up
-//! before anybody is told of one, as who waits for several asks when he is told; of those that were not there the
-//! script says why; what was given up here does not count as lost when the call is repeated.
+//! The server does not execute them in one step, and need not, because the holds are independent. Invariants: all
+//! holds are released before the first notification, because a waiter for several locks asks again as soon as it is
+//! notified; the script returns the reason for each hold that was missing; a hold that was released here does not
+//! count as lost when the call is repeated.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Scripts {
         let left = self.clock.now().until(attempt.end);
         match self.by_script(call, attempt, left).await {
             Ok(said) => Ok(native::merged(released, said)),
-            // What was released is not there when it is sent again, as after an answer that got lost.
+            // A repeat will not find the holds that were released here, as after a lost answer.
             Err(fault) if released.iter().any(Option::is_some) => Err(match fault {
                 Fault::Unsent(why) => Fault::Unknown(why),
                 Fault::Declined(error) => Fault::Unknown(error.into()),
@@ -97,7 +98,7 @@ mod tests {
         sent.iter().map(|sent| sent.words[0].clone()).collect()
     }
 
-    /// That of `b` is not there; two listen to each.
+    /// Answers for the three holds, without the one on `b`; two connections listen on each channel.
     fn without_b(sent: &Sent) -> Option<Answer> {
         match &*sent.words[0] {
             "HDEL" => Some(Answer::Value(Value::Int(i64::from(sent.words[1] != "b")))),
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(script.script_args().join(" "), args);
     }
 
-    /// Then a hold that is not there any more may be one that was released here.
+    /// A hold that the repeat does not find may then have been released here.
     #[tokio::test(start_paused = true)]
     async fn a_script_that_is_not_executed_for_now_leaves_a_doubt() {
         let for_now = [
