@@ -1,7 +1,7 @@
 //! Plain commands that do what a script would do, for less of the server's time.
 //!
 //! `RESTORE` of a hash with a lease takes a free lock. It replies `BUSYKEY` if the key exists. `HDEL` and `PUBLISH`
-//! release a whole hold, or several. Their replies are translated into those of the script, so the callers see one
+//! release a whole hold, or several. Their replies are translated into replies of the script, so the callers see one
 //! kind of reply. Invariants:
 //!
 //! * after any other error from `RESTORE` the script is asked, and its reply counts;
@@ -206,7 +206,7 @@ fn plain_args(restore: &Cmd) -> [&[u8]; 3] {
     [payload::holder(dump), b"1", word(restore, 2)]
 }
 
-/// Translates the reply to `RESTORE` into that of the script; `None` if the script has to be asked.
+/// Translates the reply to `RESTORE` into the script's; `None` if the script has to be asked.
 pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
     match answer {
         Ok(Value::Okay) => Some(Value::Nil),
@@ -216,7 +216,7 @@ pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
     }
 }
 
-/// Translates the replies to one release into that of the script; `None` if the script has to be asked.
+/// Translates the replies to one release into the script's; `None` if the script has to be asked.
 pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
     match replies {
         [Value::ServerError(no), ..] => Err(no.clone().into()),

@@ -1,7 +1,7 @@
-//! The payload with which `RESTORE` makes a lock: the server's own dump of a hash with one field.
+//! The payload for `RESTORE` that makes a lock: the server's own dump of a hash with one field.
 //!
 //! The format is the oldest in use, which all later servers read: type 4 (a hash of plain strings), one field, the
-//! count 1, the format version and a checksum. Invariant: the result equals that of `HSET` on a new key. Pure.
+//! count 1, the format version and a checksum. Invariant: the result equals the key that `HSET` makes. Pure.
 
 use smallvec::SmallVec;
 

@@ -33,7 +33,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/operator/", 22.5),
     ("src/redlock/", 25.0),
     ("src/replicas/", 28.0),
-    ("src/script/", 33.0),
+    ("src/script/", 1.0),
     ("src/traits/", 19.0),
     ("src/watchdog/", 23.0),
     ("testkit/", 2.0),

@@ -1,4 +1,4 @@
-//! Rounds of a barrier: all who wait learn the same, and a repeat counts once.
+//! Rounds of a barrier: all waiting parties get the same result, and a repeat counts once.
 
 use super::fixture::{Fixture, U1, U2, U3, U4};
 use crate::conn::error_reply::code;
@@ -33,7 +33,7 @@ impl Fixture {
         reply::arrived(&reply).unwrap()
     }
 
-    /// Its lease is over.
+    /// Ends the lease of this party.
     async fn dies_there(&mut self, party: &str) {
         self.make(&["ZADD", ARRIVED, "XX", "1", party]).await;
     }
@@ -51,12 +51,12 @@ async fn all_go_on_when_the_last_one_comes() {
         assert_eq!(fixture.arrive(&two, "3").await, Arrived::Waits(2));
         assert_eq!(fixture.arrive(&one, "3").await, Arrived::Waits(2));
         assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
-        // A repeat does not begin the next round.
+        // A repeat does not start the next round.
         for _ in 0..2 {
             assert_eq!(fixture.arrive(&three, "3").await, LEADS);
             assert_eq!(fixture.arrive(&one, "3").await, PASSED);
         }
-        // It is too late to leave.
+        // The round has passed, so a party can no longer leave it.
         assert_eq!(fixture.leave(&two, "1").await, PASSED);
         let told = format!("{PARTIES} 0");
         assert_eq!(fixture.messages(&mut subscriber).await, [&*told]);
@@ -77,15 +77,15 @@ async fn a_party_that_dies_breaks_the_round_for_all() {
     fixture.dies_there(U2).await;
     assert_eq!(fixture.arrive(U1, "4").await, broken(U2, true));
     assert_eq!(fixture.arrive(U3, "4").await, broken(U2, true));
-    // It only stood still.
+    // The party was only suspended.
     assert_eq!(fixture.arrive(U2, "4").await, broken(U2, true));
-    // One that comes finds the dead one, and begins the next round with any number of parties.
+    // A new party finds the dead one, and starts the next round with any number of parties.
     let next = format!("{U1} again");
     fixture.arrive(&next, "2").await;
     fixture.dies_there(&next).await;
     assert_eq!(fixture.arrive(U4, "3").await, Arrived::Waits(1));
     assert_eq!(fixture.arrive(&next, "2").await, broken(&next, true));
-    // One that stood still, and that nobody has missed.
+    // A suspended party that no other party has missed stays alive.
     fixture.dies_there(U4).await;
     assert_eq!(fixture.arrive(U4, "3").await, Arrived::Waits(1));
     assert!(fixture.score(ARRIVED, U4).await > fixture.now().await);

@@ -1,4 +1,4 @@
-//! What each verb asks of the server: the table in `lua/README.md` is counted here, by `MONITOR`.
+//! Counts the redis calls of each verb by `MONITOR`, and compares them with the table in `lua/README.md`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::fair::{GRANT, NO_PLACE, WAKE, ask_args, leave_args};
 use super::file;
 use super::fixture::{Fixture, U1, U2, U3, U4, U9};
 
-/// Watches a server, and notes what each script calls.
+/// Watches a server and records the redis calls of each script.
 struct CallCounter {
     fixture: Fixture,
     monitor: Monitor,
@@ -29,7 +29,7 @@ impl CallCounter {
         }
     }
 
-    /// Runs each step, and notes what those with a name called, in order, as rows of the table.
+    /// Runs all steps. Adds a row to the table for each step that has a name.
     async fn run(&mut self, steps: Vec<Step>) {
         for step in steps {
             self.called_until("before").await;
@@ -54,7 +54,7 @@ impl CallCounter {
         }
     }
 
-    /// What scripts have called up to here.
+    /// The redis calls of scripts since the last mark.
     async fn called_until(&mut self, mark: &str) -> Vec<String> {
         self.fixture.make(&["ECHO", mark]).await;
         let mut called = Vec::new();
@@ -64,7 +64,7 @@ impl CallCounter {
             let line = line.expect("a connection that stays");
             let (from, words) = line.split_once("] ").expect("who called what");
             let name = words.split('"').nth(1).expect("a command").to_lowercase();
-            // A client has an address, a script has none.
+            // A command of a client shows its address, a command of a script shows none.
             if !from.contains(':') {
                 called.push(name);
             } else if name == "echo" && words.contains(mark) {
@@ -84,7 +84,7 @@ const RW: [&str; 2] = ["W", "lockset_rw_waiting:{W}"];
 
 const READER: &[&str] = &["W"];
 
-/// One call, and what it is called in the table; a call without a name prepares the next.
+/// One script call, with its name in the table. A call without a name prepares the next one.
 struct Step {
     name: Option<&'static str>,
     script: &'static str,
@@ -154,7 +154,7 @@ fn rw_renew(holder: &'static str, lease: &'static str) -> Step {
     step("rw_renew", READER, &[holder, lease])
 }
 
-/// A fair lock, while nobody listens.
+/// A fair lock without subscribed waiters.
 fn fair_without_listeners() -> Vec<Step> {
     vec![
         fair(U1, NO_PLACE).called("fair acquire"),
@@ -171,7 +171,7 @@ fn fair_without_listeners() -> Vec<Step> {
     ]
 }
 
-/// A fair lock whose waiters listen.
+/// A fair lock with subscribed waiters.
 fn fair_with_listeners() -> Vec<Step> {
     vec![
         fair(U1, NO_PLACE),
@@ -184,7 +184,7 @@ fn fair_with_listeners() -> Vec<Step> {
     ]
 }
 
-/// Leases far apart, so that the milliseconds that pass decide nothing.
+/// The leases differ widely, so a few milliseconds do not matter.
 fn readers_and_writers() -> Vec<Step> {
     vec![
         read(U1, "1", "90000", "1").called("read"),
@@ -196,7 +196,7 @@ fn readers_and_writers() -> Vec<Step> {
         write(U3, "1", "1", "3000").called("write, others read, waits"),
         read(U4, "1", "30000", "1").called("read, a writer waits"),
         rw_keeps(U3, "0", "0").called("write, gives up waiting"),
-        // Its own lease is the longest, whatever time passes between two calls of a script.
+        // This lease must remain the longest, even if time passes between two calls of a script.
         rw_renew(U1, "95000"),
         rw_keeps(U1, "0", "0").called("read release, others read on"),
         rw_keeps(U2, "0", "0").called("read release, the last"),
@@ -224,14 +224,14 @@ fn several_locks_and_tokens() -> Vec<Step> {
     ]
 }
 
-/// Released before their time, and told of that who waits.
+/// Holds released before their `at_least` is over, with the notification of their waiters.
 fn what_is_kept() -> Vec<Step> {
     let keep = [U9, "1000", "C", "PUBLISH"];
     let kept = |holder| [&[holder], &keep[..]].concat();
     vec![
         step("reentrant_acquire", &["K"], &[U1, "1", "30000", "0"]),
         step("keep", &["K"], &kept(U1)).called("keep until later"),
-        // The last one that it was handed over to has it.
+        // The fair lock is held by the waiter that it was last handed over to.
         fair(U2, GRANT),
         step("keep", &FAIR[..2], &kept(U4)).called("keep a fair lock until later"),
         write(U1, "1", "1", "0"),
@@ -264,5 +264,5 @@ async fn the_table_of_calls_is_true() {
     counter.run(recalls()).await;
     let readme = file("README.md");
     let rows = counter.rows.join("\n");
-    assert!(readme.contains(&rows), "the table should read\n{rows}");
+    assert!(readme.contains(&rows), "the table should be\n{rows}");
 }

@@ -1,4 +1,4 @@
-//! What a leader says is there while it leads, in order, and a repeat changes nothing.
+//! A leader's value can be read while it leads, values keep their order, and a repeat changes nothing.
 
 use redis::Value;
 
@@ -22,7 +22,7 @@ impl Fixture {
         self.run("leader_resign", &[LEADER], &args).await
     }
 
-    /// Token and value.
+    /// The token and value of the current leader.
     async fn leader(&mut self) -> Option<(u64, String)> {
         let reply = self.run("leader_read", &["L", LEADER], &[]).await;
         let leader = reply::leader(&reply).unwrap();
@@ -50,11 +50,11 @@ async fn what_a_leader_says_is_read_while_it_leads() {
     assert!(fixture.pttl_of(LEADER).await > 0);
     let told = format!("{LEADER} 64");
     assert_eq!(fixture.messages(&mut subscriber).await, [&*told], "once");
-    // It died.
+    // The leader died.
     fixture.make(&["DEL", "L"]).await;
     assert_eq!(fixture.leader().await, None);
     fixture.leads(U2).await;
-    assert_eq!(fixture.leader().await, None, "that was another one");
+    assert_eq!(fixture.leader().await, None, "of another leader");
     assert_eq!(fixture.proclaim(U2, "128", "0", "").await, YES);
     assert_eq!(fixture.proclaim(U1, "64", "1", "late").await, NO);
     assert_eq!(fixture.resign(U1, "64").await, NO);
@@ -73,7 +73,7 @@ async fn the_last_value_stands_whatever_comes_late() {
     assert_eq!(fixture.proclaim(U1, "64", "1", "second").await, YES);
     assert_eq!(fixture.proclaim(U1, "64", "0", "first").await, YES);
     assert_eq!(fixture.leader().await, Some((64, "second".to_owned())));
-    // A lock that is handed off within a client keeps its holder id.
+    // A hand-off within a client keeps the holder id.
     assert_eq!(fixture.proclaim(U1, "65", "0", "next").await, YES);
     assert_eq!(fixture.proclaim(U1, "64", "9", "late").await, NO);
     assert_eq!(fixture.resign(U1, "64").await, NO);

@@ -1,4 +1,4 @@
-//! The fair lock: its trace, and who is passed over.
+//! The fair lock: its trace, and the waiters that are passed over.
 
 use redis::Value;
 
@@ -16,11 +16,11 @@ pub(super) const TOKEN: &str = "redisson_lock_token:{F}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{F}";
 pub(super) const KEYS: [&str; 4] = ["F", QUEUE, TIMEOUTS, ALIVE];
 
-/// What a waiter wants on its turn.
+/// The wish of a waiter for its turn.
 pub(super) const WAKE: &str = "wake";
 pub(super) const GRANT: &str = "grant";
 pub(super) const GRANT_FENCED: &str = "grant_fenced";
-/// It does not wait.
+/// The call does not wait.
 pub(super) const NO_PLACE: &str = "";
 
 pub(super) fn ask_args<'a>(holder: &'a str, count: &'a str, on_turn: &'a str) -> [&'a str; 8] {
@@ -36,12 +36,12 @@ pub(super) fn leave_args<'a>(holder: &'a str, count: &'a str) -> [&'a str; 5] {
 }
 
 impl Fixture {
-    /// Asks for the lock, and queues for it as one who will ask for it by itself.
+    /// Asks for the lock and joins the queue, to ask again on its turn.
     pub(super) async fn fair(&mut self, holder: &str) -> Value {
         self.queue_up(holder, WAKE).await.0
     }
 
-    /// Asks for the lock, and queues for it. Second: until when its place is kept.
+    /// Asks for the lock and joins the queue. The second value is the time until which the place is kept.
     pub(super) async fn queue_up(&mut self, holder: &str, on_turn: &str) -> (Value, Option<i64>) {
         let args = ask_args(holder, "1", on_turn);
         match self.run("fair_acquire", &KEYS, &args).await {
@@ -76,7 +76,7 @@ impl Fixture {
         reply::texts(&reply).unwrap()
     }
 
-    /// Whose place each key knows of, which is the same for all waiters of ours.
+    /// The waiters that each key contains. All three must agree for waiters of lockset.
     pub(super) async fn in_all_three(&mut self, waiters: &[&str]) {
         let mut sorted: Vec<_> = waiters.to_vec();
         sorted.sort_unstable();
@@ -87,12 +87,12 @@ impl Fixture {
         assert_eq!(of(ALIVE), sorted);
     }
 
-    /// This waiter has not asked for longer than its heartbeat lasts.
+    /// Ends the heartbeat of this waiter.
     pub(super) async fn dies(&mut self, waiter: &str) {
         self.make(&["ZADD", ALIVE, "1", waiter]).await;
     }
 
-    /// A waiter of Redisson's, with this much of its time left.
+    /// Adds a waiter of Redisson with this much of its time left.
     pub(super) async fn redisson_waits(&mut self, waiter: &str, left: i64) {
         let score = (self.now().await + left).to_string();
         self.make(&["ZADD", TIMEOUTS, &score, waiter]).await;
@@ -108,7 +108,7 @@ impl Fixture {
     }
 }
 
-/// Where a waiter stands, and that no more of the queue is looked through than was asked for.
+/// The place of a waiter. The search ends after the given number of places.
 #[tokio::test]
 async fn the_place_of_a_waiter() {
     let mut fixture = Fixture::new().await;
@@ -143,7 +143,7 @@ async fn the_fair_trace() {
     assert_eq!(fixture.fair(U0).await, HELD);
     assert_eq!(fixture.server.keys().await, ["F"], "nobody waits");
     for (place, waiter) in [(1, U1), (2, U2)] {
-        // The second time it asks it keeps its place.
+        // Asking a second time keeps the place.
         for _ in 0..2 {
             assert!(elsewhere(&fixture.fair(waiter).await, 30_000));
         }
@@ -156,15 +156,15 @@ async fn the_fair_trace() {
     assert!(near(fixture.pttl_of(ALIVE).await, 930_000));
     assert!(near(fixture.pttl_of(QUEUE).await, 3_600_000));
     assert!(near(fixture.pttl_of(TIMEOUTS).await, 3_600_000));
-    assert_eq!(fixture.fair_release(U9, "0").await, NOT_HELD, "a stranger");
+    assert_eq!(fixture.fair_release(U9, "0").await, NOT_HELD, "no holder");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
-    // The subscriber is the one who hears it.
+    // The reply counts the subscriber of this test.
     assert_eq!(fixture.fair_release(U0, "0").await, Value::Int(1));
     let turn_of = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
     assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
-    // A free lock is the turn of the head, and of nobody else, waiting or not.
+    // A free lock belongs to the head, not to any other caller, waiting or not.
     assert_eq!(fixture.fair(U2).await, UNKNOWN);
     assert_eq!(fixture.fair(U3).await, UNKNOWN);
     assert_eq!(fixture.fair_try(U4).await, UNKNOWN);
@@ -184,7 +184,7 @@ async fn the_fair_trace() {
     assert_eq!(after, scores, "nobody's score is shifted");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
-    // Entered again, and a lower count, touch no queue.
+    // A re-entry and a lower count do not touch the queue.
     let again = ask_args(U1, "2", NO_PLACE);
     assert_eq!(fixture.run("fair_acquire", &KEYS, &again).await, HELD);
     assert_eq!(fixture.fair_release(U1, "1").await, DONE);
@@ -193,13 +193,13 @@ async fn the_fair_trace() {
     assert_eq!(fixture.fair_release(U1, "0").await, Value::Int(1));
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U2));
 
-    // The head that was told gives up: the next one is told.
+    // The notified head leaves the queue, so the next waiter is notified.
     assert_eq!(fixture.fair_release(U2, "0").await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U3));
     assert_eq!(fixture.fair_release(U2, "0").await, NOT_HELD, "not twice");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.fair(U3).await, HELD);
-    assert_eq!(fixture.fair_release(U3, "0").await, DONE, "told nobody");
+    assert_eq!(fixture.fair_release(U3, "0").await, DONE, "no waiter");
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -210,7 +210,7 @@ async fn a_waiter_that_gives_up_behind_the_head_notifies_nobody() {
     for waiter in [U0, U1, U2] {
         fixture.fair(waiter).await;
     }
-    // Of a lock that is held not even the next is told: it is when that ends.
+    // While the lock is held, not even the next waiter is notified. It is notified when the hold ends.
     assert_eq!(fixture.fair_release(U1, "0").await, DONE);
     fixture.in_all_three(&[U2]).await;
     fixture.fair(U3).await;
@@ -221,7 +221,7 @@ async fn a_waiter_that_gives_up_behind_the_head_notifies_nobody() {
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 }
 
-/// It ends sooner than those who wait were told, and only the first of them has heard so.
+/// The lease became shorter than the waiters were told, and only the head was notified of that.
 #[tokio::test]
 async fn the_next_one_is_told_of_a_lock_that_is_left() {
     let mut fixture = Fixture::new().await;
@@ -259,7 +259,7 @@ async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
     assert_eq!(fixture.server.keys().await, ["F"], "and no place");
 }
 
-/// A heartbeat that was noted before the server's clock was set back lasts as long as any other.
+/// A heartbeat from before the server's clock was set back lasts no longer than any other.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_dead_head() {
     let mut fixture = Fixture::new().await;
@@ -273,7 +273,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head() {
     assert!((0..=3_000).contains(&left), "{left}");
 }
 
-/// All that were noted before end together, not one after the other.
+/// All such heartbeats end together, not one after the other.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_dead_for_longer_than_one() {
     let mut fixture = Fixture::new().await;
@@ -291,7 +291,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_for_longer_than_one() {
         let score: f64 = fixture.ask(&["ZSCORE", ALIVE, waiter]).await;
         let left = score - fixture.now().await as f64;
         assert!((0.0..=3_000.25).contains(&left), "{waiter}: {left}");
-        assert_eq!(score % 1.0, 0.25, "{waiter}: what it wants is kept");
+        assert_eq!(score % 1.0, 0.25, "{waiter}: its wish is kept");
     }
 }
 
@@ -306,14 +306,14 @@ async fn the_dead_are_passed_over_and_the_next_is_notified() {
     fixture.fair(U2).await;
     fixture.fair(U3).await;
     fixture.dies(U1).await;
-    // Of a lock that is held nobody is passed over yet.
+    // No waiter is passed over while the lock is held.
     assert!(elsewhere(&fixture.fair_try(U9).await, 30_000));
     assert_eq!(fixture.queue().await.len(), 5);
     fixture.fair_release(U0, "0").await;
     fixture.in_all_three(&[U2, U3]).await;
     let turn = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
     assert_eq!(fixture.messages(&mut subscriber).await, turn(U2));
-    // Also by one who only asks.
+    // A call that only tries also passes over dead waiters.
     fixture.dies(U2).await;
     assert_eq!(fixture.fair_try(U9).await, UNKNOWN);
     fixture.in_all_three(&[U3]).await;
@@ -322,9 +322,9 @@ async fn the_dead_are_passed_over_and_the_next_is_notified() {
     assert_eq!(
         fixture.messages(&mut subscriber).await,
         [""; 0],
-        "told once"
+        "notified once"
     );
-    // And one that comes back goes to the end.
+    // A waiter that comes back joins the end of the queue.
     fixture.fair(U2).await;
     fixture.in_all_three(&[U3, U2]).await;
     fixture.dies(U3).await;
@@ -343,7 +343,7 @@ async fn a_head_of_redissons_keeps_the_lock_for_five_minutes_at_most() {
     assert!(near(left, 300_000), "{left}");
     let left = fixture.score(TIMEOUTS, "r:2").await - fixture.now().await;
     assert!(near(left, 2_000_000), "{left}");
-    // What it has left of less is let be.
+    // A shorter time that is left stays unchanged.
     fixture.make(&["DEL", QUEUE, TIMEOUTS, ALIVE]).await;
     fixture.redisson_waits("r:1", 1_000).await;
     fixture.fair(U1).await;
@@ -351,7 +351,7 @@ async fn a_head_of_redissons_keeps_the_lock_for_five_minutes_at_most() {
     assert!(left <= 1_000, "{left}");
 }
 
-/// A waiter ahead that is Redisson's takes 300 s off all scores behind it when it is served.
+/// When Redisson serves a waiter, it lowers all scores behind it by 300 s.
 #[tokio::test]
 async fn whoever_asks_again_gets_back_what_redisson_took_off_its_score() {
     let mut fixture = Fixture::new().await;
@@ -364,7 +364,7 @@ async fn whoever_asks_again_gets_back_what_redisson_took_off_its_score() {
     fixture.in_all_three(&[U1]).await;
 }
 
-/// Somebody took a part of a place away: the rest does not become a second place.
+/// An operator removed a part of a place. The rest does not become a second place.
 #[tokio::test]
 async fn a_place_is_made_whole_again_at_the_end_of_the_queue() {
     let mut fixture = Fixture::new().await;
@@ -374,14 +374,14 @@ async fn a_place_is_made_whole_again_at_the_end_of_the_queue() {
     fixture.make(&["ZREM", TIMEOUTS, U1]).await;
     fixture.fair(U1).await;
     fixture.in_all_three(&[U2, U1]).await;
-    // One that gives up takes with it what is left.
+    // A waiter that leaves removes the rest of its place.
     fixture.make(&["ZREM", TIMEOUTS, U1]).await;
     fixture.make(&["ZREM", ALIVE, U1]).await;
     assert_eq!(fixture.fair_release(U1, "0").await, DONE);
     fixture.in_all_three(&[U2]).await;
 }
 
-/// Redisson takes a waiter of ours out of its own keys only.
+/// Redisson removes a waiter of lockset only from its own keys.
 #[tokio::test]
 async fn heartbeats_that_redisson_left_behind_go_with_the_next_queue() {
     let mut fixture = Fixture::new().await;
@@ -402,7 +402,7 @@ async fn one_call_passes_over_so_many_and_no_more() {
     let _: i64 = push.query_async(&mut fixture.connection).await.unwrap();
     fixture.fair(U1).await;
     assert_eq!(fixture.queue().await.len(), 501);
-    assert_eq!(fixture.fair(U1).await, HELD, "who asks next goes on");
+    assert_eq!(fixture.fair(U1).await, HELD, "the next call continues");
     fixture.fair_release(U1, "0").await;
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
@@ -443,7 +443,7 @@ async fn a_fair_grant_has_its_token() {
         let kept: String = fixture.ask(&["GET", TOKEN]).await;
         assert_eq!(kept, last.to_string());
     }
-    // Who is refused costs no token.
+    // A refused call uses up no token.
     args = ask_args(U2, "1", NO_PLACE);
     args[3] = "1";
     assert!(elsewhere(
@@ -454,7 +454,7 @@ async fn a_fair_grant_has_its_token() {
     assert_eq!(kept, last.to_string());
 }
 
-/// Taking a lock may be refused; everything that makes room may not.
+/// A full server may refuse to grant a lock, but never a call that frees memory.
 #[tokio::test]
 async fn a_full_server_lets_fair_waiters_and_holders_go() {
     let mut fixture = Fixture::new().await;
@@ -478,7 +478,7 @@ async fn a_full_server_lets_fair_waiters_and_holders_go() {
     assert_eq!(fixture.queue().await, [""; 0]);
 }
 
-/// A foreign key is found before anything is written; a lock can be given back all the same.
+/// Scripts detect a foreign key before their first write. A lock that is held can still be released.
 #[tokio::test]
 async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
     let mut fixture = Fixture::new().await;
@@ -495,7 +495,7 @@ async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
             let what = format!("{foreign}, held: {held}");
             match fixture.try_fair(&args).await {
                 Ok(reply) => {
-                    // It had no need to look at it.
+                    // The script had no reason to read this key.
                     assert!(!held && reply == HELD, "{what}: {reply:?}");
                 }
                 Err(error) => {
@@ -522,12 +522,12 @@ impl Fixture {
 }
 
 async fn anything(user: &mut User, name: &str, args: &[&str]) {
-    // What it may not do it is told; what is left is looked at.
+    // Ignores an error about the right. The test checks the state that is left.
     let _ = user.run(name, &KEYS, args).await;
 }
 
-/// Whatever right a user lacks: no hold without a lease, none in the queue without a score, and what
-/// is given up as that user leaves no place behind that this user could still remove.
+/// With any one right missing, there is no hold without a lease and no waiter in the queue without a score. A release
+/// by this user leaves nothing behind that this user could remove.
 #[tokio::test]
 async fn a_missing_right_leaves_no_half_of_a_fair_place() {
     let mut fixture = Fixture::new().await;
@@ -561,7 +561,7 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         if !["lindex", "lrem", "zrem", "exists", "hdel"].contains(&right) {
             fixture.in_all_three(&[]).await;
         }
-        // And as the head of a free lock.
+        // And for the head of a free lock.
         fixture.fair(U1).await;
         fixture.fair_release(U0, "0").await;
         anything(&mut user, "fair_acquire", &ask_args(U1, "1", GRANT)).await;

@@ -1,4 +1,4 @@
-//! The end of a queue: what dead waiters of ours leave is gone after a while, and Redisson's are let be.
+//! The end of a queue: places of dead lockset waiters expire after a while, places of Redisson's waiters stay.
 
 use redis::Value;
 
@@ -9,7 +9,7 @@ const HOUR: i64 = 3_600_000;
 const YEAR: i64 = 365 * 24 * HOUR;
 
 impl Fixture {
-    /// What is left of the queue and of the scores.
+    /// The remaining lives of the queue and of the scores.
     async fn ends(&mut self) -> [i64; 2] {
         [self.pttl_of(QUEUE).await, self.pttl_of(TIMEOUTS).await]
     }
@@ -29,24 +29,24 @@ async fn a_queue_of_ours_ends_an_hour_after_the_last_has_asked() {
     fixture.fair(U2).await;
     fixture.ends_in(HOUR).await;
     assert!(fixture.pttl_of(ALIVE).await > 0);
-    // Whoever is there makes it longer.
+    // Every waiter of lockset that asks prolongs the queue.
     for key in [QUEUE, TIMEOUTS] {
         fixture.make(&["PEXPIRE", key, "60000"]).await;
     }
     fixture.fair(U1).await;
     fixture.ends_in(HOUR).await;
-    // One has it and one is left: it still has an end.
+    // One waiter has taken the lock and one is left: the queue still has an end.
     fixture.fair_release(U0, "0").await;
     assert_eq!(fixture.fair(U1).await, HELD);
     fixture.ends_in(HOUR).await;
-    // It has come to that end while one was away, who is there again.
+    // The queue expired while a waiter was away. It asks again.
     fixture.make(&["DEL", QUEUE, TIMEOUTS]).await;
     fixture.fair(U2).await;
     fixture.in_all_three(&[U2]).await;
     fixture.ends_in(HOUR).await;
 }
 
-/// Redisson's waiters sleep until it may be their turn, and give their queue no end.
+/// Redisson's waiters sleep until their turn may have come, and set no end for their queue.
 #[tokio::test]
 async fn a_queue_with_redissons_in_it_is_let_be() {
     let mut fixture = Fixture::new().await;
@@ -54,7 +54,7 @@ async fn a_queue_with_redissons_in_it_is_let_be() {
     fixture.redisson_waits("r:1", 300_000).await;
     fixture.fair(U1).await;
     fixture.fair(U1).await;
-    assert_eq!(fixture.ends().await, [-1; 2], "as Redisson made it");
+    assert_eq!(fixture.ends().await, [-1; 2], "it has no end");
     fixture.make(&["FLUSHALL"]).await;
 
     fixture.fair(U0).await;
@@ -63,14 +63,14 @@ async fn a_queue_with_redissons_in_it_is_let_be() {
     fixture.ends_in(HOUR).await;
     fixture.fair(U1).await;
     fixture.ends_in(YEAR).await;
-    // It is gone, and ours are alone.
+    // Redisson's waiter is gone, and only waiters of lockset are left.
     fixture.make(&["LREM", QUEUE, "0", "r:1"]).await;
     fixture.make(&["ZREM", TIMEOUTS, "r:1"]).await;
     fixture.fair(U1).await;
     assert!(fixture.ends().await.iter().all(|end| *end > HOUR / 2));
 }
 
-/// Whichever way the last of ours leaves, those of Redisson behind it are not to end with it.
+/// The last lockset waiter may leave in several ways. The Redisson waiters behind it keep their places.
 #[tokio::test]
 async fn the_last_of_ours_leaves_redissons_without_its_end() {
     for way in ["its turn", "gives up", "dead"] {
@@ -97,7 +97,7 @@ async fn the_last_of_ours_leaves_redissons_without_its_end() {
     }
 }
 
-/// What a user lacked the right to take out with its place is no waiter of Redisson's.
+/// An entry that a user had no right to remove does not pass for a Redisson waiter.
 #[tokio::test]
 async fn what_is_left_beside_an_empty_queue_ends_as_ours() {
     let mut fixture = Fixture::new().await;

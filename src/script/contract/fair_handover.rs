@@ -1,5 +1,5 @@
-//! The fair lock handed over: whoever frees it makes the next waiter the holder and tells it, in one
-//! script, if that waiter is there to hear it.
+//! The handover of a fair lock: the script that frees it makes the next waiter the holder and notifies it, if that
+//! waiter is subscribed.
 
 use redis::Value;
 
@@ -15,7 +15,7 @@ const LOCK: &str = KEYS[0];
 const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
 const TOLD: Value = Value::Int(1);
 
-/// Whom a message made the holder, and until when. The subscriber is the one who hears it.
+/// The waiter that a message made the holder, with the message. The subscriber receives it in the waiter's place.
 fn handed(messages: &[String]) -> Option<(&str, GrantMessage)> {
     let [message] = messages else {
         return None;
@@ -30,7 +30,7 @@ fn turn_of(waiter: &str) -> Vec<String> {
 }
 
 impl Fixture {
-    /// Queues as one who may be handed the lock. Says until when its place is kept.
+    /// Joins the queue as a waiter that may be handed the lock. Returns the time until which its place is kept.
     async fn waits(&mut self, holder: &str) -> i64 {
         let (reply, until) = self.queue_up(holder, GRANT).await;
         assert!(matches!(reply, Value::Int(_)), "{reply:?}");
@@ -42,12 +42,12 @@ impl Fixture {
         assert_eq!(reply, HELD);
     }
 
-    /// The one holder, and its hold count.
+    /// The holder and its hold count.
     async fn held_by(&mut self) -> Vec<String> {
         self.ask(&["HGETALL", LOCK]).await
     }
 
-    /// This waiter was handed the lock, and by the message for as long as its place was kept.
+    /// This waiter was handed the lock by a message, for as long as its place was kept.
     async fn was_handed(&mut self, subscriber: &mut Subscriber, waiter: &str, until: i64) {
         let messages = self.messages(subscriber).await;
         let (told, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
@@ -58,7 +58,7 @@ impl Fixture {
         assert_eq!(self.held_by().await, [waiter, "1"]);
         let left = until - self.now().await;
         let pttl = self.pttl_of(LOCK).await;
-        // Two looks, a moment after each other.
+        // Both values are read a moment apart.
         assert!(
             (left - 1_000..=left + 5).contains(&pttl),
             "{pttl} of {left}"
@@ -79,13 +79,15 @@ async fn a_release_makes_the_next_one_the_holder_and_says_so() {
     fixture.was_handed(&mut subscriber, U1, first).await;
     fixture.in_all_three(&[U2]).await;
 
-    // The answer was lost: asked again, it changes nothing.
+    // The caller lost the answer and repeats the call, which changes nothing.
     let before = fixture.keys().await;
     assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
     assert_eq!(fixture.keys().await, before);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
-    // Whoever asks is told how long it lasts; the holder, that it has it, and gets its lease.
+    // A refusal says how long the lock is still held. The new holder asks, learns that it has the lock, and gets its
+    // full lease.
+    // lease.
     let asked = fixture.fair_try(U9).await;
     assert!(elsewhere(&asked, 3_000), "{asked:?}");
     fixture.fair_holds(U1).await;
@@ -94,11 +96,11 @@ async fn a_release_makes_the_next_one_the_holder_and_says_so() {
 
     assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
     fixture.was_handed(&mut subscriber, U2, second).await;
-    assert_eq!(fixture.fair_release(U2, "0").await, DONE, "told nobody");
+    assert_eq!(fixture.fair_release(U2, "0").await, DONE, "no waiter");
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
-/// What a waiter that gives up does, whether it knows that it was handed the lock or not.
+/// A waiter leaves in the same way whether it knows of the handover or not.
 #[tokio::test]
 async fn one_that_gives_up_what_it_was_handed_hands_it_on() {
     let mut fixture = Fixture::new().await;
@@ -112,12 +114,12 @@ async fn one_that_gives_up_what_it_was_handed_hands_it_on() {
     fixture.was_handed(&mut subscriber, U1, untils[0]).await;
     assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
     fixture.was_handed(&mut subscriber, U2, untils[1]).await;
-    assert_eq!(fixture.fair_release(U1, "0").await, NOT_HELD, "not twice");
+    assert_eq!(fixture.fair_release(U1, "0").await, NOT_HELD, "a repeat");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.held_by().await, [U2, "1"]);
 }
 
-/// The head of a free lock, which did not hear of it, leaves: the next one hears.
+/// The head of a free lock was not notified and leaves: the next waiter is notified.
 #[tokio::test]
 async fn a_head_that_leaves_a_free_lock_hands_it_on() {
     let mut fixture = Fixture::new().await;
@@ -131,7 +133,7 @@ async fn a_head_that_leaves_a_free_lock_hands_it_on() {
     assert_eq!(fixture.fair_release(U1, "0").await, DONE);
     fixture.was_handed(&mut subscriber, U2, second).await;
     fixture.in_all_three(&[U3]).await;
-    // Of a lock that is held nobody is next yet.
+    // While the lock is held, no waiter is next.
     fixture.waits(U4).await;
     assert_eq!(fixture.fair_release(U4, "0").await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
@@ -154,7 +156,7 @@ async fn a_forced_unlock_hands_the_lock_over() {
     assert_eq!(fixture.held_by().await, [U1, "1"]);
 }
 
-/// Nobody hears it: the lock is free, and everybody has the place that they had.
+/// The message reaches no connection, so the lock stays free and all waiters keep their places.
 #[tokio::test]
 async fn a_head_that_does_not_hear_is_not_made_the_holder() {
     let mut fixture = Fixture::new().await;
@@ -168,7 +170,7 @@ async fn a_head_that_does_not_hear_is_not_made_the_holder() {
     fixture.fair_holds(U1).await;
 }
 
-/// Those who ask by themselves, those with hardly any time left, and Redisson's.
+/// Waiters that want to ask by themselves, waiters with hardly any time left, and waiters of Redisson.
 #[tokio::test]
 async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
     let mut fixture = Fixture::new().await;
@@ -191,7 +193,7 @@ async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
     assert_eq!(fixture.queue().await, ["r:1"]);
 }
 
-/// One member of a multi-lock needs the others too.
+/// A waiter for several locks needs the other members too.
 #[tokio::test]
 async fn a_member_of_a_multi_lock_asks_by_itself() {
     let mut fixture = Fixture::new().await;
@@ -209,7 +211,7 @@ async fn a_member_of_a_multi_lock_asks_by_itself() {
     assert_eq!(fixture.pttl_of(LOCK).await, -2);
 }
 
-/// And one that holds several hands over the fair one.
+/// A release of several locks hands over the fair one.
 #[tokio::test]
 async fn the_release_of_a_multi_lock_hands_over() {
     let mut fixture = Fixture::new().await;
@@ -237,13 +239,13 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
         let messages = fixture.messages(&mut subscriber).await;
         if is_handed {
             let (waiter, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
-            last = letter.token.expect("it wants one").get();
+            last = letter.token.expect("it asked for one").get();
             assert_eq!((waiter, last < 1 << 53), (U1, true));
             assert_eq!(
                 fixture.ask::<String>(&["GET", TOKEN]).await,
                 last.to_string()
             );
-            // If it does not hear of it, it asks, and gets one that is larger.
+            // A waiter that misses the message asks, and gets a larger token.
             let asked = fixture.run("fair_acquire", &FENCED, &args).await;
             assert!(token(&asked) > last, "{asked:?}");
         } else {
@@ -254,7 +256,7 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
         assert_eq!(fixture.fair_release(U1, "0").await, DONE);
     }
     assert_eq!(fixture.server.keys().await, [TOKEN]);
-    // One that wants none gets none, whoever could give it one.
+    // A waiter that wants no token gets none, even if the releasing holder could supply it.
     fixture.fair_holds(U0).await;
     let until = fixture.waits(U1).await;
     let release = leave_args(U0, "0");
@@ -271,7 +273,7 @@ fn token(reply: &Value) -> u64 {
     }
 }
 
-/// A counter that is none does not keep the lock from being freed.
+/// A foreign counter does not keep the lock from being freed.
 #[tokio::test]
 async fn a_foreign_counter_is_not_touched_and_the_head_is_told() {
     let mut fixture = Fixture::new().await;
@@ -291,7 +293,7 @@ async fn a_foreign_counter_is_not_touched_and_the_head_is_told() {
     }
 }
 
-/// Another one of this hash is no free lock.
+/// The hash has another holder, so the lock is not free.
 #[tokio::test]
 async fn a_lock_that_somebody_else_has_too_is_handed_to_nobody() {
     let mut fixture = Fixture::new().await;
@@ -304,8 +306,8 @@ async fn a_lock_that_somebody_else_has_too_is_handed_to_nobody() {
     assert_eq!(fixture.held_by().await, ["stranger", "1"]);
 }
 
-/// The end of a place that was noted before the clock was set back lies too far ahead; what it wants
-/// stands in the fraction.
+/// The end of a place from before the clock was set back is too far ahead. The fraction of the score encodes the
+/// waiter's wish.
 #[tokio::test]
 async fn a_clock_that_is_set_back_gives_no_long_lease() {
     let mut fixture = Fixture::new().await;
@@ -360,8 +362,8 @@ async fn a_full_server_hands_over() {
     fixture.was_handed(&mut subscriber, U3, third).await;
 }
 
-/// Whatever right the one who frees the lock lacks: it is free or handed over whole, no hold is without
-/// a lease, nobody holds it who was not told, and nobody is in the queue without a score.
+/// With any one right missing, the lock is free or completely handed over. There is no hold without a lease, no
+/// holder without a notification, and no waiter in the queue without a score.
 #[tokio::test]
 async fn a_missing_right_hands_over_whole_or_not_at_all() {
     let mut fixture = Fixture::new().await;

@@ -9,7 +9,7 @@ use super::fair::{
 use super::fixture::{DONE, Fixture, HELD, U0, U1, U9, UNKNOWN};
 use crate::script::reply::{self, Acquired};
 
-/// Holders that wait for the other lock.
+/// A holder of the other lock, and a waiter for it.
 const V0: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:0";
 const V1: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:1";
 const BRACED: [&str; 4] = ["{F}", QUEUE, TIMEOUTS, ALIVE];
@@ -31,7 +31,8 @@ impl Fixture {
         reply::texts(&reply).unwrap()
     }
 
-    /// Each is held, and has one that waits and may be handed it; that of the other lock goes first.
+    /// Both locks are held, and each has a waiter that may be handed it. The other lock's waiter is first in the
+    /// queue.
     async fn both_are_waited_for(&mut self, [this, other]: [&[&str; 4]; 2]) {
         self.make(&["FLUSHALL"]).await;
         assert_eq!(self.asks(this, U0, GRANT).await, HELD);
@@ -53,7 +54,7 @@ const BOTH_WAYS: [[&[&str; 4]; 2]; 2] = [[&KEYS, &BRACED], [&BRACED, &KEYS]];
 #[tokio::test]
 async fn a_release_hands_the_lock_to_the_first_that_waits_for_it_and_names_it() {
     let mut fixture = Fixture::new().await;
-    // One for all: the server may still count one that has gone.
+    // All rounds share one subscriber, because the server may still count one that has just disconnected.
     let mut subscriber = fixture.subscriber().await;
     for [this, other] in BOTH_WAYS {
         for wish in [GRANT, WAKE, GRANT_FENCED] {
@@ -70,7 +71,7 @@ async fn a_release_hands_the_lock_to_the_first_that_waits_for_it_and_names_it() 
                 assert!(words.ends_with(&format!(" - {}", this[0])), "{words}");
                 assert_eq!(fixture.queue_keys().await, [V1]);
             } else {
-                // There is no key for a token.
+                // The release had no key for a token.
                 assert_eq!(words, "0");
                 assert_eq!(fixture.asks(this, U1, wish).await, HELD);
             }
@@ -81,7 +82,7 @@ async fn a_release_hands_the_lock_to_the_first_that_waits_for_it_and_names_it() 
     }
 }
 
-/// Clients of other versions read it.
+/// Clients of other versions read this fraction.
 #[tokio::test]
 async fn the_fraction_of_a_heartbeat_says_what_is_wanted_and_for_which_lock() {
     let mut fixture = Fixture::new().await;
@@ -109,12 +110,12 @@ async fn a_free_lock_is_the_turn_of_nobody_who_waits_for_the_other() {
         assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);
         assert_eq!(fixture.leaves(this, U9).await, DONE);
         fixture.in_all_three(&[V1]).await;
-        // One of Redisson's may wait for either.
+        // A waiter of Redisson may wait for either lock.
         fixture.redisson_waits("r:1", 300_000).await;
         assert_eq!(fixture.asks(this, U9, NO_PLACE).await, UNKNOWN);
         fixture.make(&["ZADD", TIMEOUTS, "1", "r:1"]).await;
         assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);
-        // One that is dead is so for both.
+        // A dead waiter is dead for both locks.
         assert_eq!(fixture.leaves(this, U9).await, DONE);
         fixture.dies(V1).await;
         assert_eq!(fixture.asks(this, U9, NO_PLACE).await, HELD);

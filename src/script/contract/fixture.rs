@@ -1,4 +1,4 @@
-//! A server and scripts run on it as the engine does, and all that can be seen of it.
+//! A server with helpers that run scripts as the engine does, and read all keys and messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use redis::{RedisError, RedisResult, Value};
 
 use crate::script::catalog;
 
-/// Holders of one client, as the scripts know them.
+/// Holder ids of one client, as the scripts know them.
 macro_rules! holders {
     ($($name:ident $number:literal)*) => {
         $(pub(super) const $name: &str = concat!("fa2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:", $number);)*
@@ -30,20 +30,20 @@ pub(super) fn list(items: &[i64]) -> Value {
     Value::Array(items.iter().map(|item| Value::Int(*item)).collect())
 }
 
-/// A time that was counted from a moment ago.
+/// Whether a duration was measured from a moment ago.
 pub(super) fn near(actual: i64, expected: i64) -> bool {
     (expected - 2_000..=expected).contains(&actual)
 }
 
-/// The lock is held elsewhere for about this long.
+/// Whether the reply says that the lock is held elsewhere, for about this long.
 pub(super) fn elsewhere(reply: &Value, expected: i64) -> bool {
     matches!(reply, Value::Int(remaining) if near(*remaining, expected))
 }
 
-/// What stands in the keys, with neither the times nor the scores, which move on.
+/// The contents of all keys, without times and scores, which change by themselves.
 pub(super) type Keys = BTreeMap<String, Vec<String>>;
 
-/// A server, and a user on it.
+/// A server, and an administrator's connection to it.
 pub(super) struct Fixture {
     pub(super) server: Server,
     pub(super) connection: MultiplexedConnection,
@@ -56,7 +56,7 @@ impl Fixture {
         Self { server, connection }
     }
 
-    /// A user with all rights but these.
+    /// A user with all rights except these.
     pub(super) async fn user(&mut self, rights: &str) -> User {
         let mut set = redis::cmd("ACL");
         set.arg(&["SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all"])
@@ -83,7 +83,7 @@ impl Fixture {
         command.query_async(&mut self.connection).await.unwrap()
     }
 
-    /// Does it, whatever it answers.
+    /// Runs a command and ignores the reply.
     pub(super) async fn make(&mut self, words: &[&str]) {
         let _: Value = self.ask(words).await;
     }
@@ -102,7 +102,7 @@ impl Fixture {
         now[0] * 1_000 + now[1] / 1_000
     }
 
-    /// From here on the server refuses whatever needs memory.
+    /// Makes the server refuse every command that needs memory.
     pub(super) async fn fill(&mut self) {
         self.make(&["CONFIG", "SET", "maxmemory", "1"]).await;
     }
@@ -125,7 +125,7 @@ impl Fixture {
         seen
     }
 
-    /// Listens to everything that is published from here on.
+    /// Subscribes to all channels.
     pub(super) async fn subscriber(&self) -> Subscriber {
         let client = redis::Client::open(self.server.url()).unwrap();
         let mut listener = client.get_async_pubsub().await.unwrap();
@@ -133,9 +133,9 @@ impl Fixture {
         Subscriber(listener)
     }
 
-    /// What was published since the last time, as `channel payload`.
+    /// The messages since the last call, as `channel payload`.
     pub(super) async fn messages(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
-        // Messages come in order: this one ends them.
+        // Messages arrive in order, so this one marks the end.
         self.make(&["PUBLISH", "that is all", ""]).await;
         let mut messages = Vec::new();
         let mut stream = subscriber.0.on_message();
@@ -151,10 +151,10 @@ impl Fixture {
     }
 }
 
-/// Hears everything.
+/// Receives all messages.
 pub(super) struct Subscriber(PubSub);
 
-/// A user with fewer rights.
+/// The connection of a user with fewer rights.
 pub(super) struct User(MultiplexedConnection);
 
 impl User {

@@ -1,4 +1,4 @@
-//! Holds that were released too early: left at the server until their time is over.
+//! Holds released before their `at_least` is over: they stay at the server until then.
 
 use redis::Value;
 
@@ -9,7 +9,7 @@ const CHANNEL: &str = "redisson_lock__channel:{L}";
 
 const RW: [&str; 2] = ["L", "lockset_rw_waiting:{L}"];
 
-/// The lease of a reader.
+/// The key of a reader's lease.
 fn lease_of(holder: &str) -> String {
     format!("{{L}}:{holder}:rwlock_timeout:1")
 }
@@ -31,7 +31,7 @@ impl Fixture {
         assert!(near(pttl, remaining), "{key}: {pttl}");
     }
 
-    /// The holders of a lock and its mode, by name.
+    /// The field names of the lock's hash.
     async fn fields_of(&mut self, key: &str) -> Vec<String> {
         let mut fields: Vec<String> = self.ask(&["HKEYS", key]).await;
         fields.sort_unstable();
@@ -60,9 +60,9 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
             .await;
         fixture.is_kept_for("L", remaining.parse().unwrap()).await;
         let all: Vec<String> = fixture.ask(&["HGETALL", "L"]).await;
-        assert_eq!(all, [kept_as, "1"], "under another id, by one holder");
+        assert_eq!(all, [kept_as, "1"], "one hold, under another holder id");
         let messages = fixture.messages(&mut heard).await;
-        // Only who was told of a longer lease has to hear of it.
+        // Only waiters that were told a longer lease need a notification.
         let expected = if told {
             vec![format!("{CHANNEL} 0")]
         } else {
@@ -82,7 +82,7 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
         fixture.keep("keep", &["L"], [U1, U9], "1000").await,
         NOT_HELD
     );
-    assert_eq!(fixture.server.keys().await, [""; 0], "nothing is made");
+    assert_eq!(fixture.server.keys().await, [""; 0], "no key was created");
     fixture.make(&["HSET", "L", "color", "red"]).await;
     let args = [U1, U9, "1000", CHANNEL, "PUBLISH"];
     let refused = fixture.refused("keep", &["L"], &args).await;
@@ -90,7 +90,7 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
     assert_eq!(code, Some("WRONGTYPE"), "{refused}");
 }
 
-/// A repeat may name another time, as it is sent later.
+/// A repeat is sent later, so its remaining time may differ.
 #[tokio::test]
 async fn a_repeat_changes_nothing() {
     let mut fixture = Fixture::new().await;
@@ -113,7 +113,7 @@ async fn a_repeat_changes_nothing() {
     fixture.is_kept_for(&lease_of(U9), 9_000).await;
 }
 
-/// Renewals, entries and releases of the old holder id.
+/// Renewals, entries and releases of the old holder id find nothing.
 #[tokio::test]
 async fn nothing_late_finds_what_is_left() {
     let mut fixture = Fixture::new().await;
@@ -145,10 +145,10 @@ async fn nothing_late_finds_what_is_left() {
     assert_eq!(fixture.fields_of("L").await, [U9, "mode"]);
     let keys = fixture.server.keys().await;
     let leases: Vec<_> = keys.iter().filter(|key| key.contains("timeout")).collect();
-    assert_eq!(leases, [&lease_of(U9)], "those of the reader are gone");
+    assert_eq!(leases, [&lease_of(U9)], "the reader's own leases are gone");
 }
 
-/// A writer that reads, too, is left as a writer.
+/// A writer that also reads is kept as a writer.
 #[tokio::test]
 async fn a_writer_is_left_as_one() {
     let mut fixture = Fixture::new().await;
@@ -161,11 +161,11 @@ async fn a_writer_is_left_as_one() {
     assert_eq!(fixture.messages(&mut heard).await, all_told(CHANNEL));
     let writer = format!("{U9}:write");
     assert_eq!(fixture.fields_of("L").await, [writer, "mode".to_owned()]);
-    assert_eq!(fixture.server.keys().await, ["L"], "no reader has a lease");
+    assert_eq!(fixture.server.keys().await, ["L"], "no read lease");
     fixture.is_kept_for("L", 9_000).await;
 }
 
-/// A waiter of Redisson's that was told of no lease sleeps until a message.
+/// A waiter of Redisson that was told of no lease sleeps until it is notified.
 #[tokio::test]
 async fn who_waits_for_a_lock_without_a_lease_hears_that_it_has_one() {
     let mut fixture = Fixture::new().await;
@@ -190,7 +190,7 @@ async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
     assert_eq!(fixture.messages(&mut heard).await, [""; 0], "nobody waits");
     fixture.make(&["RPUSH", keys[1], U2]).await;
     let told = Value::Int(1);
-    // The last time it is no sooner; but who waits may have been told of an earlier holder.
+    // The last of these does not shorten the lease, but waiters may know only an earlier holder's lease.
     for (holder, kept_as, remaining) in [(U3, U4, "9000"), (U4, U8, "900"), (U8, U9, "900")] {
         let reply = fixture
             .keep("keep", &keys, [holder, kept_as], remaining)
@@ -201,10 +201,10 @@ async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
         fixture.is_kept_for("L", remaining.parse().unwrap()).await;
     }
     let queue: Vec<String> = fixture.ask(&["LRANGE", keys[1], "0", "-1"]).await;
-    assert_eq!(queue, [U2], "it stays in its place");
+    assert_eq!(queue, [U2], "the waiter keeps its place");
 }
 
-/// As where the lease of another reader may be on its way to another node of a cluster.
+/// In a cluster, the lease of another reader may be moving to another node.
 #[tokio::test]
 async fn a_reader_that_is_left_beside_one_it_may_not_look_at_leaves_the_lock_as_long_as_it_is() {
     let mut fixture = Fixture::new().await;
@@ -241,7 +241,7 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
     let release = [U2, "0", "0", "1", CHANNEL, "PUBLISH"];
     fixture.run("rw_release", &RW, &release).await;
     let messages = fixture.messages(&mut heard).await;
-    assert_eq!(messages, [""; 0], "no sooner than told");
+    assert_eq!(messages, [""; 0], "no shorter lease");
     let reply = fixture.keep("rw_keep", &["L"], [U4, U8], "8000").await;
     assert_eq!(reply, Value::Int(1));
     fixture.is_kept_for("L", 8_000).await;
@@ -273,7 +273,7 @@ async fn readers_that_are_all_left_leave_the_lock_for_the_longest_of_them() {
     fixture.is_kept_for("L", 9_000).await;
 }
 
-/// Who was refused was told of the longer one.
+/// The refused callers were told the longer lease.
 #[tokio::test]
 async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
     let mut fixture = Fixture::new().await;
@@ -288,7 +288,7 @@ async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
     assert_eq!(fixture.messages(&mut heard).await, all_told(CHANNEL));
 }
 
-/// Else it would be held for a whole lease.
+/// Otherwise the lock would be held for a whole lease.
 #[tokio::test]
 async fn a_full_server_lets_a_hold_be_left() {
     let mut fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! Latches: what is written and published is what Redisson expects, and a repeat counts once.
+//! Latches: keys and messages are as Redisson expects them, and a repeat counts once.
 
 use redis::Value;
 
@@ -65,7 +65,7 @@ async fn a_latch_is_what_redisson_expects() {
     assert_eq!(fixture.look().await, (0, U2.to_owned()));
     assert!(!fixture.server.keys().await.contains(&"L".to_owned()));
     assert_eq!(fixture.heard(&mut subscriber).await, ["0"]);
-    // It is open, so an id does not count, and may later.
+    // The latch is open, so this id does not count, and may count later.
     assert_eq!(fixture.count_down("c", U3).await, NO);
     assert_eq!(fixture.delete(U3).await, NO);
     assert_eq!(fixture.init(U3, "1").await, YES);
@@ -86,11 +86,11 @@ async fn a_repeat_counts_once() {
     assert_eq!(
         fixture.count_down("a", U2).await,
         NO,
-        "another call for one id"
+        "a second call with one id"
     );
     assert_eq!(fixture.look().await.0, 1);
     assert_eq!(fixture.count_down("b", U1).await, YES);
-    // Late repeats neither close it, nor count in the next round.
+    // A late repeat neither closes the latch nor counts in the next round.
     assert_eq!(fixture.init(U1, "2").await, YES);
     assert_eq!(fixture.look().await.0, 0);
     assert_eq!(fixture.init(U2, "1").await, YES);
@@ -98,7 +98,7 @@ async fn a_repeat_counts_once() {
     assert_eq!(fixture.look().await.0, 1);
 }
 
-/// Redisson accepts 0 and less, and then nobody can close the latch until somebody counts down.
+/// Redisson accepts 0 and less, and cannot close such a latch until a count-down. lockset can.
 #[tokio::test]
 async fn a_count_of_nothing_is_an_open_latch() {
     let mut fixture = Fixture::new().await;

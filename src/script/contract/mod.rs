@@ -1,5 +1,5 @@
-//! The contract of every Lua file: its header says what its body reads, it names the pieces it uses, it
-//! loads, and it replies as its header says.
+//! The contract of every Lua file: its header lists what its body reads, it names the pieces that it uses, it loads,
+//! and it replies as its header says.
 
 mod barrier;
 mod cost;
@@ -25,15 +25,15 @@ use std::time::Duration;
 use super::catalog;
 use crate::hold::timing::Timing;
 
-/// The comment a file starts with, and the rest.
+/// The comment at the start of a file, and the rest.
 fn header_and_body(text: &str) -> (&str, &str) {
     let start = text.find("--[[").expect("a header");
     let end = text.find("]]\n").expect("the end of the header");
     (&text[start..end], &text[end + 3..])
 }
 
-/// The places `KEYS[..]` and `ARGV[..]` named in a text. An index that is not a number belongs to a
-/// loop and stands as `i`.
+/// The places `KEYS[..]` and `ARGV[..]` named in a text. An index that is not a number belongs to a loop and is shown
+/// as `i`.
 fn places(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for table in ["KEYS", "ARGV"] {
@@ -47,7 +47,7 @@ fn places(text: &str) -> BTreeSet<String> {
             };
             found.insert(format!("{table}[{index}]"));
         }
-        // Walking over a whole table reads all of it.
+        // A loop over a whole table reads all of it.
         if text.contains(&format!("ipairs({table})")) {
             found.insert(format!("{table}[i]"));
         }
@@ -60,7 +60,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The code of a file: neither comments nor texts, in which a word means something else.
+/// The code of a file, without comments and strings, where a word means something else.
 fn code(file: &str) -> String {
     let file = file.split_once("]]\n").map_or(file, |(_, body)| body);
     let lines = file.lines().map(|line| {
@@ -70,7 +70,7 @@ fn code(file: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a name stands in some code, and not as a part of another or as a field.
+/// Whether some code uses this name as a whole word, and not as a field.
 fn names(code: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     code.match_indices(name).any(|(at, _)| {
@@ -100,12 +100,9 @@ fn files_of(folder: &str) -> BTreeSet<String> {
 fn every_header_names_what_its_body_reads() {
     for (name, script) in catalog::ALL {
         let (header, body) = header_and_body(script.text());
-        assert!(
-            header.contains(&format!("\n  {name}: ")),
-            "{name}: its name"
-        );
-        assert!(header.contains("\n  Reply "), "{name}: its reply");
-        assert_eq!(places(header), places(body), "{name}: said and read");
+        assert!(header.contains(&format!("\n  {name}: ")), "{name}: no name");
+        assert!(header.contains("\n  Reply "), "{name}: no reply");
+        assert_eq!(places(header), places(body), "{name}: they differ");
     }
 }
 
@@ -143,7 +140,7 @@ fn every_file_names_the_pieces_it_uses_and_no_others() {
     }
 }
 
-/// Also says that no pieces use each other in a circle: one of them would stand before what it uses.
+/// Also checks that no pieces use each other in a circle: one of them would precede a piece that it uses.
 #[test]
 fn every_piece_stands_once_and_behind_what_it_uses() {
     for (name, script) in catalog::ALL {
@@ -168,8 +165,8 @@ fn every_piece_stands_once_and_behind_what_it_uses() {
     }
 }
 
-/// The numbers that files give a name with its unit, each with the files it stands in. Where one is needed
-/// in two functions it stands in both: what scripts define for all their functions costs each call time.
+/// The named numbers of all files, with the files that contain each value. A number that two functions need is
+/// defined in both, because every call pays for a definition outside of them.
 fn numbers() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let scripts = catalog::ALL
         .iter()
@@ -223,7 +220,7 @@ fn one_name_is_one_number_in_all_files() {
     }
 }
 
-/// A heartbeat that ends later than this passes for one that was noted before the clock was set back.
+/// Scripts take a longer heartbeat for one from before the server's clock was set back.
 #[test]
 fn the_longest_heartbeat_is_the_one_that_scripts_know() {
     let known = &numbers()["heartbeat_ms_max"];

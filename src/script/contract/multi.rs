@@ -1,4 +1,4 @@
-//! Several locks at once: all of them or none, and each as its own kind would.
+//! Several locks at once: all or none are taken, and each as its own kind would be.
 
 use redis::{RedisResult, Value};
 
@@ -7,7 +7,7 @@ use crate::conn::error_reply::code;
 use crate::few::Few;
 use crate::script::reply::{self, AcquiredAll};
 
-/// A lock of each kind, by the letter that is its name.
+/// A lock of each kind, named by a letter.
 #[derive(Clone, Copy)]
 struct Member {
     kind: &'static str,
@@ -41,7 +41,7 @@ impl Member {
         }
     }
 
-    /// The keys of its queue, or of those who wait.
+    /// The keys of its queue, or of its waiting readers and writers.
     fn side_keys(self) -> Vec<String> {
         match self.kind {
             "fair" => [
@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-/// What the script that takes them is given.
+/// The keys and arguments of the script that takes these locks.
 fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec<String>) {
     let mut keys = Vec::new();
     let queued = queued.to_string();
@@ -90,7 +90,7 @@ fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec
     (keys, args)
 }
 
-/// What the script that sets their counts to this number is given.
+/// The keys and arguments of the script that sets their counts to this number.
 fn release(members: &[Member], holder: &str, count: &str) -> (Vec<String>, Vec<String>) {
     let mut keys = Vec::new();
     let mut args = vec!["PUBLISH".to_owned()];
@@ -126,7 +126,7 @@ impl Fixture {
         reply::acquired_all(&reply, members.len()).unwrap()
     }
 
-    /// The member that is held elsewhere, counted from 0, and for how long.
+    /// The index of the member that is held elsewhere, and the rest of its lease in ms.
     async fn take_none(
         &mut self,
         members: &[Member],
@@ -160,7 +160,7 @@ impl Fixture {
         sorted
     }
 
-    /// Has somebody else hold this one.
+    /// Takes this member for another holder.
     async fn taken(&mut self, member: Member, by: &str) {
         assert!(matches!(
             self.take_all(&[member], by, 0).await,
@@ -201,7 +201,7 @@ async fn the_multi_trace() {
     assert_eq!(first["F"], [U1, "1"]);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     for (index, member) in ALL.into_iter().enumerate() {
-        // Others may read too.
+        // Other readers may enter too.
         if member.kind != "read" {
             let (at, remaining) = fixture.take_none(&[member], U2, 0).await;
             assert_eq!(at, 0);
@@ -216,9 +216,9 @@ async fn the_multi_trace() {
         assert_eq!(fixture.keys().await, first);
     }
     assert_eq!(fixture.set_all(&ALL, U9, "0").await, list(&[-1; 4]));
-    assert_eq!(fixture.keys().await, first, "a stranger");
+    assert_eq!(fixture.keys().await, first, "no holder");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
-    // Of the fair one there is nobody to be told.
+    // The fair lock has no waiter to notify.
     assert_eq!(fixture.set_all(&ALL, U1, "0").await, list(&[1, 0, 1, 1]));
     let told = [
         "redisson_lock__channel:{P} 0",
@@ -231,7 +231,7 @@ async fn the_multi_trace() {
     assert_eq!(
         fixture.messages(&mut subscriber).await,
         [""; 0],
-        "not twice"
+        "a repeat announces nothing"
     );
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
@@ -241,7 +241,7 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
     let mut fixture = Fixture::new().await;
     for (index, taken) in ALL.into_iter().enumerate() {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
-        // A reader would let another in.
+        // A reader would let another reader in.
         let by_other = if taken.kind == "read" {
             member("write", taken.name)
         } else {
@@ -252,7 +252,7 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
             let (at, remaining) = fixture.take_none(&ALL, U1, 0).await;
             assert_eq!(at, index);
             assert!(near(remaining.unwrap(), 30_000));
-            // It waits there, if there is a place to wait at, and is nowhere else.
+            // The holder waits only at the taken member, if that member has a queue.
             let mut place = match taken.kind {
                 "reentrant" => vec![],
                 _ => taken.side_keys(),
@@ -263,7 +263,7 @@ async fn one_that_is_held_elsewhere_keeps_all_from_being_taken() {
     }
 }
 
-/// Waiting in one queue while another member is in the way would keep others out for nothing.
+/// A place in one queue would keep others out for nothing while another member is held elsewhere.
 #[tokio::test]
 async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     let mut fixture = Fixture::new().await;
@@ -277,10 +277,10 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     assert_eq!(fixture.take_none(&ALL, U1, 2).await.0, 3);
     let waits = WRITE.side_keys();
     assert_eq!(who_is_in(&fixture.keys().await, U1), waits);
-    // It was the first of the queue that it left: the next is told, once.
+    // It was the head of the queue that it left, so the next waiter is notified once.
     let told = fixture.sorted_messages(&mut subscriber).await;
     assert_eq!(told, [format!("{}:{U3} 0", FAIR.channel())]);
-    // Back again: those who let the writer go first are told.
+    // It moves back. The readers that let this writer go first are notified.
     fixture.taken(FAIR, U3).await;
     assert_eq!(fixture.take_none(&ALL, U1, 4).await.0, 1);
     assert_eq!(
@@ -288,7 +288,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
         ["redisson_rwlock:{W} 00", "redisson_rwlock:{W} 1"]
     );
     assert!(!fixture.keys().await.contains_key(&WRITE.side_keys()[0]));
-    // All free, and its turn: nothing is left of its places.
+    // All are free and it is its turn: no place of it is left.
     fixture.set_all(&[WRITE], U2, "0").await;
     fixture.set_all(&[FAIR], U3, "0").await;
     assert!(matches!(
@@ -335,7 +335,7 @@ async fn a_grant_to_many_has_a_token_of_each_that_asks() {
         }
         last = tokens;
     }
-    // None is used up by an attempt that is refused.
+    // A refused attempt uses up no token.
     let (at, _) = fixture.take_none(&fenced, U2, 0).await;
     assert_eq!(at, 0);
     let kept: String = fixture.ask(&["GET", &fenced[3].token_key()]).await;
@@ -363,7 +363,7 @@ async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
                     assert!(error.to_string().contains(&number), "{key}: {error}");
                     assert_eq!(fixture.keys().await, before, "{key}");
                 }
-                // It had no need to look at the queue of a free lock that nobody waits for.
+                // The script had no reason to read this part of the queue of a free lock without waiters.
                 Ok(_) => {
                     assert!(key.contains("timeout") || key.contains("alive"), "{key}");
                     let kept: String = fixture.ask(&["GET", &key]).await;
@@ -372,7 +372,7 @@ async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
             }
         }
     }
-    // Nor does a place that it cannot have.
+    // A place in the queue that cannot be taken also leaves everything unchanged.
     for key in FAIR.side_keys() {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
         fixture.taken(FAIR, U2).await;
@@ -385,7 +385,7 @@ async fn a_foreign_key_is_named_by_its_member_and_none_is_taken() {
     }
 }
 
-/// Somebody made something else of one key: the others are released all the same.
+/// An operator overwrote one key. The other members are still released.
 #[tokio::test]
 async fn a_foreign_key_keeps_no_other_member_from_being_released() {
     let mut fixture = Fixture::new().await;
@@ -402,7 +402,7 @@ async fn a_foreign_key_keeps_no_other_member_from_being_released() {
         }
         let left = fixture.keys().await;
         assert_eq!(left[lost.name], ["theirs"]);
-        // The lease of a read hold that is lost is over by itself.
+        // The lease of a lost read hold expires by itself.
         assert!(left.len() == 1 || (lost.kind == "read" && left.len() == 2));
     }
 }
@@ -429,14 +429,14 @@ async fn a_full_server_lets_go_of_many() {
     assert_eq!(fixture.server.keys().await, ["G"]);
 }
 
-/// Whatever right a user lacks: an error, and what gives up the attempt leaves none of it behind, as
-/// far as that user can.
+/// With any one right missing, the attempt fails with an error, and its undoing leaves nothing behind that this user
+/// could remove.
 #[tokio::test]
 async fn a_missing_right_leaves_no_hold_without_an_end() {
     let mut fixture = Fixture::new().await;
     for right in ["hset", "pexpire", "set", "lrem", "zrem", "zscore", "lindex"] {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
-        // It is the head of the queue and a writer that waits.
+        // The holder is the head of the queue, and a waiting writer.
         fixture.taken(FAIR, U2).await;
         fixture.take_none(&[FAIR], U1, 0).await;
         fixture.set_all(&[FAIR], U2, "0").await;
@@ -453,7 +453,7 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
             .run("multi_acquire", &words(&keys), &words(&args))
             .await;
         let error = taken.expect_err(right);
-        // It must not pass for one after which nothing was done.
+        // The error must not say that nothing was executed.
         assert!(
             !crate::conn::error_reply::was_not_executed(&error),
             "{right}: {error}"

@@ -1,4 +1,4 @@
-//! Plain semaphores: what is written and published is what Redisson expects, and a repeat counts once.
+//! Plain semaphores: keys and messages are as Redisson expects them, and a repeat counts once.
 
 use redis::Value;
 
@@ -59,7 +59,7 @@ async fn a_semaphore_is_what_redisson_expects() {
     assert_eq!(fixture.give_back(U1).await, YES);
     assert_eq!(fixture.change("plain_give", "c", "2").await, YES);
     assert_eq!(fixture.told(&mut subscriber).await, ["2", "4"]);
-    // What is declared is made once.
+    // A declared semaphore is created once.
     fixture.make(&["DEL", "S"]).await;
     assert_eq!(fixture.take(U2, "1", "3").await, YES);
     assert_eq!(fixture.available().await, Value::Int(2));
@@ -71,7 +71,7 @@ async fn a_semaphore_is_what_redisson_expects() {
     assert_eq!(fixture.give_back(U2).await, YES);
     fixture.make(&["PEXPIRE", "S", "60000"]).await;
     assert_eq!(fixture.take(U3, "1", "").await, YES);
-    assert!(fixture.pttl_of("S").await > 0, "the life that Java gave it");
+    assert!(fixture.pttl_of("S").await > 0, "the life set by Java");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn what_java_deleted_is_not_made_again() {
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
-/// Redisson may take more than there is: `addPermits` with a negative number.
+/// Redisson can lower the number below zero by `addPermits` with a negative number.
 #[tokio::test]
 async fn a_negative_number_is_not_published() {
     let mut fixture = Fixture::new().await;
@@ -144,7 +144,7 @@ async fn what_is_no_semaphore_is_left_alone() {
     }
 }
 
-/// A permit that cannot be noted is not taken.
+/// A permit that cannot be recorded is not taken.
 #[tokio::test]
 async fn without_a_right_nothing_is_taken() {
     let mut fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! Counters of tokens that are removed, and those that are not.
+//! Which token counters a purge removes, and which it keeps.
 
 use redis::Value;
 
@@ -12,7 +12,7 @@ const IN_USE: [&str; 3] = ["L", "{L}", "redisson_lock_queue:{L}"];
 const HOUR_US: i64 = 3_600_000_000;
 
 impl Fixture {
-    /// A counter whose last token was given so long ago.
+    /// Makes a counter with a last token of this age.
     async fn counter(&mut self, age_us: i64) {
         let now = self.now().await * 1_000 - age_us;
         self.make(&["SET", COUNTER, &(now - now % 64).to_string()])
@@ -57,7 +57,7 @@ async fn a_counter_in_use_stays() {
     assert_eq!(fixture.purge().await, TokenPurge::Purged);
 }
 
-/// What is no time, or one that has not come, says nothing of when it was used.
+/// A value that is no time, or lies in the future, does not show the last use.
 #[tokio::test]
 async fn a_counter_that_is_no_time_stays() {
     let mut fixture = Fixture::new().await;
@@ -79,7 +79,7 @@ async fn a_counter_that_is_no_time_stays() {
     assert_eq!(fixture.server.keys().await, [COUNTER]);
 }
 
-/// The token after it is larger than the one before it.
+/// The first token after a purge is larger than the last one before it.
 #[tokio::test]
 async fn tokens_grow_over_a_purge() {
     let mut fixture = Fixture::new().await;

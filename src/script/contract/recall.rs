@@ -1,4 +1,4 @@
-//! Who holds a lock hears that somebody waits for it.
+//! A recall notifies the holders of a lock that a waiter elsewhere wants it.
 
 use redis::Value;
 
@@ -17,7 +17,7 @@ async fn all_who_hold_a_lock_hear_of_it_and_nothing_changes() {
         (&["HSET", "L", U2, "1"][..], vec!["2"]),
         (&readers, vec!["1", "2"]),
         (&["HSET", "L", "mode", "write", U3_WRITE, "1"], vec!["3"]),
-        // Not a lock: nobody's.
+        // Not a lock, so it has no holder.
         (&["HSET", "L", "color", "red"], vec![]),
     ] {
         fixture.make(&["DEL", "L"]).await;

@@ -1,4 +1,4 @@
-//! The reentrant lock, and the renewal it shares with the fair one.
+//! The reentrant lock, and the renewal that it shares with the fair lock.
 
 use redis::Value;
 
@@ -17,7 +17,7 @@ impl Fixture {
         self.fenced_with(holder, "1").await
     }
 
-    /// The first of so many tokens.
+    /// Reserves this many tokens and returns the first.
     async fn fenced_with(&mut self, holder: &str, tokens: &str) -> u64 {
         let args = [holder, "1", "30000", tokens];
         let reply = self.run("reentrant_acquire", &["L", TOKEN], &args).await;
@@ -52,11 +52,11 @@ async fn the_reentrant_trace() {
         Value::Int(rest) => assert!(near(rest, 30_000), "{rest}"),
         other => panic!("{other:?}"),
     }
-    // A shorter lease of a re-entry does not shorten the one that runs.
+    // A re-entry with a shorter lease keeps the running lease.
     assert_eq!(fixture.acquire(U1, "2", "1000").await, HELD);
     assert_eq!(fixture.holds().await, [U1, "2"]);
     assert!(near(fixture.pttl().await, 30_000));
-    // A longer one lengthens it, and a repeat changes nothing.
+    // A longer lease replaces it, and a repeat changes nothing.
     for _ in 0..2 {
         assert_eq!(fixture.acquire(U1, "3", "60000").await, HELD);
         assert_eq!(fixture.holds().await, [U1, "3"]);
@@ -76,9 +76,9 @@ async fn the_reentrant_trace() {
     assert_eq!(
         fixture.release(U1, "0").await,
         Value::Int(1),
-        "one was told"
+        "one subscriber"
     );
-    assert_eq!(fixture.release(U1, "0").await, NOT_HELD, "and not twice");
+    assert_eq!(fixture.release(U1, "0").await, NOT_HELD, "a repeat");
     assert_eq!(fixture.holds().await, [""; 0]);
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
@@ -93,7 +93,7 @@ async fn a_re_entry_never_creates_a_hold() {
     assert_eq!(fixture.holds().await, [U2, "1"]);
 }
 
-/// Somebody took the lease away: nothing of ours deletes the key over that.
+/// An operator removed the lease. Our scripts set it again and do not delete the key.
 #[tokio::test]
 async fn a_key_without_a_lease_gets_one_back() {
     let mut fixture = Fixture::new().await;
@@ -106,7 +106,7 @@ async fn a_key_without_a_lease_gets_one_back() {
         assert_eq!(
             code,
             Some("WRONGTYPE"),
-            "to others it is no lock: {refused}"
+            "other holders do not see a lock: {refused}"
         );
         match verb {
             "acquire" => drop(fixture.acquire(U1, "2", "30000").await),
@@ -123,7 +123,7 @@ async fn tokens_grow_with_every_answer() {
     let mut fixture = Fixture::new().await;
     let first = fixture.fenced(U1).await;
     let now = fixture.fenced(U1).await;
-    assert!(now > first, "a repeated grant has the token of its answer");
+    assert!(now > first, "a repeated grant gets a larger token");
     fixture.release(U1, "0").await;
     let next = fixture.fenced(U2).await;
     assert!(next > now);
@@ -132,7 +132,7 @@ async fn tokens_grow_with_every_answer() {
     assert_eq!(kept, next.to_string(), "exact, and plain digits");
 }
 
-/// So they go on growing when the counter was lost.
+/// Tokens therefore keep growing after the counter is lost.
 #[tokio::test]
 async fn a_token_is_not_below_the_clock() {
     let mut fixture = Fixture::new().await;
@@ -151,11 +151,11 @@ async fn a_token_is_not_below_the_clock() {
     }
 }
 
-/// A client gives them out without asking, so nobody else gets one of them.
+/// A client hands these tokens to its tasks without asking the server, so no other client may get one of them.
 #[tokio::test]
 async fn tokens_that_come_with_a_grant_are_set_aside() {
     let mut fixture = Fixture::new().await;
-    // Ahead of the clock, which would step over them by itself.
+    // Ahead of the clock, which would otherwise skip the reserved tokens.
     let ahead = "5000000000000001";
     fixture.run("raise_token", &[TOKEN], &[ahead]).await;
     let first = fixture.fenced_with(U1, "17").await;
@@ -164,7 +164,7 @@ async fn tokens_that_come_with_a_grant_are_set_aside() {
     assert!(next > first + 16, "{next} after {first} and 16 more");
 }
 
-/// Waiters poll, so a release that cannot be announced is one all the same.
+/// Waiters poll, so a release without a notification still counts.
 #[tokio::test]
 async fn a_release_without_the_right_to_publish_frees_the_lock() {
     let mut fixture = Fixture::new().await;
@@ -191,7 +191,7 @@ async fn renewal_inspection_and_force() {
     assert_eq!(renewed, list(&[1, 0, 0, 0]));
     let _: Value = fixture.ask(&["DEL", "foreign"]).await;
     assert!(near(fixture.pttl().await, 60_000));
-    // A late renewal for a shorter lease shortens nothing.
+    // A late renewal with a shorter lease shortens nothing.
     fixture.run("renew", &["L"], &[U1, "1000"]).await;
     assert!(near(fixture.pttl().await, 60_000));
     let seen = fixture.run("reentrant_inspect", &["L"], &[]).await;
@@ -205,7 +205,7 @@ async fn renewal_inspection_and_force() {
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
-/// A token that another server gave.
+/// The token comes from another server.
 #[tokio::test]
 async fn a_token_is_raised_and_never_lowered() {
     let mut fixture = Fixture::new().await;
@@ -229,7 +229,7 @@ async fn a_token_is_raised_and_never_lowered() {
     }
 }
 
-/// A foreign counter is found before anything is written.
+/// Scripts detect a foreign counter before their first write.
 #[tokio::test]
 async fn a_foreign_token_key_costs_nobody_the_lock() {
     let mut fixture = Fixture::new().await;
@@ -250,7 +250,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
     }
 }
 
-/// A user who may write but not expire: no hold without a lease is left.
+/// A user without the right to `PEXPIRE` never leaves a hold without a lease.
 #[tokio::test]
 async fn a_lease_that_is_refused_leaves_no_hold() {
     let mut fixture = Fixture::new().await;

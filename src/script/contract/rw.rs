@@ -1,4 +1,4 @@
-//! The read-write lock: its trace, whose lease counts, and who goes first.
+//! The read-write lock: its trace, the leases of readers and writers, and the order between them.
 
 use redis::Value;
 
@@ -28,7 +28,7 @@ impl Fixture {
         self.read_waiting(holder, lease, "0").await
     }
 
-    /// Asks to read, and is taken down as waiting for so many ms.
+    /// Asks to read, and is recorded as waiting for this many ms.
     async fn read_waiting(&mut self, holder: &str, lease: &str, heartbeat: &str) -> Value {
         let args = [holder, "1", lease, "0", "1", heartbeat, "0"];
         self.run("read_acquire", &KEYS, &args).await
@@ -39,7 +39,7 @@ impl Fixture {
         self.run("read_acquire", &KEYS, &args).await
     }
 
-    /// Asks to write; new readers let it go first while it waits.
+    /// Asks to write, and waits. New readers let a waiting writer go first.
     pub(super) async fn write(&mut self, holder: &str) -> Value {
         let args = [holder, "1", "30000", "0", "1", "3000"];
         self.run("write_acquire", &KEYS, &args).await
@@ -74,13 +74,13 @@ impl Fixture {
         seen
     }
 
-    /// The lease of this read hold is over.
+    /// Ends the lease of this read hold.
     async fn reader_dies(&mut self, holder: &str) {
         self.make(&["DEL", &lease_of(holder, 1)]).await;
     }
 }
 
-/// The content of the hash, in whatever order.
+/// The content of the hash: the mode, then the fields in order.
 pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
     let words = keys.get("W").map(Vec::as_slice).unwrap_or_default();
     let mut fields: Vec<_> = words.chunks(2).map(|two| (&*two[0], &*two[1])).collect();
@@ -88,12 +88,13 @@ pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
     fields
 }
 
-/// Of Redisson's waiters all that sleep, by a 1; and one that does not yet, by what ours ignore.
+/// The messages that wake all of Redisson's waiters: a 1 for those asleep, and for one that is not asleep yet a 00,
+/// which lockset ignores.
 pub(super) fn all_told(channel: &str) -> [String; 2] {
     ["1", "00"].map(|payload| format!("{channel} {payload}"))
 }
 
-/// A reader that it may not look at is neither alive nor on its way to another node.
+/// A reader whose lease the user may not read counts neither as alive nor as moving to another node.
 #[tokio::test]
 async fn a_writer_that_may_not_see_the_leases_of_readers_is_told_so() {
     for (rights, may_see_the_living) in [
@@ -123,7 +124,7 @@ async fn a_writer_that_may_not_see_the_leases_of_readers_is_told_so() {
     }
 }
 
-/// That one reader it may look at is dead says nothing of one that it may not look at: rights are by key.
+/// Rights are by key. The death of one visible reader says nothing about a reader that the user may not see.
 #[tokio::test]
 async fn a_reader_that_may_not_be_seen_is_not_taken_for_dead_like_another() {
     let rights = format!("resetkeys ~W ~lockset_rw_waiting:* ~{{W}}:{U1}:* ~{{W}}:{U2}:*");
@@ -134,7 +135,7 @@ async fn a_reader_that_may_not_be_seen_is_not_taken_for_dead_like_another() {
     fixture.reader_dies(U1).await;
     let mut user = fixture.user(&rights).await;
     let args = [U1, "1", "30000", "0", "1", "0"];
-    // It looks at three of the four fields, whichever they are.
+    // The script samples three of the four fields at random.
     let mut left: Vec<String> = Vec::new();
     for _ in 0..100 {
         let refused = user.run("write_acquire", &KEYS, &args).await;
@@ -145,16 +146,16 @@ async fn a_reader_that_may_not_be_seen_is_not_taken_for_dead_like_another() {
             break;
         }
     }
-    assert_eq!(left, ["mode", U2, U3], "the dead one is gone, and no other");
+    assert_eq!(left, ["mode", U2, U3], "only the dead reader is gone");
     fixture.reader_dies(U2).await;
     let before = fixture.keys().await;
     let error = user.run("write_acquire", &KEYS, &args).await.unwrap_err();
     assert_eq!(code(&error), Some("NOPERM-INSIDE"), "{error}");
-    assert_eq!(fixture.keys().await, before, "the living one reads on");
+    assert_eq!(fixture.keys().await, before, "nothing changes");
 }
 
-/// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its
-/// defects: leases do not add up, and who stops to write and reads on wakes readers.
+/// The trace of Redisson's `RReadWriteLock`, step by step, with our own replies and without its defects: leases do
+/// not add up, and a writer that becomes a reader wakes other readers.
 #[tokio::test]
 async fn the_read_write_trace() {
     let mut fixture = Fixture::new().await;
@@ -169,12 +170,12 @@ async fn the_read_write_trace() {
         assert_eq!(fixture.write_again(U1, "2").await, HELD);
         assert!(
             near(fixture.pttl_of("W").await, 30_000),
-            "they do not add up"
+            "leases do not add up"
         );
     }
     assert!(elsewhere(&fixture.try_write(U2).await, 30_000));
     assert!(elsewhere(&fixture.read(U2, "30000").await, 30_000));
-    // Its own read hold has a lease of its own.
+    // The read hold of a writer has its own lease.
     for _ in 0..2 {
         assert_eq!(fixture.read_again(U1, "1", "30000").await, HELD);
         let keys = fixture.keys().await;
@@ -195,7 +196,7 @@ async fn the_read_write_trace() {
         );
     }
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
-    // The end of writing is told, although its owner reads on; once.
+    // The end of writing is announced once, although its owner continues to read.
     assert_eq!(fixture.settle(U1, "0", "1").await, Value::Int(1));
     assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
@@ -203,7 +204,7 @@ async fn the_read_write_trace() {
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
     assert!(near(fixture.pttl_of("W").await, 30_000));
 
-    // Others read beside it, and nobody writes.
+    // Other readers enter beside it, and no writer does.
     for _ in 0..2 {
         assert_eq!(fixture.read(U2, "60000").await, HELD);
         assert!(near(fixture.pttl_of("W").await, 60_000));
@@ -221,7 +222,7 @@ async fn the_read_write_trace() {
         assert!(near(fixture.pttl_of("W").await, 60_000));
     }
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
-    // Others read on, for less than those who wait were told.
+    // The other readers' leases are shorter than the waiters were told.
     assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
@@ -236,11 +237,11 @@ async fn the_read_write_trace() {
     assert_eq!(
         fixture.messages(&mut subscriber).await,
         [""; 0],
-        "not twice"
+        "a repeat announces nothing"
     );
 
     fixture.try_write(U1).await;
-    assert_eq!(fixture.settle(U9, "0", "0").await, NOT_HELD, "a stranger");
+    assert_eq!(fixture.settle(U9, "0", "0").await, NOT_HELD, "no holder");
     assert_eq!(fixture.settle(U1, "0", "0").await, Value::Int(1));
     assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.server.keys().await, [""; 0]);
@@ -265,7 +266,7 @@ async fn a_re_entry_never_creates_a_read_or_write_hold() {
         assert_eq!(fixture.keys().await, before, "{held_by}");
         fixture.settle(U2, "0", "0").await;
     }
-    // One that reads does not write, and what it is told leaves it as it is.
+    // A reader does not become a writer by these calls, and its hold stays unchanged.
     fixture.read(U1, "30000").await;
     let before = fixture.keys().await;
     assert_eq!(fixture.write_again(U1, "1").await, NO_SUCH_HOLD);
@@ -284,8 +285,8 @@ async fn one_that_reads_on_takes_back_only_what_it_gives_up() {
         assert_eq!(hash(&keys), [("mode", "write"), (U1_WRITE, "1")]);
         assert_eq!(keys.len(), 1, "the lease of the read hold went with it");
     }
-    // Straight from writing to reading, with the lease that it has, not the one that is said to be left: a renewal
-    // may have been executed whose answer is on its way.
+    // Turns the write hold into a read hold and keeps the running lease, not the lease in the arguments: the answer
+    // to an executed renewal may still be on its way.
     for _ in 0..2 {
         fixture.settle(U1, "0", "1").await;
         let keys = fixture.keys().await;
@@ -294,7 +295,7 @@ async fn one_that_reads_on_takes_back_only_what_it_gives_up() {
     }
 }
 
-/// The one with the longest lease leaves: the lock lives as long as the longest of the others.
+/// The reader with the longest lease leaves, and the lock gets the longest lease of the others.
 #[tokio::test]
 async fn a_lock_lives_as_long_as_the_longest_reader() {
     let mut fixture = Fixture::new().await;
@@ -302,22 +303,22 @@ async fn a_lock_lives_as_long_as_the_longest_reader() {
     fixture.read(U2, "5000").await;
     fixture.read(U3, "1000").await;
     assert!(near(fixture.pttl_of("W").await, 60_000));
-    // One that had no part in it changes nothing.
+    // A reader with a shorter lease changes nothing when it leaves.
     assert_eq!(fixture.settle(U3, "0", "0").await, DONE);
     assert!(near(fixture.pttl_of("W").await, 60_000));
-    // A renewal ends its read hold no earlier than the lock, however slow the server is.
+    // The renewed read hold ends no earlier than the lock, however slow the server is.
     fixture.renew_rw(U1, "61000").await;
     assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
     assert!(near(fixture.pttl_of("W").await, 5_000));
     assert!(elsewhere(&fixture.try_write(U4).await, 5_000));
-    // Somebody took the lease of the lock away: it gets back that of who reads on.
+    // An operator removed the lease of the lock: it gets the lease of the reader that is left.
     fixture.read(U1, "5000").await;
     fixture.make(&["PERSIST", "W"]).await;
     assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
     assert!(near(fixture.pttl_of("W").await, 5_000));
 }
 
-/// A renewal on another connection may have come first, of which the one who asks does not know yet.
+/// A renewal on another connection may have come first, unknown to the caller.
 #[tokio::test]
 async fn a_writer_that_reads_now_keeps_the_lease_it_had() {
     let mut fixture = Fixture::new().await;
@@ -340,7 +341,7 @@ async fn dead_readers_hold_nobody_up() {
     assert!(elsewhere(&fixture.try_write(U3).await, 60_000));
     let seen = fixture.seen().await;
     assert_eq!(seen, [(U2.to_owned(), Mode::Shared, 1)]);
-    // The last that is alive leaves: the dead go with it.
+    // The last living reader leaves, and the dead ones go with it.
     fixture.renew_rw(U2, "61000").await;
     assert_eq!(fixture.settle(U2, "0", "0").await, Value::Int(1));
     assert_eq!(
@@ -348,7 +349,7 @@ async fn dead_readers_hold_nobody_up() {
         [format!("{CHANNEL} 0")]
     );
     assert_eq!(fixture.server.keys().await, [""; 0]);
-    // Or a writer comes.
+    // A writer removes dead readers as well.
     fixture.read(U1, "60000").await;
     fixture.reader_dies(U1).await;
     assert_eq!(fixture.try_write(U3).await, HELD);
@@ -356,12 +357,12 @@ async fn dead_readers_hold_nobody_up() {
     assert_eq!(hash(&keys), [("mode", "write"), (U3_WRITE, "1")]);
     assert!(
         near(fixture.pttl_of("W").await, 30_000),
-        "a lease of its own"
+        "the writer's own lease"
     );
     assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[0]));
 }
 
-/// New readers let a waiting writer go first; those that waited when the last was done go beside it.
+/// New readers let a waiting writer go first. Readers that waited when the last writer left enter before it.
 #[tokio::test]
 async fn readers_and_writers_take_turns() {
     let mut fixture = Fixture::new().await;
@@ -375,7 +376,7 @@ async fn readers_and_writers_take_turns() {
     assert!(elsewhere(&fixture.read(U3, "30000").await, 30_000));
     assert_eq!(fixture.read_again(U1, "2", "30000").await, HELD, "it reads");
     fixture.settle(U1, "0", "1").await;
-    // The writer gives up: readers are told, once.
+    // The writer stops waiting: readers are notified once.
     assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
@@ -384,7 +385,7 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(fixture.read(U3, "30000").await, HELD);
     fixture.settle(U3, "0", "0").await;
 
-    // A writer that is granted waits no more; another one waits meanwhile.
+    // A granted writer no longer waits, and another writer joins.
     fixture.write(U2).await;
     fixture.settle(U1, "0", "0").await;
     assert_eq!(
@@ -395,20 +396,20 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(fixture.write(U2).await, HELD);
     assert!(!fixture.keys().await.contains_key(WAITING));
     fixture.write(U4).await;
-    // One that does not wait is not remembered; one that does is, until it is done with that.
+    // A reader that does not wait is not recorded. One that waits is, until it leaves.
     assert!(elsewhere(&fixture.read(U6, "30000").await, 30_000));
     for holder in [U3, U6] {
         let refused = fixture.read_waiting(holder, "30000", "3000").await;
         assert!(elsewhere(&refused, 30_000));
     }
     assert_eq!(fixture.keys().await[WAITING], [U3, U4, U6]);
-    assert_eq!(fixture.settle(U6, "0", "0").await, DONE, "it gives up");
+    assert_eq!(fixture.settle(U6, "0", "0").await, DONE, "it stops waiting");
     fixture.messages(&mut subscriber).await;
     fixture.settle(U2, "0", "0").await;
     assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
     assert_eq!(fixture.keys().await[WAITING], ["done", U3, U4, "turn"]);
-    // Free: kept for a moment for the reader that waited, and for nobody else.
-    assert_eq!(fixture.read(U5, "30000").await, UNKNOWN, "it is new");
+    // The free lock is kept for a moment for the reader that waited, and for no other caller.
+    assert_eq!(fixture.read(U5, "30000").await, UNKNOWN, "a new reader");
     match fixture.write(U4).await {
         Value::Int(left) => assert!((1..=100).contains(&left), "{left}"),
         other => panic!("{other:?}"),
@@ -417,13 +418,13 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(fixture.keys().await[WAITING], ["done", U4]);
     assert!(elsewhere(&fixture.write(U4).await, 30_000));
     assert!(elsewhere(&fixture.read(U5, "30000").await, 30_000));
-    // Its heartbeat is over.
+    // The writer's heartbeat is over.
     fixture.make(&["ZADD", WAITING, "1", U4]).await;
     assert_eq!(fixture.read(U5, "30000").await, HELD);
-    assert!(fixture.pttl_of(WAITING).await > 0, "it goes by itself");
+    assert!(fixture.pttl_of(WAITING).await > 0, "the key expires");
 }
 
-/// What was noted before the server's clock was set back keeps nobody out until it has caught up.
+/// Entries from before the server's clock was set back keep no caller out until the clock has caught up.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_nobody_out() {
     let mut fixture = Fixture::new().await;
@@ -437,7 +438,7 @@ async fn a_clock_that_is_set_back_keeps_nobody_out() {
     assert_eq!(fixture.try_write(U2).await, HELD, "a turn of readers");
 }
 
-/// A writer's end that lies ahead is none: new readers wait for the writer, however often they ask.
+/// A writer's end in the future counts as none: new readers keep waiting for the writer, however often they ask.
 #[tokio::test]
 async fn a_clock_that_is_set_back_lets_no_reader_go_first() {
     let mut fixture = Fixture::new().await;
@@ -455,7 +456,7 @@ async fn a_clock_that_is_set_back_lets_no_reader_go_first() {
     assert_eq!(fixture.write(U2).await, HELD);
 }
 
-/// A reader that asked later than now may be long dead: no turn is kept for it.
+/// A reader that asked in the future may be long dead, so no turn is kept for it.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_turn() {
     let mut fixture = Fixture::new().await;
@@ -467,7 +468,7 @@ async fn a_clock_that_is_set_back_keeps_no_turn() {
     assert_eq!(fixture.try_write(U2).await, HELD);
 }
 
-/// Readers that waited and do not come keep a free lock for a moment only.
+/// Readers that waited and do not return keep a free lock for a moment only.
 #[tokio::test]
 async fn a_turn_that_nobody_takes_ends() {
     let mut fixture = Fixture::new().await;
@@ -475,10 +476,10 @@ async fn a_turn_that_nobody_takes_ends() {
     fixture.read_waiting(U2, "30000", "3000").await;
     fixture.settle(U1, "0", "0").await;
     assert!(matches!(fixture.try_write(U3).await, Value::Int(1..=100)));
-    // As if that moment were over.
+    // Simulates the end of that moment.
     fixture.make(&["ZINCRBY", WAITING, "-101", "done"]).await;
     assert_eq!(fixture.try_write(U3).await, HELD);
-    // The reader was not messages of for three seconds: it gets no turn any more.
+    // The reader has not asked for more than three seconds, so it gets no turn.
     fixture.make(&["ZADD", WAITING, "-1", U2]).await;
     fixture.settle(U3, "0", "0").await;
     assert_eq!(fixture.try_write(U3).await, HELD);
@@ -492,7 +493,7 @@ async fn each_side_is_renewed_and_forced_on_its_own() {
     let write = ["write", CHANNEL, "PUBLISH"];
     for side in [read, write] {
         let forced = fixture.run("rw_force_unlock", &["W"], &side).await;
-        assert_eq!(forced, DONE, "nobody has it");
+        assert_eq!(forced, DONE, "there is no holder");
     }
     fixture.read(U1, "1000").await;
     fixture.read_again(U1, "2", "1000").await;
@@ -547,7 +548,7 @@ async fn a_grant_of_either_side_has_its_token() {
     }
 }
 
-/// One of two that were on their way at once is answered last, with the smaller count.
+/// Two calls were sent at once. The one with the smaller count is executed last.
 #[tokio::test]
 async fn a_reader_that_enters_fewer_times_than_before_leaves_no_lease_behind() {
     let mut fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! The read-write lock on servers and for users that allow less, and beside other kinds.
+//! The read-write lock on full servers, for users with fewer rights, and beside other kinds of locks.
 
 use super::fixture::{DONE, Fixture, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
 use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
@@ -20,7 +20,7 @@ async fn a_full_server_lets_readers_and_writers_go() {
     assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
     assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 60_000));
     assert_eq!(fixture.settle(U1, "1", "1").await, DONE);
-    // Nobody listens, so nobody is told.
+    // There is no subscriber, so the reply counts none.
     assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
     assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
@@ -32,7 +32,7 @@ async fn a_full_server_lets_readers_and_writers_go() {
     assert!(!fixture.keys().await.contains_key("W"));
 }
 
-/// A foreign key is found before anything is written; what is held can be given back all the same.
+/// Scripts detect a foreign key before their first write. A hold can still be released.
 #[tokio::test]
 async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
     let mut fixture = Fixture::new().await;
@@ -62,11 +62,11 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
 }
 
 async fn anything(user: &mut User, name: &str, args: &[&str]) {
-    // What it may not do it is told; what is left is looked at.
+    // Ignores an error about the right. The test checks the state that is left.
     let _ = user.run(name, &KEYS, args).await;
 }
 
-/// Whatever right a user lacks: no hold without a lease, no lock that nobody holds.
+/// With any one right missing, there is no hold without a lease, and no lock without a holder.
 #[tokio::test]
 async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
     let mut fixture = Fixture::new().await;
@@ -79,7 +79,7 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
             for waits in [false, true] {
                 let _: () = fixture.ask(&["FLUSHALL"]).await;
                 if waits {
-                    // Another one that waits; nobody holds it.
+                    // Another writer waits, and the lock is free.
                     fixture.read(U8, "30000").await;
                     fixture.write(U9).await;
                     fixture.settle(U8, "0", "0").await;
@@ -90,7 +90,7 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
                 assert_ne!(fixture.pttl_of("W").await, -1, "{what}: a hold for ever");
                 anything(&mut user, "rw_release", &settle_args(U1, "0", "0")).await;
                 if hash(&fixture.keys().await).len() == 1 {
-                    panic!("{what}: held by nobody");
+                    panic!("{what}: a lock without a holder");
                 }
                 for key in fixture.server.keys().await {
                     assert_ne!(fixture.pttl_of(&key).await, -1, "{what}: {key} for ever");
@@ -100,7 +100,7 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
     }
 }
 
-/// A hash of another kind is seen as held, or refused: never are both in.
+/// A hash of another kind looks held, or is refused. Locks of two kinds are never held at once.
 #[tokio::test]
 async fn kinds_that_share_a_name_exclude_each_other() {
     let mut fixture = Fixture::new().await;
